@@ -24,7 +24,7 @@ from opassay.oracles.bound.terms import PRESETS
 from opassay.oracles.specs import BUFFER, RESULT, SpecCall, UntraceableError, Values, trace
 from opassay.reference.algorithms import Inapplicable
 from opassay.reference.derivative import vjp
-from tests.specs import SPECS, made
+from tests.specs import SPECS, make_example
 from workshop.checking.attacks import WIDE, Row, hold
 from workshop.random_evaluation import evaluate_at_random
 
@@ -37,7 +37,7 @@ def _array(tensor: torch.Tensor) -> Any:
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
-def _asked(call: SpecCall, dtype: str) -> list[tuple[str, Formula, list[Any], int]]:
+def _formulas_of(call: SpecCall, dtype: str) -> list[tuple[str, Formula, list[Any], int]]:
     """The values of a spec and its gradient: a name, a formula, its floating operands, and the order."""
     spec = trace(call, Values.ALL)
     arrays = [_array(t) for t in call.tensors]
@@ -67,8 +67,8 @@ def _asked(call: SpecCall, dtype: str) -> list[tuple[str, Formula, list[Any], in
 def _attack(name: str, evaluations: int, seed: int) -> dict[tuple[str, str], Row]:
     rows: dict[tuple[str, str], Row] = {}
     for dtype in DTYPES:
-        example = made(name, SPECS[name], getattr(torch, dtype))
-        for part, formula, operands, order in _asked(SpecCall.of(example.spec, *example.args), dtype):
+        example = make_example(name, SPECS[name], getattr(torch, dtype))
+        for part, formula, operands, order in _formulas_of(SpecCall.of(example.spec, *example.args), dtype):
             for preset, terms in PRESETS.items():
                 contract = terms.contract(dtype, "cpu" if preset in ("strict", "torch") else "cuda", order)
                 row = rows.setdefault((part, preset), Row())

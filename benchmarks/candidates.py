@@ -45,13 +45,13 @@ def main() -> int:
     torch.set_num_threads(1)
     if options.to is not None:
         options.to.write_text("")
-    rows = judged(options)
+    rows = judge(options)
     if not options.list:
         print(table(rows))
     return 0
 
 
-def judged(options: argparse.Namespace) -> list[dict[str, Any]]:
+def judge(options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each candidate of the share."""
     share, shares = map(int, options.share.split("/"))
     tasks = [task for name, task in TASKS.items() if not options.task or name in options.task]

@@ -57,7 +57,7 @@ def main() -> None:
     missed = 0
     for row in rows(arguments.op or list(CATALOG), arguments.dtype, arguments.examples):
         print(line(row), flush=True)
-        missed += row.met is False
+        missed += row.reaches_target is False
     sys.exit(missed > 0)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # a script finds the modules of its own folder alone
 from benchmarks.losses import LOSSES  # noqa: E402
-from corpus.running import ERROR, asked  # noqa: E402
+from corpus.running import ERROR, run_program  # noqa: E402
 
 PROGRAMS, FIGURES = HERE / "findings", HERE / "findings" / "figures.json"
 DOSSIERS = HERE.parent / "corpus" / "upstream"
@@ -181,7 +181,7 @@ def _losses() -> str:
 
 def outcome(path: Path) -> tuple[str, str]:
     """The outcome of a program, and what it printed."""
-    return asked([str(path)], "  opassay ", _SECONDS)
+    return run_program([str(path)], "  opassay ", _SECONDS)
 
 
 def _machine() -> str:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the collection o
 import torch
 
 from opassay.oracles.specs import SpecCall, UntraceableError, trace
-from tests.specs import made, values
+from tests.specs import make_example, values
 from tests.specs.functional import CALLS, NOT_CALLED, functions
 from tests.specs.listing import page
 
@@ -28,7 +28,7 @@ def read() -> tuple[list[str], dict[str, str]]:
     for name in functions():
         if name in NOT_CALLED:
             continue
-        example = made(name, CALLS[name])
+        example = make_example(name, CALLS[name])
         try:
             call = SpecCall.of(example.spec, *example.args)
             trace(call)  # without reading any value, as it is done for users
@@ -37,7 +37,7 @@ def read() -> tuple[list[str], dict[str, str]]:
             refusals[name] = str(err)
             continue
         known.append(name)
-        if result.refused or not result.judged:
+        if result.refusals or not result.judged:
             print(f"{name}: {result.line()}", file=sys.stderr)
     return known, refusals
 

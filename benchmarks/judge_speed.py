@@ -35,7 +35,7 @@ from torch import nn
 class Model(nn.Module):
     def __init__(self{arguments}):
         super().__init__()
-        {made}
+        {setup}
 
     def forward(self, {operands}):
         return {result}
@@ -44,7 +44,7 @@ def get_inputs():
     return [{inputs}]
 
 def get_init_inputs():
-    return [{given}]
+    return [{inputs_of_class}]
 """
 
 
@@ -54,7 +54,7 @@ class Problem(NamedTuple):
     Attributes:
         operands: names of the arguments. inputs: expressions of them, in order.
         result: of the spec; right, wrong: of candidates, which may be several lines, the last one with `return`.
-        arguments, given: of the constructor. made: what it makes.
+        arguments, inputs_of_class: of the constructor. setup: what it makes.
     """
 
     operands: str
@@ -63,8 +63,8 @@ class Problem(NamedTuple):
     right: str
     wrong: str
     arguments: str = ""
-    given: str = ""
-    made: str = "pass"
+    inputs_of_class: str = ""
+    setup: str = "pass"
 
     def reference(self) -> str:
         return _REFERENCE.format(**self._asdict())
@@ -119,7 +119,7 @@ PROBLEMS = {
 }  # fmt: skip
 
 
-class Judged(NamedTuple):
+class TimedVerdict(NamedTuple):
     """What came of one command: the verdict of its JSON; seconds of processor, of system alone, of clock."""
 
     verdict: str
@@ -129,7 +129,7 @@ class Judged(NamedTuple):
     clock: float
 
 
-def judged(folder: Path, reference: str, candidate: str, *options: str) -> Judged:
+def judge(folder: Path, reference: str, candidate: str, *options: str) -> TimedVerdict:
     """One run of the command, with these options, on two files of these texts."""
     spec, other = folder / "reference.py", folder / "candidate.py"
     spec.write_text(reference, encoding="utf-8")
@@ -137,10 +137,10 @@ def judged(folder: Path, reference: str, candidate: str, *options: str) -> Judge
     command = [sys.executable, "-m", "opassay", "judge", str(other), "--spec", str(spec), "--json", *options]
     ended = run(command, folder, {**os.environ, "OMP_NUM_THREADS": "1"})
     try:
-        said = json.loads(ended.output.splitlines()[-1])
+        reply = json.loads(ended.output.splitlines()[-1])
     except (IndexError, ValueError) as err:
         raise RuntimeError(f"exit code {ended.code}: {ended.errors[-2000:]}") from err
-    return Judged(said["verdict"], [str(cause["question"]) for cause in said["causes"]], *ended[3:])
+    return TimedVerdict(reply["verdict"], [str(cause["question"]) for cause in reply["causes"]], *ended[3:])
 
 
 def isolation_cost(problem: Problem, rounds: int) -> tuple[float, float, float]:
@@ -154,7 +154,7 @@ def isolation_cost(problem: Problem, rounds: int) -> tuple[float, float, float]:
         for isolation in ("required", "none") if number % 2 else ("none", "required"):
             with tempfile.TemporaryDirectory() as folder:
                 texts = problem.reference(), problem.candidate(problem.right)
-                seconds[isolation] = judged(Path(folder), *texts, "--isolation", isolation, "--seed", "0").processor
+                seconds[isolation] = judge(Path(folder), *texts, "--isolation", isolation, "--seed", "0").processor
         ratios.append(seconds["required"] / seconds["none"])
     low, median, high = np.quantile(ratios, (0.25, 0.5, 0.75))
     return float(low), float(median), float(high)
@@ -172,7 +172,7 @@ def main() -> int:
         if options.isolation:
             low, median, high = isolation_cost(problem, options.isolation)
             row = at_most("isolation", name, median, "x", ISOLATION_TARGET)
-            missed += not row.met
+            missed += not row.reaches_target
             print(f"{line(row)} (quartiles {low:.3f} and {high:.3f})", flush=True)
             continue
         for kind, body, need in (
@@ -180,9 +180,9 @@ def main() -> int:
             ("wrong", problem.wrong, ("rejected",)),
         ):
             with tempfile.TemporaryDirectory() as folder:
-                judgement = judged(Path(folder), problem.reference(), problem.candidate(body))
+                judgement = judge(Path(folder), problem.reference(), problem.candidate(body))
             row = at_most("judge", f"{name}, {kind}: {judgement.verdict}", judgement.processor, "CPU s", TARGET)
-            missed += not row.met or judgement.verdict not in need
+            missed += not row.reaches_target or judgement.verdict not in need
             beside = f"({judgement.system:.1f} s of the system, {judgement.clock:.1f} s by the clock)"
             print(f"{line(row)} {beside} {', '.join(judgement.causes)}", flush=True)
     return 1 if missed else 0

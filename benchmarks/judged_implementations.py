@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from implementations import DTYPES, PROBLEMS, Implementation, Problem, differing, judged
+from implementations import DTYPES, PROBLEMS, Implementation, Problem, differing, judge_one
 
 CONTRACTS = {
     (True, "float32"): ("torch",), (True, "bfloat16"): ("torch", "strict"), (True, "float16"): ("strict",),
@@ -98,7 +98,7 @@ def _judged_all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     out = options.to.open("w") if options.to else None
     begun = time.perf_counter()
     for number, job in enumerate(jobs):
-        row = asdict(judged(*job))
+        row = asdict(judge_one(*job))
         if out:
             out.write(json.dumps(row) + "\n")
             out.flush()

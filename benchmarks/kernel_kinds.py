@@ -44,7 +44,7 @@ def other_kinds() -> Iterator[Kind]:
         yield Kind(chooser.name, chooser.spec, chooser.inputs, chooser.right, chooser.wrong)
 
 
-def judged(kind: Kind, way: Any, dtype: torch.dtype, *questions: str) -> tuple[str, float, str]:
+def judge(kind: Kind, way: Any, dtype: torch.dtype, *questions: str) -> tuple[str, float, str]:
     """The verdict, the seconds of the processor that it took, and why it is none of the usual ones."""
     start = time.process_time()
     judgement = opassay.judge(way, kind.spec, kind.inputs(dtype), questions=questions)
@@ -69,11 +69,11 @@ def main() -> int:
         questions = [code for code in ASKED if code not in kind.skips]
         for name, way in kind.right.items():
             for dtype in kind.dtypes:
-                verdict, seconds, why = judged(kind, in_float32(way), dtype, *questions)
+                verdict, seconds, why = judge(kind, in_float32(way), dtype, *questions)
                 right, most = right + (verdict == "accepted"), max(most, seconds)
                 failures += [f"{name}, {dtype}: {verdict} {why}"] if verdict != "accepted" else []
         for name, way in kind.wrong.items():
-            verdict, seconds, why = judged(kind, way, torch.float32, *QUESTIONS)
+            verdict, seconds, why = judge(kind, way, torch.float32, *QUESTIONS)
             wrong, most = wrong + (verdict == "rejected"), max(most, seconds)
             failures += [f"{name}: {verdict} {why}"] if verdict != "rejected" else []
         dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in kind.dtypes)

@@ -73,7 +73,7 @@ def rows(ops: Sequence[str] = ()) -> Iterator[Row]:
 def _call(kind: ShapeClass) -> Callable[[], object]:
     op: Callable[..., object] = getattr(impl, kind.op)
     arguments = [value.detach() if isinstance(value, Tensor) else value for value in kind.arguments(_SOURCE, kind.few)]
-    return lambda: op(*arguments, **kind.named)
+    return lambda: op(*arguments, **kind.keywords)
 
 
 def _repeat(call: Callable[[], object]) -> None:

@@ -46,10 +46,10 @@ def arguments(low: float, high: float) -> Any:
     bits = rng.integers(0, 1 << 32, ARGUMENTS, dtype=np.uint32).view(np.float32)
     near = rng.uniform(max(low, -100.0), min(high, 100.0), ARGUMENTS).astype(np.float32)
     ones = (1.0 + rng.standard_normal(ARGUMENTS) / 8).astype(np.float32)
-    drawn = np.concatenate([bits, near, ones])
+    draws = np.concatenate([bits, near, ones])
     with np.errstate(invalid="ignore"):
-        normal = np.isfinite(drawn) & (np.abs(drawn) >= np.finfo(np.float32).smallest_normal)
-        return drawn[(drawn > low) & (drawn < high) & normal]
+        normal = np.isfinite(draws) & (np.abs(draws) >= np.finfo(np.float32).smallest_normal)
+        return draws[(draws > low) & (draws < high) & normal]
 
 
 def largest_error(computed: Any, exact: Any, operands: Any) -> tuple[float, float]:

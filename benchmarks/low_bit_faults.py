@@ -52,14 +52,14 @@ def row_of(problem: Problem, name: str, kernel: Kernel) -> tuple[str, dict[str, 
     for dtype in problem.dtypes:
         y, need = (restored(problem, each, dtype) for each in (kernel, problem.spec))
         checks = {check: passes and CHECKS[check](y, need) for check, passes in checks.items()}
-        questions = () if right else QUESTIONS
-        judgement = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=questions)
+        codes = () if right else QUESTIONS
+        judgement = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=codes)
         verdicts.append(str(judgement.verdict))
         questions |= {cause.question for cause in judgement.causes[:1]}
-    said = ", ".join(dict.fromkeys(verdicts)) + (f" ({', '.join(sorted(questions))})" if questions else "")
+    message = ", ".join(dict.fromkeys(verdicts)) + (f" ({', '.join(sorted(questions))})" if questions else "")
     known = set(verdicts) == {"accepted" if right else "rejected"}
     cells = [MARKS[passes] for passes in checks.values()]
-    return f"| {problem.name} | {name} | {said} | {' | '.join(cells)} |", checks, known
+    return f"| {problem.name} | {name} | {message} | {' | '.join(cells)} |", checks, known
 
 
 def main() -> int:

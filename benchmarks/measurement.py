@@ -17,14 +17,14 @@ import torch
 
 @dataclass(frozen=True)
 class Row:
-    """One number; `target` is what it is held against, `met` whether it is (None where there is none)."""
+    """One number; `target` is what it is held against, `reaches_target` whether it is (None where there is none)."""
 
     benchmark: str
     case: str
     value: float
     unit: str
     target: str = ""
-    met: bool | None = None
+    reaches_target: bool | None = None
 
 
 def at_least(benchmark: str, case: str, value: float, unit: str, target: float) -> Row:
@@ -37,7 +37,7 @@ def at_most(benchmark: str, case: str, value: float, unit: str, target: float) -
 
 def line(row: Row) -> str:
     """The row of the table."""
-    verdict = {None: "", True: "met", False: "missed"}[row.met]
+    verdict = {None: "", True: "met", False: "missed"}[row.reaches_target]
     return f"{row.benchmark:12} {row.case:58} {row.value:10.4g} {row.unit:12} {row.target:8} {verdict}".rstrip()
 
 

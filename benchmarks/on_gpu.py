@@ -67,7 +67,7 @@ PARTS = (
 
 
 @dataclass
-class Found:
+class GpuOutcome:
     """What a part came to.
 
     Attributes:
@@ -82,22 +82,22 @@ class Found:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run(part: Part, seconds: float) -> Found:
+def run(part: Part, seconds: float) -> GpuOutcome:
     """Runs a part for so many seconds at most; never raises for what the part does."""
-    result = Found(part.name)
+    result = GpuOutcome(part.name)
     start = time.monotonic()
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         command = [sys.executable, str(HERE / "gpu" / part.script), *part.words, f"{seconds:.0f}"]
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True, errors="replace"
+            command, stdout=subprocess.PIPE, stderr=output, text=True, start_new_session=True, errors="replace"
         )
         # Lines are taken as they come, so that a part that is cut off leaves what it had found.
         reader = threading.Thread(target=_take, args=(process, result.rows), daemon=True)
         reader.start()
         code = _ended(process, seconds + GRACE)
         reader.join(GRACE)
-        said.seek(max(0, said.tell() - 4000))
-        last = [line for line in said.read().splitlines() if line.strip()][-3:]
+        output.seek(max(0, output.tell() - 4000))
+        last = [line for line in output.read().splitlines() if line.strip()][-3:]
     result.seconds = round(time.monotonic() - start, 1)
     refusals = [row["not run"] for row in result.rows if "not run" in row]
     result.rows = [row for row in result.rows if "not run" not in row]
@@ -139,16 +139,16 @@ def measure(minutes: float, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
     """All parts; the time that one leaves is the next ones'."""
     start = time.monotonic()
     end = start + 60 * minutes
-    results: list[Found] = []
+    results: list[GpuOutcome] = []
     without_gpu = False
     for number, part in enumerate(parts):
         time_until_end = end - time.monotonic()
         rest = sum(other.share for other in parts[number:])
         seconds = max(time_until_end * part.share / rest, min(LEAST, time_until_end)) - GRACE
         if seconds < GRACE:
-            result = Found(part.name, "not run", "no time is left")
+            result = GpuOutcome(part.name, "not run", "no time is left")
         elif without_gpu and part.needs_gpu:
-            result = Found(part.name, "not run", "no CUDA device")
+            result = GpuOutcome(part.name, "not run", "no CUDA device")
         else:
             result = run(part, seconds)
         # Said once by the part that looks; the others would import torch to find the same.

@@ -32,7 +32,7 @@ from opassay.reports.record import Run, plan_digest
 #: What a page of so many cells may have at most: bytes, seconds of the processor to write it, and to its first paint.
 MOST = {4_000: (3_000_000, 2.0, 1.0), 20_000: (20_000_000, 10.0, 10.0)}
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_TOLD = """new Promise((tell) => requestAnimationFrame(() => setTimeout(() => {
+_PROGRAM = """new Promise((tell) => requestAnimationFrame(() => setTimeout(() => {
   const paint = performance.getEntriesByName("first-contentful-paint")[0];
   tell({ paint: paint ? paint.startTime / 1000 : null, load: performance.timing.loadEventEnd / 1000
     - performance.timing.navigationStart / 1000, elements: document.querySelectorAll("*").length });
@@ -55,7 +55,7 @@ def copied(run: Run, cells: int, apart: bool = False, failing: bool = False) -> 
     return replace(run, verdicts=tuple(copies), plan_digest=plan_digest(verdict.cell for verdict in copies))
 
 
-def judged(folder: Path) -> Path:
+def judge(folder: Path) -> Path:
     """The record of three ops in all properties and dtypes."""
     words = ("run", "layer_norm", "softmax", "trace", "--profile", "brief", "-n", "1", "--max-examples", "5")
     subprocess.run([sys.executable, "-m", "opassay", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -128,7 +128,7 @@ def painted(program: str, page: Path, loads: int, folder: Path) -> list[dict[str
             pipe.ask("Page.enable", session)
             pipe.ask("Page.navigate", session, url=page.as_uri())
             pipe.wait("Page.loadEventFired")
-            expression = {"expression": _TOLD, "awaitPromise": True, "returnByValue": True}
+            expression = {"expression": _PROGRAM, "awaitPromise": True, "returnByValue": True}
             times.append(pipe.ask("Runtime.evaluate", session, **expression)["result"]["value"])
             pipe.ask("Target.closeTarget", targetId=target)
     return times
@@ -148,7 +148,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = copied(record.load(options.record or judged(folder)), options.cells, options.apart, options.failing)
+        run = copied(record.load(options.record or judge(folder)), options.cells, options.apart, options.failing)
         start = time.process_time()
         content = render(run).encode()
         seconds = time.process_time() - start

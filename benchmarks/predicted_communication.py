@@ -51,7 +51,7 @@ def batch_norm_table(ranks: Iterable[int] = RANKS) -> str:
 
 
 def _calls(entries: Sequence[Entry]) -> str:
-    sent, seconds = sum(e.sent for e in entries), sum(e.seconds for e in entries)
+    sent, seconds = sum(e.sent_bytes for e in entries), sum(e.seconds for e in entries)
     return f"{len(entries)}, {sent / 1e3:.1f}, {seconds * 1e6:.0f}"
 
 

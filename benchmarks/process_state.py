@@ -111,12 +111,12 @@ def cells_of(op: str) -> list[Cell]:
 
 
 def rows() -> Iterator[Row]:
-    drawn = random.Random(SEED).sample(
+    draws = random.Random(SEED).sample(
         [cell for cell in plan.plan(plan.Selection(devices=("cpu",))) if cell.property != "FWAD"], CELLS
     )
-    for cell in drawn:
+    for cell in draws:
         run_cell(cell, SETTINGS)  # the first time, much is imported
-    yield at_most("state", f"inside, {CELLS} cells of the assay, seed {SEED}", inside(drawn), "% more time", TARGET)
+    yield at_most("state", f"inside, {CELLS} cells of the assay, seed {SEED}", inside(draws), "% more time", TARGET)
     whole = [0.0, 0.0]
     for op in OPS:
         spent = [0.0, 0.0]

@@ -25,7 +25,7 @@ from judging.tasks import Task
 from torch import Tensor
 
 from opassay.oracles.specs import SpecCall
-from tests.specs import Found, bounds, hold, pullback
+from tests.specs import Agreement, bounds, hold, pullback
 
 ELEMENTS = 10_000_000
 #: Right values whose derivative by autograd is not in the contract, and why.
@@ -58,7 +58,7 @@ def main() -> int:
         print(f"values alone: {name} ({reason})")
     share, begun, all_judged, all_refused = options.elements // len(options.task), time.process_time(), 0, 0
     for name in options.task:
-        values, pulled, accused = judged(TASKS[name], share, options.seed)
+        values, pulled, accused = judge(TASKS[name], share, options.seed)
         all_judged += values.judged + pulled.judged
         all_refused += len(accused)
         print(
@@ -71,10 +71,10 @@ def main() -> int:
     return all_refused > 0
 
 
-def judged(task: Task, share: int, seed: int) -> tuple[Found, Found, list[str]]:
+def judge(task: Task, share: int, seed: int) -> tuple[Agreement, Agreement, list[str]]:
     """What was found of values and of gradients, and a line for each result that was refused."""
     candidates = [(c.kind, c.make()) for c in right_candidates(task) if "inductor" not in c.kind]
-    values, pulled, accused = Found(), Found(), []
+    values, pulled, accused = Agreement(), Agreement(), []
     for draw, kind in _draws(seed):
         args = tuple(KINDS[kind](t) for t in task.draw(draw))
         call = SpecCall.of(task.spec, *args)
@@ -82,13 +82,13 @@ def judged(task: Task, share: int, seed: int) -> tuple[Found, Found, list[str]]:
         torch.manual_seed(draw)  # for the cotangents
         pull = pullback(call, range(len(args)))
         for name, function in candidates:
-            refusals = values.refused + pulled.refused
+            refusals = values.refusals + pulled.refusals
             with torch.no_grad():
                 hold(values, ball, function(*args))
             gradients = [] if name in VALUES_ALONE else pull.computed(_listed(function))
             for bound, gradient in zip(pull.bounds, gradients, strict=False):
                 hold(pulled, bound, gradient)
-            if values.refused + pulled.refused > refusals:
+            if values.refusals + pulled.refusals > refusals:
                 accused.append(f"{name} at {kind} arguments, draw {draw}")
             # The half-widths of so many elements would fill the memory; those of the last draw are shown.
             del values.widths[:-1], pulled.widths[:-1]

@@ -54,9 +54,9 @@ class Client:
     def submit(self, name: str, right: bool, **options: Any) -> str:
         spec, shapes, *candidates = PROBLEMS[name]
         names = "a, b"[: 3 * len(shapes) - 2]
-        drawn = ", ".join(f"torch.randn({shape})" for shape in shapes)
+        draws = ", ".join(f"torch.randn({shape})" for shape in shapes)
         texts = {
-            "spec": f"{_HEAD}def reference({names}):\n    return {spec}\ndef inputs():\n    return ({drawn},)\n",
+            "spec": f"{_HEAD}def reference({names}):\n    return {spec}\ndef inputs():\n    return ({draws},)\n",
             "candidate": f"{_HEAD}def candidate({names}):\n    return {candidates[1 - right]}\n",
         }
         item = self.ask("/judgements", {**texts, **options})

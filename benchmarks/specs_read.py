@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the collection o
 import torch
 
 from opassay.oracles.specs import SpecCall, UntraceableError
-from tests.specs import SPECS, gradients, made, values
+from tests.specs import SPECS, gradients, make_example, values
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -38,7 +38,7 @@ def main() -> int:
         parts = []
         try:
             for dtype in options.dtype:
-                example = made(name, SPECS[name], getattr(torch, dtype))
+                example = make_example(name, SPECS[name], getattr(torch, dtype))
                 call = SpecCall.of(example.spec, *example.args)
                 try:
                     results, after = call.outputs(*call.tensors)
@@ -46,12 +46,12 @@ def main() -> int:
                     parts.append(f"{f'torch: {err}':.30s}")
                     continue
                 result = values(call, dtype, results, after)
-                judged, refusals = judged + result.judged, refusals + result.refused
+                judged, refusals = judged + result.judged, refusals + result.refusals
                 parts.append(result.line())
             if options.gradients:
-                example = made(name, SPECS[name])
+                example = make_example(name, SPECS[name])
                 result = gradients(SpecCall.of(example.spec, *example.args))
-                judged, refusals = judged + result.judged, refusals + result.refused
+                judged, refusals = judged + result.judged, refusals + result.refusals
                 parts.append(f"gradients {result.line()}")
             read += 1
         except UntraceableError as err:

@@ -117,12 +117,12 @@ CASES = [
 ]
 
 
-def judged(file: str, case: Case) -> tuple[str, bool]:
+def judge(file: str, case: Case) -> tuple[str, bool]:
     """A row of the table, and whether the verdict is right."""
     path, start = _FOLDER / file, time.monotonic()
     judgement = judge_file(
         f"{path}:{case.kernel}", f"{path}:{case.reference}_reference", contract=case.contract,
-        given={"family": case.family} if case.family else {}, confinement=Confinement(120.0, compiled=True),
+        values={"family": case.family} if case.family else {}, confinement=Confinement(120.0, compiled=True),
     )  # fmt: skip
     seconds = time.monotonic() - start
     codes = sorted({str(cause.wrong.code) for cause in judgement.causes if cause.wrong is not None})
@@ -139,7 +139,7 @@ def main(names: list[str]) -> int:
     print("| kernel | fault | contract | verdict | codes | questions | s |\n|---|---|---|---|---|---|---|")
     for file, case in CASES:
         if not names or case.kernel in names:
-            row, right = judged(file, case)
+            row, right = judge(file, case)
             print(row + ("" if right else "  UNEXPECTED"), flush=True)
             wrong += not right
     return int(wrong > 0)

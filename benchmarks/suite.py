@@ -15,7 +15,7 @@ PROPERTIES = ("FWD", "VJP", "ORD2")
 WORKERS = (1, 2)
 RUNS = 2
 #: Exit codes of a run that was judged to its end: passed, failed, incomplete.
-JUDGED = (0, 1, 4)
+EXIT_CODES = (0, 1, 4)
 
 
 def run(workers: int) -> None:
@@ -31,9 +31,9 @@ def run(workers: int) -> None:
             [*command, "--report-dir", folder], capture_output=True, text=True, check=False,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
-    if done.returncode not in JUDGED:
+    if done.returncode not in EXIT_CODES:
         text = (done.stdout + done.stderr).strip()[-500:]
-        raise RuntimeError(f"opassay run: got exit code {done.returncode}, need one of {JUDGED}: {text}")
+        raise RuntimeError(f"opassay run: got exit code {done.returncode}, need one of {EXIT_CODES}: {text}")
 
 
 def rows() -> Iterator[Row]:

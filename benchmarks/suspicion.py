@@ -27,7 +27,7 @@ import opassay
 from opassay.oracles.bound.rounding.likeness import Likeness
 from opassay.properties.candidates.asking import likely
 
-ASKED = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "GRAD", "LIKELY")
+QUESTIONS = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "GRAD", "LIKELY")
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     begun, suspects, count = time.perf_counter(), 0, 0
-    print(f"torch {torch.__version__}; asked: {', '.join(ASKED)}")
+    print(f"torch {torch.__version__}; asked: {', '.join(QUESTIONS)}")
     for pair in PAIRS if options.only != "wrong" else ():
         if options.of and pair.name not in options.of:
             continue
@@ -48,19 +48,19 @@ def main() -> int:
             break
         verdicts, nearest, which = _right(pair, options.seeds)
         suspects, count = suspects + verdicts["suspect"], count + verdicts.total()
-        said = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common())
-        print(f"{pair.name:16}{verdicts.total():5}  {said:32} nearest {nearest:4.2f}  {which}", flush=True)
+        message = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common())
+        print(f"{pair.name:16}{verdicts.total():5}  {message:32} nearest {nearest:4.2f}  {which}", flush=True)
     print(f"right rewritings: {count} judgements, {suspects} suspect")
     wrong: Counter[str] = Counter()
     for quiet in QUIET if options.only != "right" else ():
         generator = torch.Generator().manual_seed(5)
         first, *others = (torch.randn(shape, generator=generator) for shape in quiet.shapes)
         args = [first, *(t / t.shape[-2] ** 0.5 if t.ndim > 1 else t for t in others)]
-        judgement = opassay.judge(quiet.candidate, quiet.spec, [t.to(quiet.dtype) for t in args], questions=ASKED)
+        judgement = opassay.judge(quiet.candidate, quiet.spec, [t.to(quiet.dtype) for t in args], questions=QUESTIONS)
         wrong[str(judgement.verdict)] += 1
         causes = judgement.causes or judgement.suspicions
-        said = f"{causes[0].question}: {causes[0].text}" if causes else judgement.error
-        print(f"{quiet.name:52}{judgement.verdict:9} {said}", flush=True)
+        message = f"{causes[0].question}: {causes[0].text}" if causes else judgement.error
+        print(f"{quiet.name:52}{judgement.verdict:9} {message}", flush=True)
     print("quietly wrong:", ", ".join(f"{n} {verdict}" for verdict, n in wrong.most_common()))
     return int(suspects > 0)
 
@@ -72,7 +72,7 @@ def _right(pair: Pair, seeds: int) -> tuple[Counter[str], float, str]:
     for name, dtype, way in _candidates(pair):
         for seed in range(seeds):
             with _Noted() as noted:
-                judgement = opassay.judge(way, pair.spec, pair.draw(seed, dtype), seed=seed, questions=ASKED)
+                judgement = opassay.judge(way, pair.spec, pair.draw(seed, dtype), seed=seed, questions=QUESTIONS)
             verdicts[str(judgement.verdict)] += 1
             for share in noted.shares:
                 if share > nearest:
@@ -102,10 +102,10 @@ class _Noted:
         self.shares: list[float] = []
 
     def __enter__(self) -> _Noted:
-        self._asked = likely.likeness
+        self._likeness = likely.likeness
 
         def noting(*args: Any) -> Likeness | None:
-            result = self._asked(*args)
+            result = self._likeness(*args)
             if result is not None:
                 self.shares += [result.largest / result.most[0], result.overall / result.most[1]]
             return result
@@ -114,7 +114,7 @@ class _Noted:
         return self
 
     def __exit__(self, *_: object) -> None:
-        likely.likeness = self._asked
+        likely.likeness = self._likeness
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"corpus: interrupted after {len(done)} of {len(selection)}", file=sys.stderr)
         code = 130
-    _told(done, options)
+    _print_counts(done, options)
     return code or (3 if any(wrong(each) for each in done) else 0)
 
 
@@ -93,7 +93,7 @@ def line(result: dict[str, Any]) -> str:
     return text + ("\n         " + more.replace("\n", "\n         ") if more else "")
 
 
-def _told(done: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+def _print_counts(done: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
     states = [each["state"] for each in done]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
     print(f"{len(done)} programs: {counts}", file=sys.stderr if options.json == "-" else sys.stdout)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .running import CLAIMED, FIXED, NOT_RUN, PRESENT
-from .seen import Claim, Gap, Held
+from .seen import Claim, Gap, Holding
 
 #: Binary digits of a format. An observation counts as right if half of them are: bugs here are wrong in their first
 #: digits, and roundings in their last ones, so nothing lies between.
@@ -37,7 +37,7 @@ class Bug:
         said_of: the version that the thread speaks of, or its date where that is not known.
         observed: () -> what the installed library does: numbers, truth values, words, tensors, or tuples of them.
         expected: what it should have been, or () -> that; the docstring says from where this is known.
-        seen: what of opassay sees the bug, or why nothing does.
+        sight: what of opassay sees the bug, or why nothing does.
         package: whose bug it is, by the name of its distribution.
         needs: what the observation needs besides: "cuda", a compiler ("g++"), or a feature of the CPU ("amx_bf16").
     """
@@ -46,7 +46,7 @@ class Bug:
     said_of: str
     observed: Callable[[], Any]
     expected: Any
-    seen: Claim | Gap
+    sight: Claim | Gap
     package: str = "torch"
     needs: tuple[str, ...] = field(default=())
 
@@ -55,7 +55,7 @@ class Bug:
 KNOWN: dict[str, Bug] = {}
 
 
-def refused(call: Callable[..., Any], *args: Any) -> Any:
+def attempt(call: Callable[..., Any], *args: Any) -> Any:
     """`REFUSED` where the call raises an error of a kind that says that it is not taken, else its result."""
     try:
         return call(*args)
@@ -112,25 +112,25 @@ def state(bug: Bug) -> tuple[int, str]:
     observed = bug.observed()
     expected = bug.expected() if callable(bug.expected) else bug.expected
     code = FIXED if same(observed, expected) else PRESENT
-    return code, f"observed {_shown(observed)}" + ("" if code == FIXED else f", expected {_shown(expected)}")
+    return code, f"observed {_format(observed)}" + ("" if code == FIXED else f", expected {_format(expected)}")
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         value = value.detach().double().tolist()
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(_shown, value[:6]))}{', ...' if len(value) > 6 else ''}]"
+        return f"[{', '.join(map(_format, value[:6]))}{', ...' if len(value) > 6 else ''}]"
     return str(value)
 
 
-def document_of(bug: Bug, code: int, line: str, holding: Held | None) -> dict[str, Any]:
+def document_of(bug: Bug, code: int, line: str, holding: Holding | None) -> dict[str, Any]:
     """The facts of one run, for the command and the page."""
     version = "" if code == NOT_RUN and "installed" in line else importlib.metadata.version(bug.package)
-    sight: dict[str, Any] = {"gap": bug.seen.why} if isinstance(bug.seen, Gap) else {"by": bug.seen.title}
+    sight: dict[str, Any] = {"gap": bug.sight.why} if isinstance(bug.sight, Gap) else {"by": bug.sight.title}
     if holding is not None:
-        sight |= {"holds": holding.holds, "said": holding.said}
+        sight |= {"holds": holding.holds, "said": holding.text}
     return {
         "thread": bug.thread, "said_of": bug.said_of, "package": bug.package,
         "version": version.partition("+")[0], "observation": line, "seen": sight,
@@ -145,7 +145,7 @@ def run(module: str, bug: Bug) -> None:
     torch.set_num_threads(1)
     try:
         code, line = state(bug)
-        holding = bug.seen.holds(code) if "--seen" in sys.argv else None
+        holding = bug.sight.holds(code) if "--seen" in sys.argv else None
         print(CLAIMED + json.dumps(document_of(bug, code, line, holding)), flush=True)
     except Exception:
         traceback.print_exc()

@@ -38,7 +38,7 @@ def twice_forward(call: Callable[..., Any], at: float) -> float:
 def with_backward(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
     """A function whose backward is given: (cotangent, output, arguments...) -> a gradient for each argument."""
 
-    class Planted(torch.autograd.Function):
+    class PlantedGradient(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
             ctx.save_for_backward(output := forward(*args), *args)
@@ -48,4 +48,4 @@ def with_backward(forward: Callable[..., Any], backward: Callable[..., Any]) -> 
         def backward(ctx: Any, cotangent: Any) -> Any:
             return backward(cotangent, *ctx.saved_tensors)
 
-    return Planted.apply
+    return PlantedGradient.apply

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .running import CLAIMED, ERROR, ROOT, asked
+from .running import CLAIMED, ERROR, ROOT, run_program
 
 CORPUS, FINDINGS = ROOT / "corpus", ROOT / "benchmarks" / "findings"
 _SECONDS = 300.0
@@ -43,7 +43,7 @@ class Program:
         """
         result: dict[str, Any] = {"name": self.name, "title": self.title}
         if self.found_here:
-            state, printed = asked([str(self.path)], "  opassay ", _SECONDS)
+            state, printed = run_program([str(self.path)], "  opassay ", _SECONDS)
             package = self.package
             version = printed.rpartition(f"{package} ")[2].partition("\n")[0] if state in ("present", "fixed") else ""
             return {
@@ -55,7 +55,7 @@ class Program:
                 "seen": {},
             }
         module = ".".join(self.path.relative_to(ROOT).with_suffix("").parts)
-        state, printed = asked(["-m", module, *(["--seen"] if sight else [])], CLAIMED, _SECONDS)
+        state, printed = run_program(["-m", module, *(["--seen"] if sight else [])], CLAIMED, _SECONDS)
         lines = [row.removeprefix(CLAIMED) for row in printed.splitlines() if row.startswith(CLAIMED)]
         facts = json.loads(lines[0]) if lines and state != ERROR else _nothing(printed)
         return {**result, "theme": self.theme, "state": state, **facts}

@@ -21,7 +21,7 @@ CLAIMED = "corpus: "
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def asked(arguments: Sequence[str], words: str, seconds: float) -> tuple[str, str]:
+def run_program(arguments: Sequence[str], words: str, seconds: float) -> tuple[str, str]:
     """The outcome of a program, or `ERROR` where it broke, and what it printed.
 
     Args:

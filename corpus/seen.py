@@ -22,24 +22,24 @@ RAISED = "OA105"
 
 
 @dataclass(frozen=True)
-class Held:
+class Holding:
     """Whether a claim holds, and what was said of each function that was asked about.
 
     Attributes:
         holds: None where it cannot be shown here, because a function that is to be refused, or one that is to be
             accepted, is missing: a bug is fixed in this version, and nothing is planted; a library is not installed.
-        said: of each function, whether it was accepted or refused, and by what.
+        text: of each function, whether it was accepted or refused, and by what.
     """
 
     holds: bool | None
-    said: str
+    text: str
 
 
 @dataclass(frozen=True)
 class Answer:
     """What opassay says of one function: whether it is refused, and by which question and code."""
 
-    refused: bool
+    is_refusal: bool
     text: str
 
 
@@ -52,25 +52,25 @@ class Claim:
 
     Attributes:
         title: which question, for the page. ask: (function) -> `Answer`.
-        actual, planted, right: see the module.
+        actual, fault, right: see the module.
     """
 
     title: str
     ask: Asks
     actual: Callable[..., Any] | None
-    planted: Callable[..., Any] | None
+    fault: Callable[..., Any] | None
     right: Callable[..., Any] | None
 
-    def holds(self, state: int) -> Held:
+    def holds(self, state: int) -> Holding:
         """Whether the claim holds for a bug in this state, an exit code of `running`."""
-        wanted = [("planted", self.planted, True), ("right", self.right, False)]
+        wanted = [("planted", self.fault, True), ("right", self.right, False)]
         if state in (FIXED, PRESENT):
             wanted.insert(0, ("actual", self.actual, state == PRESENT))
         answers = [(name, self.ask(call), wrong) for name, call, wrong in wanted if call is not None]
-        said = "; ".join(f"{name} {answer.text}" for name, answer, _ in answers)
-        if any(answer.refused != wrong for _, answer, wrong in answers):
-            return Held(False, said)
-        return Held(True if {wrong for _, _, wrong in answers} == {True, False} else None, said)
+        message = "; ".join(f"{name} {answer.text}" for name, answer, _ in answers)
+        if any(answer.is_refusal != wrong for _, answer, wrong in answers):
+            return Holding(False, message)
+        return Holding(True if {wrong for _, _, wrong in answers} == {True, False} else None, message)
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,22 @@ class Gap:
     """A bug that nothing sees, with the reason in one sentence, and the question that came nearest to it."""
 
     why: str
-    tried: Claim | None = None
+    attempt: Claim | None = None
 
-    def holds(self, state: int) -> Held:
+    def holds(self, state: int) -> Holding:
         """A gap is closed, and no longer true, once what was tried refuses the fault."""
-        if self.tried is None:
-            return Held(True, "nothing was tried")
-        answer = self.tried.holds(state)
-        return Held(answer.holds is not True, answer.said)
+        if self.attempt is None:
+            return Holding(True, "nothing was tried")
+        answer = self.attempt.holds(state)
+        return Holding(answer.holds is not True, answer.text)
 
 
-def judged(
+def assess(
     question: str,
     spec: Callable[..., Any],
     inputs: Sequence[Any],
     actual: Callable[..., Any] | None = None,
-    planted: Callable[..., Any] | None = None,
+    fault: Callable[..., Any] | None = None,
     right: Callable[..., Any] | None = None,
     contract: str = "torch",
 ) -> Claim:
@@ -101,7 +101,7 @@ def judged(
 
     Args:
         question: a code of `opassay judge`. spec: as there: plain PyTorch, or a formula in NumPy.
-        inputs: arguments of one call. actual, planted, right: see the module; the spec is right where it is PyTorch.
+        inputs: arguments of one call. actual, fault, right: see the module; the spec is right where it is PyTorch.
         contract: the terms.
     """
 
@@ -117,17 +117,17 @@ def judged(
                 raise RuntimeError(f"{question}: {finding.outcome}: {finding.text}")
             return Answer(False, "accepted")
         wrong = judgement.causes[0].wrong
-        return _refused(question, "" if wrong is None else str(wrong.code), str(wrong))
+        return _refusal(question, "" if wrong is None else str(wrong.code), str(wrong))
 
-    return Claim(f"`judge` {question}", ask, actual, planted, right)
+    return Claim(f"`judge` {question}", ask, actual, fault, right)
 
 
-def asked(
+def ask_property(
     property: str,
     reference: Callable[..., Any],
     shapes: Mapping[str, Sequence[int | str]],
     actual: Callable[..., Any] | None = None,
-    planted: Callable[..., Any] | None = None,
+    fault: Callable[..., Any] | None = None,
     right: Callable[..., Any] | None = None,
     at: Sequence[Any] = (),
     dtype: str = "float64",
@@ -137,7 +137,7 @@ def asked(
     """A claim of one property of `opassay.verify_kernel`.
 
     Args:
-        property: its code. reference, shapes: as for `verify_kernel`. actual, planted, right: see the module.
+        property: its code. reference, shapes: as for `verify_kernel`. actual, fault, right: see the module.
         at: the arguments of the only sample; by default the framework draws its own.
         dtype: of the cell. without: what is not offered. order: of the derivatives that are.
     """
@@ -151,21 +151,21 @@ def asked(
         settings = Settings("brief", max_examples=3 if not at else 1)
         return _answered(verify(op, properties=(property,), dtypes=(dtype,), settings=settings))
 
-    return Claim(f"property {property}", ask, actual, planted, right)
+    return Claim(f"property {property}", ask, actual, fault, right)
 
 
 def custom(
     property: str,
     samples: Sequence[tuple[Any, ...]],
     actual: Any = None,
-    planted: Any = None,
+    fault: Any = None,
     right: Any = None,
     dtype: str = "float64",
 ) -> Claim:
     """A claim of one property of `opassay.verify_function`, about subclasses of `torch.autograd.Function`.
 
     Args:
-        property: its code. samples: as for `verify_function`. actual, planted, right: see the module.
+        property: its code. samples: as for `verify_function`. actual, fault, right: see the module.
         dtype: of the cell.
     """
 
@@ -174,19 +174,19 @@ def custom(
 
         return _answered(verify_function(call, list(samples), properties=(property,), dtypes=(dtype,)))
 
-    return Claim(f"property {property}", ask, actual, planted, right)
+    return Claim(f"property {property}", ask, actual, fault, right)
 
 
 def _answered(verdicts: Sequence[Any]) -> Answer:
     (verdict,) = verdicts
     if str(verdict.outcome) == "fail":
-        return _refused(verdict.cell.property, str(verdict.failure.code), verdict.failure.message)
+        return _refusal(verdict.cell.property, str(verdict.failure.code), verdict.failure.message)
     if str(verdict.outcome) not in ("verified", "weak"):
         raise RuntimeError(f"{verdict.cell.property}: {verdict.outcome}: {verdict.reason}")
     return Answer(False, "accepted")
 
 
-def _refused(question: str, code: str, text: str) -> Answer:
+def _refusal(question: str, code: str, text: str) -> Answer:
     """A refusal; a function that raised has not shown the fault, but broke."""
     if code == RAISED:
         raise RuntimeError(f"{question}: {text}")

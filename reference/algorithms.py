@@ -79,8 +79,8 @@ def also(name: str = "", **changes: Any) -> Callable[[_F], _F]:
     def declare(formula: _F) -> _F:
         signature = inspect.signature(formula)
         own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-        shown: Any = formula
-        shown.__signature__ = signature.replace(parameters=own)
+        surface: Any = formula
+        surface.__signature__ = signature.replace(parameters=own)
         algorithm_of(formula, name)(functools.partial(formula, **changes))
         return formula
 

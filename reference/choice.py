@@ -55,7 +55,7 @@ class Choice:
         """Where one index alone is possible."""
         return self._choose()[1]
 
-    def judged(self) -> Any:
+    def refutable(self) -> Any:
         """Where an index may be wrong at all."""
         return np.ones(self.shape, dtype=bool)
 

@@ -71,7 +71,7 @@ class Residual:
         """
 
     @abstractmethod
-    def judged(self, values: Any) -> Any:
+    def refutable(self, values: Any) -> Any:
         """Where `accepts` could have refused a value."""
 
     @abstractmethod
@@ -128,8 +128,8 @@ class _MovedResidual(Residual):
     def accepts(self, values: Any) -> Any:
         return self._whole.accepts(self._back(values)).reshape(-1)[self._numbers]
 
-    def judged(self, values: Any) -> Any:
-        return self._whole.judged(self._back(values)).reshape(-1)[self._numbers]
+    def refutable(self, values: Any) -> Any:
+        return self._whole.refutable(self._back(values)).reshape(-1)[self._numbers]
 
     def likely(self) -> Any:
         return self._whole.likely().reshape(-1)[self._numbers]
@@ -176,7 +176,7 @@ class MatrixResidual(Residual):
     def accepts(self, values: Any) -> Any:
         return ~self._every(values)[0]
 
-    def judged(self, values: Any) -> Any:
+    def refutable(self, values: Any) -> Any:
         return self._every(values)[1]
 
     def explain(self, values: Any) -> str:

@@ -34,7 +34,7 @@ class Whole(Choice):
     def moved(self, move: Callable[[Any], Any]) -> Any:
         return whole(move(self.low), move(self.high), self.reading)
 
-    def judged(self) -> Any:
+    def refutable(self) -> Any:
         return ~self.free
 
     @property

@@ -49,7 +49,7 @@ class Line:
 
     op: str
     series: str
-    held: int  # cells
+    passing: int  # cells
     checked: int  # cells
     samples: int
     judged: int  # elements
@@ -87,7 +87,7 @@ def _accuracy_row(
     return Line(
         op=op,
         series=series,
-        held=sum(v.outcome in HELD for v in verdicts),
+        passing=sum(v.outcome in HELD for v in verdicts),
         checked=len(verdicts),
         samples=sum(v.measure.samples for v in verdicts),
         judged=sum(v.measure.judged for v in verdicts),
@@ -128,7 +128,7 @@ def markdown_table(lines: Sequence[Line]) -> str:
     for line in lines:
         by = {figure.dtype: figure for figure in line.figures}
         figures = [by.get(name, Figure(name, "–", ("–",) * len(listed), ("–",) * len(listed), "–")) for name in dtypes]
-        row = [code_span(line.op), *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
+        row = [code_span(line.op), *([markdown(line.series)] if several else []), f"{line.passing} of {line.checked}"]
         row += [group_digits(line.judged), ", ".join(figure.ratio for figure in figures)]
         row += [", ".join(figure.largest[i] for figure in figures) for i in range(len(listed))]
         row += [", ".join(figure.median[i] for figure in figures) for i in range(len(listed))]

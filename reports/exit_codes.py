@@ -66,6 +66,6 @@ def most_urgent(reasons: Iterable[Reason], *, exit_zero: bool = False, allow_inc
 def _reason_of(code: int, word: str, verdicts: Sequence[Verdict]) -> list[Reason]:
     if not verdicts:
         return []
-    shown = ", ".join(verdict.cell.key for verdict in verdicts[:3])
+    text = ", ".join(verdict.cell.key for verdict in verdicts[:3])
     more = f" and {len(verdicts) - 3} more" if len(verdicts) > 3 else ""
-    return [(code, f"{len(verdicts)} {word}: {shown}{more}")]
+    return [(code, f"{len(verdicts)} {word}: {text}{more}")]

@@ -154,8 +154,8 @@ def _missing(runs: Sequence[Run]) -> list[tuple[int, int]]:
 
 
 def _list_shards(shards: Sequence[tuple[int, int]]) -> str:
-    shown = ", ".join(f"{i}/{n}" for i, n in shards[:8])
-    return shown if len(shards) <= 8 else f"{shown} and {len(shards) - 8} more"
+    text = ", ".join(f"{i}/{n}" for i, n in shards[:8])
+    return text if len(shards) <= 8 else f"{text} and {len(shards) - 8} more"
 
 
 def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Reason]:

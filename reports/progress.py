@@ -120,9 +120,9 @@ class Teller:
         if count < _LEAST_COUNT or seconds < _LEAST_SECONDS or self._count >= self.total:
             return ""
         rate = count / seconds
-        shown = f"{rate:.1f} per s" if rate >= 1 else f"{60 * rate:.1f} per min"
+        text = f"{rate:.1f} per s" if rate >= 1 else f"{60 * rate:.1f} per min"
         # Cells differ in cost, and those that remain may cost more than the finished ones.
-        return f"{shown}, about {_rough((self.total - self._count) / rate)} left"
+        return f"{text}, about {_rough((self.total - self._count) / rate)} left"
 
     def longest(self) -> str:
         """`softmax::COMP[float32-cpu-opassay] for 12 s`: of the cells that run, the one that has run longest."""

@@ -35,7 +35,7 @@ _ROOT = "opassay"
 _TO_ID = str.maketrans({"(": "{", ")": "}", ",": "+", "[": "::", "]": ""})
 _FROM_ID = str.maketrans({"{": "(", "}": ")", "+": ","})
 #: Modules without which no cell can be judged, and what installs them.
-_NEEDED = ("torch", "mpmath", "hypothesis", "msgspec")
+_REQUIREMENTS = ("torch", "mpmath", "hypothesis", "msgspec")
 #: The dtypes in which a custom function is asked where no other is named: in the half types it would be held to one
 #: rounding per output.
 _FUNCTION_DTYPES = ("float64", "float32")
@@ -89,7 +89,7 @@ def _take_ids(config: pytest.Config) -> None:
 
 
 def _require_installed() -> None:
-    missing = [name for name in _NEEDED if name not in sys.modules and importlib.util.find_spec(name) is None]
+    missing = [name for name in _REQUIREMENTS if name not in sys.modules and importlib.util.find_spec(name) is None]
     if missing:
         how = "install torch" if missing[0] == "torch" else 'pip install "opassay[verify]"'
         raise pytest.UsageError(f"--opassay: {missing[0]} is not installed; {how}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, counted, replaying
+from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, quantity, replaying
 from ..oracles.verdicts.verdict import clean as clean
 from ..oracles.verdicts.verdict import failure_text as failure_text
 from ..reference.dtypes import FORMATS
@@ -55,10 +55,10 @@ def one_line(text: str, limit: int = 200) -> str:
 
 def short_hex(text: str) -> str:
     """A hexadecimal float without zeros at its end, `0x1.8000000000000p+1` as `0x1.8p+1`; other text as it is."""
-    shown = clean(text)
-    head, point, exponent = shown.partition("p")
+    view = clean(text)
+    head, point, exponent = view.partition("p")
     if not head.startswith(("0x", "-0x")) or "." not in head:
-        return shown
+        return view
     return head.rstrip("0").rstrip(".") + point + exponent
 
 
@@ -141,7 +141,7 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
     if wrong:
         # The summary has the number of failures. Where all are of one outcome, the rest need not repeat it.
         in_summary = frozenset({Outcome.FAIL}) if Outcome.UNSTABLE not in tally else frozenset[Outcome]()
-        tone, summary = "poor", f"{wrong} of {counted(len(verdicts), 'cell')} failed"
+        tone, summary = "poor", f"{wrong} of {quantity(len(verdicts), 'cell')} failed"
     elif undecided:
         tone, in_summary, summary = "open", frozenset[Outcome](), f"{undecided} of {len(verdicts)} not decided"
     elif not verified + weak:
@@ -266,17 +266,17 @@ class TextTable:
 
     def lines(self) -> list[str]:
         """The table for a terminal."""
-        shown = [self.headings, *self.cells] if self.cells else []
-        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        lines = [self.headings, *self.cells] if self.cells else []
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return [
-            *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown),
+            *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines),
             *self.remarks,
         ]
 
     def markdown(self) -> list[str]:
         """The table for a page."""
-        shown = [self.headings, tuple("---" for _ in self.headings), *self.cells] if self.cells else []
-        return [*("| " + " | ".join(row) + " |" for row in shown), "", *(f"- {remark}" for remark in self.remarks)]
+        lines = [self.headings, tuple("---" for _ in self.headings), *self.cells] if self.cells else []
+        return [*("| " + " | ".join(row) + " |" for row in lines), "", *(f"- {remark}" for remark in self.remarks)]
 
 
 def code_span(text: str) -> str:

@@ -20,7 +20,7 @@ PACKAGE = "opassay"
 FOLDERS = ("reference", "impl", "oracles", "properties", "reports", "api")
 
 #: A module, or something in it, as "opassay.x.y", "opassay.x.y:name" or "opassay.x.y.name".
-_NAMED = re.compile(rf"{PACKAGE}(\.\w+)+(:[\w.]+)?")
+_BY_NAME = re.compile(rf"{PACKAGE}(\.\w+)+(:[\w.]+)?")
 #: A module beside the one that names it, as ".x" or "..x.y".
 _RELATIVE = re.compile(r"\.+\w+(\.\w+)*")
 #: The program of a process, in the text of a command.
@@ -64,11 +64,11 @@ def _edges_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Edge]:
         for target in _targets(node, full):
             resolved = _resolve(target, known)
             yield Edge(name, resolved or target.partition(".")[0], resolved is not None, node.lineno)
-    for target, line in _named(tree, full, f"{PACKAGE}.{name}", known):
+    for target, line in _names_in(tree, full, f"{PACKAGE}.{name}", known):
         yield Edge(name, target, True, line)
 
 
-def _named(tree: ast.AST, package: str, own: str, known: dict[str, Path]) -> Iterator[tuple[str, int]]:
+def _names_in(tree: ast.AST, package: str, own: str, known: dict[str, Path]) -> Iterator[tuple[str, int]]:
     """Modules of ours that strings name, with the line; documentation is no string of a program.
 
     Args:
@@ -97,7 +97,7 @@ def _is_import(call: ast.Call) -> bool:
 def _in_text(text: str, package: str, known: dict[str, Path], relative: bool) -> Iterator[str]:
     """Modules that a string names by itself or as the program of a command."""
     names = [result[1] for result in _PROGRAM.finditer(text)]
-    if _NAMED.fullmatch(text):
+    if _BY_NAME.fullmatch(text):
         names.append(text.replace(":", "."))
     if relative and _RELATIVE.fullmatch(text):
         names.append(_absolute(text, package))

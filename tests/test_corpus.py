@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from corpus import __main__ as command
-from corpus.bug import KNOWN, REFUSED, Bug, refused, same, state
+from corpus.bug import KNOWN, REFUSED, Bug, attempt, same, state
 from corpus.page import PAGE, RESULTS, page
 from corpus.programs import Program, programs
-from corpus.running import CLAIMED, ERROR, FIXED, NOT_RUN, PRESENT, asked
-from corpus.seen import Claim, Gap, judged
+from corpus.running import CLAIMED, ERROR, FIXED, NOT_RUN, PRESENT, run_program
+from corpus.seen import Claim, Gap, assess
 
 PROGRAMS = {each.name: each for each in programs()}
 BUGS = {name: each for name, each in PROGRAMS.items() if not each.found_here}
@@ -60,15 +60,15 @@ def test_the_page_is_made_of_the_programs_and_of_results_that_hold() -> None:
 def test_a_claim_holds_here(module: str) -> None:
     importlib.import_module(module)
     code, line = state(KNOWN[module])
-    holding = KNOWN[module].seen.holds(code)
-    assert holding.holds, (line, holding.said)
+    holding = KNOWN[module].sight.holds(code)
+    assert holding.holds, (line, holding.text)
 
 
 # ------------------------------------------------------------------------------------------------- claims can fail
 
 
-def _claim(actual: Any = None, planted: Any = None, right: Any = None) -> Claim:
-    return judged("GIVEN", torch.exp, (X,), actual, planted, right)
+def _claim(actual: Any = None, fault: Any = None, right: Any = None) -> Claim:
+    return assess("GIVEN", torch.exp, (X,), actual, fault, right)
 
 
 def _wrong(x: torch.Tensor) -> torch.Tensor:
@@ -80,16 +80,16 @@ def _wrong(x: torch.Tensor) -> torch.Tensor:
     [  # None: it is not shown
         (_claim(torch.exp, _wrong), FIXED, True),
         (_claim(_wrong, right=torch.exp), PRESENT, True),
-        (_claim(planted=_wrong, right=torch.exp), NOT_RUN, True),
+        (_claim(fault=_wrong, right=torch.exp), NOT_RUN, True),
         (_claim(torch.exp, torch.exp), FIXED, False),  # the planted fault is not seen
         (_claim(torch.exp, right=torch.exp), PRESENT, False),  # the present one is not
         (_claim(_wrong, _wrong), FIXED, False),  # what is said to be fixed is refused
-        (_claim(planted=_wrong, right=_wrong), FIXED, False),  # everything is refused
+        (_claim(fault=_wrong, right=_wrong), FIXED, False),  # everything is refused
         (_claim(_wrong), PRESENT, None),  # nothing shows that a right one is accepted
         (_claim(_wrong, right=torch.exp), FIXED, False),
         (_claim(torch.exp, right=torch.exp), FIXED, None),  # the bug is gone, and nothing is planted
-        (Gap("", _claim(planted=torch.exp, right=torch.exp)), FIXED, True),
-        (Gap("", _claim(planted=_wrong, right=torch.exp)), FIXED, False),  # a gap that has closed
+        (Gap("", _claim(fault=torch.exp, right=torch.exp)), FIXED, True),
+        (Gap("", _claim(fault=_wrong, right=torch.exp)), FIXED, False),  # a gap that has closed
     ],
 )
 def test_a_claim_needs_a_refusal_of_the_fault_and_of_nothing_else(
@@ -104,11 +104,11 @@ def test_a_program_is_run_in_a_process_of_its_own() -> None:
 
 
 def test_a_function_that_raises_has_not_shown_the_fault() -> None:
-    def broken(x: torch.Tensor) -> torch.Tensor:
+    def fail(x: torch.Tensor) -> torch.Tensor:
         raise ZeroDivisionError(x)
 
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        _claim(torch.exp, broken).holds(FIXED)
+        _claim(torch.exp, fail).holds(FIXED)
 
 
 # ------------------------------------------------------------------------------------------------ states of a bug
@@ -145,7 +145,7 @@ def test_a_bug_is_present_fixed_or_not_run() -> None:
         "no-such-library is not installed",
     )
     assert state(Bug("a/b#1", "", lambda: 1.0, 1.0, claim, needs=("no_such_feature",)))[0] == NOT_RUN
-    assert refused(torch.ones(2).expand(3, 2).cos_) == REFUSED
+    assert attempt(torch.ones(2).expand(3, 2).cos_) == REFUSED
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_bug_is_present_fixed_or_not_run() -> None:
 )
 def test_a_program_that_broke_is_an_error_and_no_bug(tmp_path: Path, text: str, outcome: str) -> None:
     (tmp_path / "planted.py").write_text(text)
-    assert asked([str(tmp_path / "planted.py")], CLAIMED, 60)[0] == outcome
+    assert run_program([str(tmp_path / "planted.py")], CLAIMED, 60)[0] == outcome
 
 
 # ------------------------------------------------------------------------------------------------------ the command

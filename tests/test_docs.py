@@ -37,8 +37,8 @@ def _anchors(text: str) -> set[str]:
     result: Counter[str] = Counter()
     anchors = set()
     for heading in _headings(text):
-        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        slug = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        view = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", view.lower()).replace(" ", "-")
         anchors.add(f"{slug}-{result[slug]}" if result[slug] else slug)
         result[slug] += 1
     return anchors
@@ -93,8 +93,8 @@ def test_every_property_has_a_section_with_its_title() -> None:
 
 
 def test_every_property_that_one_process_can_ask_has_a_fault_that_it_sees() -> None:
-    shown = set(re.findall(r"^([A-Z]+\d?) fail OA\d{3}", _page("properties.md"), re.MULTILINE))
-    assert set(PROPERTIES) - shown == {"FWAD", "COMM"}
+    names = set(re.findall(r"^([A-Z]+\d?) fail OA\d{3}", _page("properties.md"), re.MULTILINE))
+    assert set(PROPERTIES) - names == {"FWAD", "COMM"}
 
 
 def test_the_table_of_profiles_is_the_code() -> None:
@@ -127,7 +127,7 @@ def test_the_page_of_formats_names_every_field_of_a_record() -> None:
 # ------------------------------------------------------------------------------------------ the programs of a page
 
 
-PLANTED = """
+PAGE = """
 ```python
 x = 1
 print(x, "apple", 0.25)
@@ -157,9 +157,9 @@ raise ValueError("kept")
 
 
 def test_a_program_that_prints_something_else_or_raises_is_found() -> None:
-    results = list(blocks.faults("planted.md", PLANTED))
+    results = list(blocks.faults("planted.md", PAGE))
     assert [line.splitlines()[0] for line in results] == ["planted.md:12: printed", "planted.md:25: raised"]
-    assert [block.why for block in blocks.blocks(PLANTED)] == [None, None, "it needs a GPU", None]
+    assert [block.why for block in blocks.blocks(PAGE)] == [None, None, "it needs a GPU", None]
 
 
 def test_links_between_pages_follow_them_into_one_folder() -> None:

@@ -78,6 +78,6 @@ def test_a_proof_is_judged_by_mpmath_and_by_the_bound(off: float, exact_off: flo
     x = torch.tensor([0.5, 2.0])
     exact = [mpmath.exp(value) + exact_off for value in module.numbers(x)]
     proof = module.Proof("planted", torch.exp(x) + off, exact, torch.exp, (x,))
-    code, lines = module._judged(proof)
+    code, lines = module._judge(proof)
     assert code == getattr(module, outcome)
     assert any("(mpmath)" in line for line in lines)

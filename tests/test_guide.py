@@ -33,8 +33,8 @@ def test_the_guide_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     for number, block in enumerate(blocks):
         exec(compile(block, f"{GUIDE.name}, block {number}", "exec"), names)
     printed = capsys.readouterr().out
-    (shown,) = re.findall(r"```\n(Careless.*?)\n```", text, re.DOTALL)
-    assert _without_numbers(shown) in _without_numbers(printed)
+    (view,) = re.findall(r"```\n(Careless.*?)\n```", text, re.DOTALL)
+    assert _without_numbers(view) in _without_numbers(printed)
     assert re.search(r"^WORD float64 verified", printed, re.MULTILINE)
     assert re.search(r"^VMAP float32 verified", printed, re.MULTILINE)
 
@@ -49,9 +49,9 @@ def test_a_page_shows_what_its_programs_print(page: str, blocks: int, capsys: py
     programs = re.findall(r"```python\n(.*?)```\n(?:\n```\n(.*?)```)?", text, re.DOTALL)
     assert len(programs) == blocks
     names: dict[str, Any] = {"__name__": "guide"}
-    for number, (program, shown) in enumerate(programs):
+    for number, (program, view) in enumerate(programs):
         exec(compile(program, f"{page}, block {number}", "exec"), names)
-        assert capsys.readouterr().out.split() == shown.split(), "but for where lines are wrapped"
+        assert capsys.readouterr().out.split() == view.split(), "but for where lines are wrapped"
 
 
 def test_the_page_on_judging_kernels_runs_as_written(
@@ -63,17 +63,17 @@ def test_the_page_on_judging_kernels_runs_as_written(
     assert len(programs) == 7
     names: dict[str, Any] = {"__name__": "guide"}
     monkeypatch.chdir(tmp_path)
-    for number, (program, shown) in enumerate(programs):
+    for number, (program, view) in enumerate(programs):
         if file := re.match(r"# (\w+\.py)\n", program):
             (tmp_path / file[1]).write_text(program)
             continue
         exec(compile(program, f"{page}, block {number}", "exec"), names)
-        assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(shown).strip()
+        assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(view).strip()
     commands = re.findall(r"```\n\$ opassay (.*?)\n(.*?)```", text, re.DOTALL)
     assert [command.split()[0] for command, _ in commands] == ["judge", "audit-task"]
-    for command, shown in commands:
+    for command, view in commands:
         assert main(command.split()) == 1
-        assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(shown).strip()
+        assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(view).strip()
 
 
 def test_the_page_on_suites_runs_as_written(
@@ -85,9 +85,9 @@ def test_the_page_on_suites_runs_as_written(
         (tmp_path / name).write_text(content)
     commands = re.findall(r"```\n\$ opassay (.*?)\n(.*?)```", text, re.DOTALL)
     assert len(commands) == 2
-    for command, shown in commands:
+    for command, view in commands:
         assert main(command.split()) == 1
-        assert _without_numbers(capsys.readouterr().out).split() == _without_numbers(shown).split()
+        assert _without_numbers(capsys.readouterr().out).split() == _without_numbers(view).split()
 
 
 def test_the_declaration_of_an_own_op_is_short_and_imports_nothing_private() -> None:

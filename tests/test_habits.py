@@ -12,7 +12,7 @@ import pytest
 from tests.syntax import nodes, parse
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-CODE = ("api", "reference", "impl", "oracles", "properties", "reports", "tests", "benchmarks", "corpus")
+CODE = ("api", "reference", "impl", "oracles", "properties", "reports", "tests", "benchmarks", "workshop", "corpus")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".ini", ".txt", ".html", ".css", ".js", ".j2", ".cfg", ".yml", ".yaml"}
 
 LONGEST_FUNCTION = 60  # lines, without the docstring; kernels in a language of their own are exempt
@@ -35,6 +35,21 @@ FOREIGN_WORDS = re.compile(
     re.IGNORECASE,
 )
 
+#: Past participles, which do not say what a name stands for: a name is a noun, that of a function begins with a verb.
+PARTICIPLES = {
+    "asked", "caught", "chosen", "drawn", "forgotten", "found", "given", "gone", "heard", "held", "kept", "made", "met",
+    "planted", "refused", "said", "seen", "shown", "sought", "spared", "taken", "thrown", "told", "tried", "written",
+}  # fmt: skip
+#: Keys of files that users have, and words of the command line, which are fields and parameters of the same name.
+PUBLISHED_NAMES = {
+    "oracles/judge/tally.py: refused",
+    "oracles/verdicts/verdict.py: refused",
+    "properties/candidates/cases.py: given",
+    "properties/candidates/judgement.py: kept",
+    "reports/cli/judge/audit_task.py: given",
+    "reports/cli/serving/queue.py: given",
+}
+
 
 def _sources() -> list[Path]:
     return sorted(path for folder in CODE for path in (REPOSITORY / folder).rglob("*.py"))
@@ -51,6 +66,20 @@ def _name(path: Path) -> str:
 
 
 # ------------------------------------------------------------------------------------------------- the habits
+
+
+def participles(tree: ast.Module) -> Iterator[str]:
+    """Participles that are names of functions, classes, parameters, variables or fields; names of states are exempt."""
+    for node in nodes(tree):
+        match node:
+            case ast.FunctionDef(name=str(name)) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                pass
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case _:
+                continue
+        if name.strip("_").lower() in PARTICIPLES and not name.isupper():
+            yield f"{node.lineno}: {name}"
 
 
 def chosen_tolerances(tree: ast.Module) -> Iterator[str]:
@@ -150,6 +179,11 @@ def test_files_are_named_for_what_they_hold() -> None:
     assert [_name(path) for path in _sources() if path.stem.strip("_") in vague] == []
 
 
+def test_names_are_no_participles() -> None:
+    names = {f"{_name(path)}: {line.partition(': ')[2]}" for path in _sources() for line in participles(parse(path))}
+    assert names == PUBLISHED_NAMES
+
+
 def test_packages_only_re_export() -> None:
     # `opassay` itself loads its names on first use (PEP 562), so that importing it pulls in nothing.
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
@@ -179,6 +213,13 @@ def test_the_text_speaks_of_the_product_alone() -> None:
 @pytest.mark.parametrize(
     ("check", "source", "lines"),
     [
+        (participles, "def found(): ...", ["1: found"]),
+        (
+            participles,
+            "class C:\n    held: int\n    def f(self, given): self._kept = told = 1",
+            ["2: held", "3: given", "3: _kept", "3: told"],
+        ),
+        (participles, "HELD = 1\nfind(is_found, x.held, told=2)", []),
         (chosen_tolerances, "f(a, b, rtol=1e-3)", ["1: rtol="]),
         (chosen_tolerances, "def f(a, atol): ...", ["1: atol"]),
         (chosen_tolerances, "torch.allclose(a, b)", ["1: allclose"]),

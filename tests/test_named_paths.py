@@ -17,10 +17,10 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = [*pages(), ROOT / "tests" / "README.md"]
 TOP = "|".join(("benchmarks", "corpus", "docs", "tests", "workshop", *FOLDERS))
 #: Files that pages name and a reader, or opassay, writes.
-WRITTEN = {"cases", "cases/ID.py", "file.py", "mine.py", "mypackage/__init__.py", "opassay_example.py", "reference.py"}
-WRITTEN |= {"tabulate.py", "test_norm.py"}
+EXAMPLES = {"cases", "cases/ID.py", "file.py", "mine.py", "mypackage/__init__.py", "opassay_example.py", "reference.py"}
+EXAMPLES |= {"tabulate.py", "test_norm.py"}
 #: Files of public suites of problems.
-WRITTEN |= {"NAME.py", "NAME/submission.py", "submission.py", "main.py", "func_forward.py", "func_backward.py"}
+EXAMPLES |= {"NAME.py", "NAME/submission.py", "submission.py", "main.py", "func_forward.py", "func_backward.py"}
 _PATH = re.compile(rf"(?<![\w./-])(?:(?:{TOP})/[\w./*]*|[\w/]+\.py|[a-z_]+/)(?![\w/-])")
 _MODULE = re.compile(rf"^(?:opassay\.)?((?:{'|'.join(FOLDERS)})(?:\.\w+)+)$")
 
@@ -36,7 +36,7 @@ def stale_paths(text: str) -> Iterator[str]:
     A path begins at the top of the repository. One that does not begins at a folder that the page names in full, as
     itself or as the folder of a file.
     """
-    paths = {path.rstrip("/.") for word in _words(text) for path in _PATH.findall(word)} - WRITTEN
+    paths = {path.rstrip("/.") for word in _words(text) for path in _PATH.findall(word)} - EXAMPLES
     whole = {path for path in paths if re.match(rf"({TOP})\b", path)}
     yield from sorted(path for path in whole if not any(ROOT.glob(path)))
     folders = {ROOT / path for path in whole} | {(ROOT / path).parent for path in whole}
@@ -52,7 +52,7 @@ def stale_names(path: Path, text: str) -> Iterator[str]:
     """
     top = ROOT / path.relative_to(ROOT).parts[0]
     for word in _words(text):
-        for name in set(_PATH.findall(word)) - WRITTEN:
+        for name in set(_PATH.findall(word)) - EXAMPLES:
             if not any(ROOT.glob(name.rstrip("."))) and not any(top.rglob(name.rstrip("."))):
                 yield f"{path.relative_to(ROOT)}: {name}"
         if (result := _MODULE.match(word)) and not _is_there(result[1]):
@@ -98,18 +98,18 @@ def test_a_stale_name_in_a_docstring_is_found() -> None:
 
 def test_the_picture_shows_the_folders_that_are_there() -> None:
     (picture,) = re.findall(r"^```\n(reference/.*?)^```", ARCHITECTURE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    shown: dict[str, set[str]] = {}
+    listed: dict[str, set[str]] = {}
     top = ""
     for line in picture.splitlines():
         names = [word.strip("/") for word in re.split(r"\s{2,}", line.strip())[0].split()]
         if line.startswith("  "):
-            shown[top] |= set(names)
+            listed[top] |= set(names)
         else:
             top = names[0]
-            shown |= {name: set() for name in names}
+            listed |= {name: set() for name in names}
     rooms = {top: {path.parent.name for path in (ROOT / top).glob("*/__init__.py")} for top in (*FOLDERS, "workshop")}
-    assert {top: shown[top] for top in rooms} == rooms
-    assert [name for name in shown if not (ROOT / name).is_dir()] == []
+    assert {top: listed[top] for top in rooms} == rooms
+    assert [name for name in listed if not (ROOT / name).is_dir()] == []
 
 
 def test_the_table_of_imports_is_that_of_the_test() -> None:

@@ -112,7 +112,7 @@ class _Stubborn:
     """A run that goes on after its interrupt, until it is killed."""
 
     def __init__(self, command: list[str], **more: Any) -> None:
-        self.asked: list[str] = []
+        self.questions: list[str] = []
         RUNS.append(self)
 
     def wait(self, seconds: float | None = None) -> None:
@@ -120,10 +120,10 @@ class _Stubborn:
             raise subprocess.TimeoutExpired("opassay", seconds)
 
     def send_signal(self, number: int) -> None:
-        self.asked.append(f"signal {number:d}")
+        self.questions.append(f"signal {number:d}")
 
     def kill(self) -> None:
-        self.asked.append("kill")
+        self.questions.append("kill")
 
 
 RUNS: list[_Stubborn] = []
@@ -132,10 +132,12 @@ RUNS: list[_Stubborn] = []
 def test_a_run_of_cells_that_does_not_end_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = _part_of_gpu("cells", monkeypatch)
     monkeypatch.setattr(cells.subprocess, "Popen", _Stubborn)
-    monkeypatch.setattr(cells.subprocess, "run", lambda command, **more: RUNS[-1].asked.append(" ".join(command[3:5])))
+    monkeypatch.setattr(
+        cells.subprocess, "run", lambda command, **more: RUNS[-1].questions.append(" ".join(command[3:5]))
+    )
     monkeypatch.setattr(cells.record, "load", lambda path: SimpleNamespace(verdicts=()))
     cells.run(["trace"], 1.0)
-    assert RUNS[-1].asked == ["signal 2", "kill", "report recover"]
+    assert RUNS[-1].questions == ["signal 2", "kill", "report recover"]
 
 
 def test_cells_over_devices_of_one_gpu_begin_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

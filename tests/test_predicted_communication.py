@@ -72,5 +72,5 @@ def test_batch_norm_makes_a_call_each_way_whose_payload_does_not_grow(channels: 
         assert (forward.call.shape, backward.call.shape) == ((2 * channels + 1,), (2 * channels,))
         assert forward.call.dtype == backward.call.dtype == torch.float64
         (gather,), (reduce,) = SCRIPT.gathered(DryComm(0, ranks), channels)
-        assert gather.sent == 4 * (2 * channels + 1) * (ranks - 1)
+        assert gather.sent_bytes == 4 * (2 * channels + 1) * (ranks - 1)
         assert (reduce.call.shape, reduce.call.dtype) == ((2 * channels,), torch.float32)

@@ -34,10 +34,10 @@ def _without_numbers(line: str) -> str:
     return " ".join(re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "#", line).split())
 
 
-def _in_order(shown: list[str], words: list[str]) -> list[str]:
-    """The lines of `shown` that do not come in `words`, in this order."""
+def _in_order(text: list[str], words: list[str]) -> list[str]:
+    """The lines of `text` that do not come in `words`, in this order."""
     rest = iter(map(_without_numbers, words))
-    return [line for line in shown if _without_numbers(line) not in rest]
+    return [line for line in text if _without_numbers(line) not in rest]
 
 
 def test_it_is_short() -> None:
@@ -55,9 +55,9 @@ def test_the_first_command_prints_what_is_shown(
     program = _program("# mine.py")
     (tmp_path / "mine.py").write_text(program)
     monkeypatch.chdir(tmp_path)
-    ((command, shown),) = re.findall(r"```\n\$ opassay (.*?)\n(.*?)```", README, re.DOTALL)
+    ((command, text),) = re.findall(r"```\n\$ opassay (.*?)\n(.*?)```", README, re.DOTALL)
     assert main(command.split()) == 1
-    wanted = [line for line in shown.splitlines() if line != "..."]
+    wanted = [line for line in text.splitlines() if line != "..."]
     assert _in_order(wanted, capsys.readouterr().out.splitlines()) == []
     refusals = wanted[-1].removeprefix("rejected: ").split(", ")
     mended = _run(program.replace("torch.exp(x)", "torch.exp(x - x.amax(-1, keepdim=True))"))
@@ -72,10 +72,10 @@ def test_lines_in_another_order_are_not_what_is_shown() -> None:
 
 def test_the_library_example_prints_what_is_shown() -> None:
     program = _program("hessians")
-    ((shown),) = re.findall(re.escape(program) + r"```\n\n```\n(.*?)```", README, re.DOTALL)
+    ((text),) = re.findall(re.escape(program) + r"```\n\n```\n(.*?)```", README, re.DOTALL)
     with redirect_stdout(io.StringIO()) as stream:
         _run(program)
-    assert stream.getvalue() == shown
+    assert stream.getvalue() == text
 
 
 def test_the_example_in_pytest_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

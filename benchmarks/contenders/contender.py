@@ -81,10 +81,10 @@ def read_table(
         function = eval(f"lambda {', '.join(letters)}: {call}", dict(names))
         spec = eval(f"lambda {', '.join(letters)}: {meaning}", dict(_SPECS))
         fields = {**more, **({"contract": contract[0]} if contract else {})}
-        yield Contender(library, call, meaning, bridge(function), spec, _drawn(call, letters), **fields)
+        yield Contender(library, call, meaning, bridge(function), spec, _draw(call, letters), **fields)
 
 
-def _drawn(name: str, letters: list[str]) -> tuple[Any, ...]:
+def _draw(name: str, letters: list[str]) -> tuple[Any, ...]:
     """The arguments, always the same for a name; the judge draws others like them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(zlib.crc32(name.encode()))

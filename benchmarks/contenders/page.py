@@ -74,7 +74,7 @@ def data_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def tally(data: Mapping[str, Any]) -> str:
     """The line of the README."""
-    kernels, causes = _judged(data), read_causes()
+    kernels, causes = _verdict_rows(data), read_causes()
     faults = {(_library_of(path), path.stem) for path in FINDINGS.glob("*.py") if _library_of(path)}
     faults |= {(each.library, each.name) for each in causes if each.kind == FAULT and not each.finding}
     red = sum(each["verdict"] in RED for each in kernels)
@@ -87,7 +87,7 @@ def tally(data: Mapping[str, Any]) -> str:
     )
 
 
-def _judged(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _verdict_rows(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The kernels of which something is said: whose specs are read."""
     return [each for each in data["kernels"] if each["verdict"] not in ("error", "ended")]
 

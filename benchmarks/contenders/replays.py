@@ -85,5 +85,5 @@ def run_program(cause: Cause, seconds: float = 300.0) -> tuple[str, str]:
         )
     if "ModuleNotFoundError" in ended.stderr or "CUDA" in ended.stderr:
         return "not run", ended.stderr.strip().splitlines()[-1]
-    shown = OUTCOMES.get(ended.returncode, "broken") if not ended.stderr.startswith("Traceback") else "broken"
-    return shown, ended.stdout if shown != "broken" else ended.stderr
+    text = OUTCOMES.get(ended.returncode, "broken") if not ended.stderr.startswith("Traceback") else "broken"
+    return text, ended.stdout if text != "broken" else ended.stderr

@@ -50,7 +50,7 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
             "error": judgement.error[:500],
             "arithmetic": judgement.arithmetic,
         }
-        record |= {"elements": sum(each.judged for each in judgement.findings), "sees": _seen(contender)}
+        record |= {"elements": sum(each.judged for each in judgement.findings), "sees": _ratio_of(contender)}
         causes = [_cause(each) for each in judgement.causes or judgement.suspicions]
         record |= {"causes": causes, "weaknesses": list(judgement.weaknesses)}
     seconds, day = round(time.perf_counter() - begun, 1), datetime.now(UTC).date().isoformat()
@@ -66,7 +66,7 @@ def _cause(finding: Any) -> dict[str, Any]:
     return cause
 
 
-def _seen(contender: Contender) -> float | None:
+def _ratio_of(contender: Contender) -> float | None:
     """The median half-width of an accept set at the given inputs, in ulps of the exact values."""
     try:
         limits = opassay.bound(contender.spec, *contender.arguments, contract=contender.contract)

@@ -22,7 +22,7 @@ def contenders() -> Iterator[Contender]:
         if size not in ("", _LENGTH):
             continue
         try:
-            function, *arguments = source.made(torch.float32)
+            function, *arguments = source.build(torch.float32)
         except NotImplementedError:  # the CPU build has no kernel
             continue
         if name not in _LACKING or len(arguments) > 1:

@@ -30,7 +30,7 @@ mpmath.mp.prec = 400
 #: opassay gives the centres of its balls as float64 numbers.
 _ROUNDING = mpmath.mpf(2) ** -53
 #: How many elements are printed: those that are worst in bounds.
-_SHOWN = 4
+_ROWS = 4
 _RULINGS = {True: "accepted", False: "refused"}
 
 
@@ -104,23 +104,23 @@ def tell(library: str, version: str, proof: Callable[[], Proof]) -> int:
     result, _, _ = result.partition("+")  # torch's wheels name what they were built for
     if result != version:
         print(f"{library} {result} is installed; the page tells of {version}")
-    code, lines = _judged(proof())
+    code, lines = _judge(proof())
     print(f"{library} {result}", *lines, sep="\n")
     return code
 
 
-def _judged(proof: Proof) -> tuple[int, list[str]]:
+def _judge(proof: Proof) -> tuple[int, list[str]]:
     limits = bound(proof.spec, *proof.args, contract=proof.terms)
     centres, widths = numbers(limits.centre), numbers(limits.half_width)
     computed = numbers(proof.computed.double())
     ratios = [_ratio(*each) for each in zip(computed, proof.exact, widths, strict=True)]
     worst = max(range(len(ratios)), key=lambda i: ratios[i])
     outside = sum(ratio > 1 for ratio in ratios)
-    shown = sorted(sorted(range(len(ratios)), key=lambda i: -ratios[i])[:_SHOWN])
+    text = sorted(sorted(range(len(ratios)), key=lambda i: -ratios[i])[:_ROWS])
     lines = [
         f"  call      {proof.call}",
-        f"  computed  {', '.join(_short(computed[i]) for i in shown)}",
-        f"  exact     {', '.join(_short(proof.exact[i]) for i in shown)} (mpmath)",
+        f"  computed  {', '.join(_short(computed[i]) for i in text)}",
+        f"  exact     {', '.join(_short(proof.exact[i]) for i in text)} (mpmath)",
         f"  error     {_error(computed, proof.exact, worst)}; {outside} of {len(ratios)} outside",
     ]
     agree = all(map(_agree, centres, proof.exact, numbers(limits.radius)))

@@ -22,7 +22,7 @@ LIBRARY, VERSION = "torch", "2.13.0"
 KIND, SEVERITY = "wrong result", "high"
 
 
-def counted(steps: torch.Tensor) -> torch.Tensor:
+def count(steps: torch.Tensor) -> torch.Tensor:
     """Twice the number of steps, this one included; the tensor that was passed counts on."""
     steps.add_(1.0)
     return 2 * steps
@@ -35,7 +35,7 @@ def spec(steps: torch.Tensor) -> torch.Tensor:
 def proof() -> Proof:
     steps = torch.tensor(3.0, dtype=torch.float64)
     (three,) = numbers(steps)
-    compiled = torch.compile(counted, backend="aot_eager")
+    compiled = torch.compile(count, backend="aot_eager")
     return Proof(
         'torch.compile(f, backend="aot_eager")(t), t = 3 in float64; f adds 1 to t in place and returns 2 t',
         compiled(steps.clone()), [2 * (three + 1)], spec, (steps,),

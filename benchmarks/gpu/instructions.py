@@ -75,8 +75,8 @@ def compare_tables() -> None:
             equal += not wrong.size
             if wrong.size:
                 first = [hex(int(column[wrong[0]])) for column in columns]
-                shown = f"{first}: {int(there[wrong[0]]):#x} on the GPU, {int(here[wrong[0]]):#x} here"
-                tell(instruction=opcode, differs=f"{wrong.size} of {there.size}", first=shown)
+                text = f"{first}: {int(there[wrong[0]]):#x} on the GPU, {int(here[wrong[0]]):#x} here"
+                tell(instruction=opcode, differs=f"{wrong.size} of {there.size}", first=text)
     tell(instructions=len(TABLE), equal=equal, elements=elements, seed=SEED)
 
 
@@ -130,8 +130,8 @@ def compare_ends() -> None:
                 wrong = np.flatnonzero(~((low <= there) & (there <= high)))
                 if wrong.size:
                     first = wrong[0]
-                    shown = f"{int(columns[0][first]):#x}: {there[first]!r}, here {low[first]!r} to {high[first]!r}"
-                    tell(approximation=opcode, outside=f"{wrong.size} of {there.size}", first=shown)
+                    text = f"{int(columns[0][first]):#x}: {there[first]!r}, here {low[first]!r} to {high[first]!r}"
+                    tell(approximation=opcode, outside=f"{wrong.size} of {there.size}", first=text)
                 else:
                     tell(approximation=opcode, inside=there.size)
 

@@ -131,10 +131,10 @@ def call(kind: ShapeClass, dtype: torch.dtype) -> None:
     arguments = kind.arguments(source, kind.few)
     function = getattr(impl, kind.op)
     with launching.on(compared):
-        gradients(outputs_of(function(*arguments, **kind.named)), arguments)
+        gradients(outputs_of(function(*arguments, **kind.keywords)), arguments)
         if kind.must(kind.few, dtype.itemsize).jvp:
             with forward_ad.dual_level():
-                function(*(_dual(value) for value in arguments), **kind.named)
+                function(*(_dual(value) for value in arguments), **kind.keywords)
     tell(
         op=kind.op, label=kind.label, dtype=str(dtype)[6:], launches=compared.launches, without=compared.exact,
         elements=compared.elements, equal=compared.equal, within=compared.within,

@@ -46,5 +46,5 @@ def _part(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
-    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return shown.replace("|", "\\|").replace("\n", " ")
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -29,7 +29,7 @@ def with_gradients(kind: ShapeClass, arguments: tuple[Any, ...]) -> Callable[[],
     op = getattr(impl, kind.op)
 
     def call() -> tuple[Tensor, ...]:
-        outputs = outputs_of(op(*arguments, **kind.named))
+        outputs = outputs_of(op(*arguments, **kind.keywords))
         return (*(out.detach() for out in outputs), *gradients(outputs, arguments))
 
     return call
@@ -72,8 +72,8 @@ def streamed(kind: ShapeClass, arguments: tuple[Any, ...], wanted: tuple[Tensor,
         with torch.cuda.stream(stream):
             results.append(call())
     torch.cuda.synchronize()
-    said = {same(result, wanted) for result in results}
-    return said.pop() if len(said) == 1 else "; ".join(sorted(said))
+    text = {same(result, wanted) for result in results}
+    return text.pop() if len(text) == 1 else "; ".join(sorted(text))
 
 
 def _own(value: Any) -> Any:
@@ -85,9 +85,9 @@ def compiled(call: Callable[[], tuple[Tensor, ...]], kind: ShapeClass, arguments
     """The op within torch.compile, in one graph: its outputs alone."""
     op = getattr(impl, kind.op)
     torch._dynamo.reset()
-    whole = torch.compile(lambda *operands: op(*operands, **kind.named), fullgraph=True)
+    whole = torch.compile(lambda *operands: op(*operands, **kind.keywords), fullgraph=True)
     detached = [value.detach() if isinstance(value, Tensor) else value for value in arguments]
-    return same(outputs_of(whole(*detached)), outputs_of(op(*detached, **kind.named)))
+    return same(outputs_of(whole(*detached)), outputs_of(op(*detached, **kind.keywords)))
 
 
 def launch_cost(kind: ShapeClass, arguments: tuple[Any, ...]) -> float:
@@ -99,7 +99,7 @@ def launch_cost(kind: ShapeClass, arguments: tuple[Any, ...]) -> float:
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(CALLS):
-            op(*detached, **kind.named)
+            op(*detached, **kind.keywords)
         best = min(best, (time.perf_counter() - start) / CALLS)
     return best * 1e6
 

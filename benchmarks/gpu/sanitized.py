@@ -30,7 +30,7 @@ def kernels() -> None:
     source = Source(torch.float32, torch.device(DEVICE), torch.Generator(DEVICE).manual_seed(0))
     for kind in first_of_each(CLASSES):
         arguments = kind.arguments(source, kind.few)
-        gradients(outputs_of(getattr(impl, kind.op)(*arguments, **kind.named)), arguments)
+        gradients(outputs_of(getattr(impl, kind.op)(*arguments, **kind.keywords)), arguments)
     torch.cuda.synchronize()
 
 

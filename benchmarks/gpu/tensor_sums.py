@@ -30,7 +30,7 @@ _SHAPES = (("f16", 8), ("f16", 16), ("bf16", 8), ("bf16", 16), ("tf32", 4), ("tf
 _BYTES = {"f16": 2, "bf16": 2, "tf32": 4}
 
 
-def drawn(kind: str, registers: int, spread: int, rng: Any) -> torch.Tensor:
+def draw(kind: str, registers: int, spread: int, rng: Any) -> torch.Tensor:
     """Registers of numbers whose magnitudes differ by up to `spread` binary orders."""
 
     def numbers(count: int, width: int) -> Any:
@@ -50,7 +50,7 @@ def drawn(kind: str, registers: int, spread: int, rng: Any) -> torch.Tensor:
 def compare(kind: str, depth: int, spread: int) -> None:
     """One type: the row."""
     text, count = product_of_registers(kind, depth, 32 * _WARPS)
-    registers = drawn(kind, count, spread, np.random.default_rng((SEED, depth, spread)))
+    registers = draw(kind, count, spread, np.random.default_rng((SEED, depth, spread)))
 
     def sums(by: Any, on: Any = hardware.NEAREST) -> Any:
         out = torch.zeros(4, 32 * _WARPS, dtype=torch.int32)

@@ -67,7 +67,7 @@ def measure(kind: ShapeClass, dtype: torch.dtype, others: list[str], bandwidth: 
     for name in ("opassay", *others):
         try:
             call = ours if name == "opassay" else SUBJECTS[name](kind.op, kind.label)
-            for direction, timed in directions(call, arguments, kind.named):
+            for direction, timed in directions(call, arguments, kind.keywords):
                 times.setdefault(direction, {})[name] = microseconds(timed, flush)
         except Exception as err:  # of others' code, which may not take this shape
             failures.append(f"{name}: {type(err).__name__}: {str(err)[:150]}")

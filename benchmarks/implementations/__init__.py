@@ -7,9 +7,9 @@ from . import moving as moving
 from . import norms as norms
 from . import products as products
 from . import scans as scans
-from .judging import Judged as Judged
+from .judging import ImplementationVerdict as ImplementationVerdict
 from .judging import differing as differing
-from .judging import judged as judged
+from .judging import judge_one as judge_one
 from .problem import DTYPES as DTYPES
 from .problem import HALF_TYPES as HALF_TYPES
 from .problem import Implementation as Implementation

@@ -25,7 +25,7 @@ _DRAWS = 3
 
 
 @dataclass(frozen=True)
-class Judged:
+class ImplementationVerdict:
     """What the judge says of an implementation.
 
     Attributes:
@@ -50,19 +50,19 @@ class Judged:
     seconds: float
 
 
-def judged(problem: Problem, implementation: Implementation, dtype: str, contract: str) -> Judged:
+def judge_one(problem: Problem, implementation: Implementation, dtype: str, contract: str) -> ImplementationVerdict:
     begun = time.perf_counter()
     terms = f"{contract}+{implementation.allows}" if implementation.allows else contract
-    verdict, questions, text = _asked(problem, implementation, dtype, terms)
+    verdict, questions, text = _judge_each(problem, implementation, dtype, terms)
     ratio = re.search(r"([0-9.e+-]+) times (?:the|its) bound", text)
-    return Judged(
+    return ImplementationVerdict(
         problem.name, implementation.title, implementation.right, dtype, terms, verdict, questions, text,
         ratio[1] if ratio else "", implementation.right or shows(problem, implementation, dtype),
         implementation.why, time.perf_counter() - begun,
     )  # fmt: skip
 
 
-def _asked(
+def _judge_each(
     problem: Problem, implementation: Implementation, dtype: str, contract: str
 ) -> tuple[str, tuple[str, ...], str]:
     result: Any = None
@@ -70,7 +70,7 @@ def _asked(
     for codes in ((),) if implementation.right else (_FIRST, tuple(QUESTIONS)):
         try:
             result = opassay.judge(
-                implementation.made(dtype), problem.spec, lambda seed: problem.arguments(seed, dtype),
+                implementation.build(dtype), problem.spec, lambda seed: problem.arguments(seed, dtype),
                 contract=contract, questions=codes,
             )  # fmt: skip
         except Exception as err:
@@ -87,12 +87,12 @@ def _asked(
 def shows(problem: Problem, wrong: Implementation, dtype: str) -> bool:
     """Whether a wrong one's results or gradients have other bits than those of every right one, at some draw."""
     rights = [each for each in problem.implementations if each.right and dtype in each.dtypes and not each.why]
-    makes: Sequence[Any] = [lambda: problem.spec, *(lambda each=each: each.made(dtype) for each in rights)]
+    makes: Sequence[Any] = [lambda: problem.spec, *(lambda each=each: each.build(dtype) for each in rights)]
     same = [True] * len(makes)
     for seed in range(_DRAWS):
-        mine = _shown(problem, wrong.made(dtype), seed, dtype)
+        mine = _compare(problem, wrong.build(dtype), seed, dtype)
         for i, make in enumerate(makes):
-            same[i] = same[i] and _same(mine, _shown(problem, make(), seed, dtype))
+            same[i] = same[i] and _same(mine, _compare(problem, make(), seed, dtype))
     return not any(same)
 
 
@@ -103,7 +103,7 @@ def differing(problem: Problem, implementation: Implementation) -> str:
     """
     for seed in range(_DRAWS):
         mine, need = (
-            _shown(problem, _doubled(each), seed, "float64") for each in (implementation.make(), problem.spec)
+            _compare(problem, _doubled(each), seed, "float64") for each in (implementation.make(), problem.spec)
         )
         if mine.raised or need.raised:
             return f"raises {mine.raised or need.raised}"
@@ -125,7 +125,7 @@ def _doubled(function: Function) -> Function:
 
 
 @dataclass(frozen=True)
-class Shown:
+class CallEffects:
     """What a call shows: its results and what it wrote, and gradients; or the name of what it raises."""
 
     values: list[Tensor]
@@ -137,14 +137,14 @@ class Shown:
         return [*self.values, *self.gradients]
 
 
-def _shown(problem: Problem, function: Function, seed: int, dtype: str) -> Shown:
+def _compare(problem: Problem, function: Function, seed: int, dtype: str) -> CallEffects:
     function = copy.deepcopy(function) if isinstance(function, torch.nn.Module) else function
     args = problem.arguments(seed, dtype)
     try:
         with torch.no_grad():
             values = _tensors(function(*args))
     except Exception as err:
-        return Shown([], [], type(err).__name__)
+        return CallEffects([], [], type(err).__name__)
     values += [t.clone() for t in _tensors(args)]
     values += [t.clone() for t in function.buffers()] if isinstance(function, torch.nn.Module) else []
     args = problem.arguments(seed, dtype)
@@ -155,14 +155,14 @@ def _shown(problem: Problem, function: Function, seed: int, dtype: str) -> Shown
         gradients = list(torch.autograd.grad(results, leaves, cotangents, allow_unused=True))
     except Exception:  # it writes an argument, or torch has no gradient
         gradients = []
-    return Shown(values, gradients)
+    return CallEffects(values, gradients)
 
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [t for t in pytree.tree_leaves(tree) if isinstance(t, Tensor)]
 
 
-def _same(mine: Shown, other: Shown) -> bool:
+def _same(mine: CallEffects, other: CallEffects) -> bool:
     """Whether two calls show the same bits; a gradient that one of them has not is none of them."""
     if mine.raised or other.raised or len(mine.values) != len(other.values):
         return False

@@ -233,23 +233,23 @@ lengths.wrong(
 # -------------------------------- what is written
 
 
-def _written(cache: Tensor, k: Tensor, place: int = 4) -> Tensor:
+def _write(cache: Tensor, k: Tensor, place: int = 4) -> Tensor:
     cache[:, place : place + k.shape[1]] = k
     return cache.sum(1)
 
 
 def _returned(cache: Tensor, k: Tensor) -> Tensor:
     """The right result, and a cache that is left as it was."""
-    return _written(cache.clone(), k)
+    return _write(cache.clone(), k)
 
 
-cache = Problem("cache update in place", _written, lambda: (normal(2, 12, 6), normal(2, 3, 6)))
+cache = Problem("cache update in place", _write, lambda: (normal(2, 12, 6), normal(2, 3, 6)))
 cache.right("copy_", lambda c, k: (c[:, 4:7].copy_(k), c.sum(1))[1])
 cache.right("index_copy_", lambda c, k: c.index_copy_(1, torch.arange(4, 7), k).sum(1))
 cache.wrong("cache untouched", _returned)
-cache.wrong("one late", lambda c, k: _written(c, k, 5))
-cache.wrong("last token lost", lambda c, k: _written(c, k[:, :-1]))
-cache.wrong("written through bfloat16", lambda c, k: _written(c, bf(k)), dtypes=("float32",))
+cache.wrong("one late", lambda c, k: _write(c, k, 5))
+cache.wrong("last token lost", lambda c, k: _write(c, k[:, :-1]))
+cache.wrong("written through bfloat16", lambda c, k: _write(c, bf(k)), dtypes=("float32",))
 
 
 class Average(torch.nn.Module):

@@ -38,7 +38,7 @@ class Implementation:
     allows: str = ""
     why: str = ""
 
-    def made(self, dtype: str) -> Function:
+    def build(self, dtype: str) -> Function:
         function = self.make()
         return rounded_once(function) if dtype in HALF_TYPES and not self.stores else function
 
@@ -73,8 +73,8 @@ class Problem:
         """The arguments of a call, always the same for a seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(zlib.crc32(self.name.encode()) + seed)
-            drawn = tuple(self.draw())
-        moved = pytree.tree_map(lambda leaf: _drawn(leaf, getattr(torch, dtype)), drawn)
+            draws = tuple(self.draw())
+        moved = pytree.tree_map(lambda leaf: _draw(leaf, getattr(torch, dtype)), draws)
         assert isinstance(moved, tuple)
         return moved
 
@@ -84,7 +84,7 @@ def cast(leaf: Any, dtype: torch.dtype) -> Any:
     return leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
-def _drawn(leaf: Any, dtype: torch.dtype) -> Any:
+def _draw(leaf: Any, dtype: torch.dtype) -> Any:
     """An argument in a dtype, a leaf that requires a gradient where the drawn one does."""
     return cast(leaf.detach(), dtype).requires_grad_(leaf.requires_grad) if isinstance(leaf, Tensor) else leaf
 

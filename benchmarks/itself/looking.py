@@ -82,14 +82,14 @@ def looked_at(source: Source, dtype: torch.dtype) -> list[Row]:
     rows: list[Row] = []
     named = (source.name, source.group, dtype_name(dtype))
     try:
-        function, *drawn = source.made(dtype)
+        function, *draws = source.build(dtype)
     except (NoSampleError, NotImplementedError):
         return []
     except Exception as err:  # an example that torch itself cannot make in that dtype
         return [Row(*named, "normal", "made", note=f"torch: {_first(err)}")]
     spec = specification(function)
     for kind in source.kinds:
-        args = pytree.tree_map(lambda leaf, kind=kind: _of_kind(leaf, kind, dtype), tuple(drawn))
+        args = pytree.tree_map(lambda leaf, kind=kind: _of_kind(leaf, kind, dtype), tuple(draws))
         arguments = CallArguments.of(args)
         if not arguments.finite:
             continue
@@ -186,7 +186,7 @@ def _quotient(
         floats = [t for t in (*wide.state.values(), *args.tensors) if is_float(t)]
         with torch.no_grad():
             floats[operand][at] += moved
-            outputs = [y for y in result_of(_called(wide, wide.state, args.args)).tensors if is_float(y)]
+            outputs = [y for y in result_of(_call(wide, wide.state, args.args)).tensors if is_float(y)]
         return sum(float((g.double() * y).sum()) for g, y in zip(cotangents, outputs, strict=True) if y.numel())
 
     floats = [t for t in (*spec.state.values(), *arguments.tensors) if is_float(t)]
@@ -218,7 +218,7 @@ def _pulled(
         with torch.enable_grad():
             args = arguments.with_tensors([t.clone() if is_float(t) else t for t in leaves]).args
             called = {n: t.clone() if is_float(t) else t for n, t in state.items()}
-            outputs = [y for y in result_of(_called(spec, called, args)).tensors if is_float(y)]
+            outputs = [y for y in result_of(_call(spec, called, args)).tensors if is_float(y)]
             if cotangents is None:
                 cotangents = [torch.as_tensor(draws.standard_normal(tuple(y.shape))).to(y.dtype) for y in outputs]
             # What is not differentiable has no say in the gradients of the reading either.
@@ -233,7 +233,7 @@ def _pulled(
     return _Pulled(list(cotangents), [g.to_dense() if g is not None and g.is_sparse else g for g in gradients])
 
 
-def _called(spec: Specification, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+def _call(spec: Specification, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
     if isinstance(spec.function, torch.nn.Module):
         return torch.func.functional_call(spec.function, state, args)
     return spec.function(*args)

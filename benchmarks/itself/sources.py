@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.specs import SPECS, made
+from tests.specs import SPECS, make_example
 from tests.specs.functional import CALLS, NOT_CALLED
 
 from .examples import examples
@@ -35,13 +35,13 @@ class Source:
 
     Attributes:
         name: for tables. group: where it comes from.
-        made: (dtype) -> the function or module, and its arguments of normal numbers, or of those that it needs.
+        build: (dtype) -> the function or module, and its arguments of normal numbers, or of those that it needs.
         kinds: of data that take the place of the floating arguments.
     """
 
     name: str
     group: str
-    made: Callable[[torch.dtype], tuple[Any, ...]]
+    build: Callable[[torch.dtype], tuple[Any, ...]]
     kinds: tuple[str, ...]
 
 
@@ -77,7 +77,7 @@ def _of_collections() -> Iterator[Source]:
         for name, making in table.items():
 
             def make(dtype: torch.dtype, name: str = name, making: Any = making) -> tuple[Any, ...]:
-                example = made(name, making, dtype)
+                example = make_example(name, making, dtype)
                 return example.spec, *example.args
 
             yield Source(name, group, make, kinds)

@@ -59,7 +59,7 @@ class Patched:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sighting:
     """One call of a torch function in a spec.
 
     Attributes:
@@ -73,13 +73,13 @@ class Seen:
     result: Any
 
 
-def calls_of(spec: Callable[..., Tensor], args: tuple[Tensor, ...]) -> list[Seen]:
+def calls_of(spec: Callable[..., Tensor], args: tuple[Tensor, ...]) -> list[Sighting]:
     """The calls of torch functions in a spec, in order."""
-    calls: list[Seen] = []
+    calls: list[Sighting] = []
 
     def look(number: int, name: str, func: Any, operands: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*operands, **kwargs)
-        calls.append(Seen(number, name, operands, kwargs, result))
+        calls.append(Sighting(number, name, operands, kwargs, result))
         return result
 
     with torch.no_grad():
@@ -96,7 +96,7 @@ def at(target: int, other: Callable[..., Any]) -> Patch:
     return patch
 
 
-def named(others: dict[str, Callable[..., Any]]) -> Patch:
+def patch_by_name(others: dict[str, Callable[..., Any]]) -> Patch:
     """A patch of all calls of functions of some names: `other(*args, **kwargs)` in their place."""
 
     def patch(number: int, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

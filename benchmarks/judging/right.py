@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .patching import Patched, calls_of, named
+from .patching import Patched, calls_of, patch_by_name
 from .tasks import Task
 from .wrong import Candidate, differs, runs
 
@@ -257,7 +257,7 @@ _WAYS: dict[str, dict[str, Way]] = {
 
 
 def _patched(task: Task, others: dict[str, Way]) -> Callable[[], Any]:
-    return lambda: Patched(task.spec, named(others))
+    return lambda: Patched(task.spec, patch_by_name(others))
 
 
 def _in_rows(task: Task, size: int) -> Callable[..., Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .patching import Patched, Seen, at, calls_of
+from .patching import Patched, Sighting, at, calls_of
 from .stateful import STATEFUL
 from .tasks import Task
 
@@ -276,11 +276,11 @@ def _factors(task: Task, cast: Callable[[Tensor], Tensor]) -> Iterator[tuple[str
 # -------------------------------- the whole of it
 
 
-def _patched(task: Task, call: Seen, other: Callable[..., Any]) -> Callable[[], Any]:
+def _patched(task: Task, call: Sighting, other: Callable[..., Any]) -> Callable[[], Any]:
     return lambda: Patched(task.spec, at(call.number, other))
 
 
-def _spread(calls: list[Seen]) -> list[Seen]:
+def _spread(calls: list[Sighting]) -> list[Sighting]:
     """Calls that compute, the last first and then from the beginning, so that few of many are unlike."""
     computing = [s for s in calls if s.name not in ("reshape", "transpose", "getitem", "cat", "view")]
     return [*computing[-1:], *computing[:-1]]

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 
-def _drawn(*shape, dtype=torch.float32):
+def _draw(*shape, dtype=torch.float32):
     return torch.randn(*shape).to(dtype)
 
 
@@ -19,11 +19,11 @@ def inputs(family="rows"):
     """The arguments of a family."""
     half = torch.float16
     return {
-        "rows": lambda: (_drawn(6, 75),), "pair": lambda: (_drawn(3, 70), _drawn(3, 70)),
-        "products": lambda: (_drawn(40, 72), _drawn(72, 33)),
-        "halves": lambda: (_drawn(40, 72, dtype=half), _drawn(72, 33, dtype=half)),
-        "heads": lambda: tuple(_drawn(2, 50, 32, dtype=half) for _ in range(3)),
-        "scaled": lambda: (_drawn(6, 75), _drawn(75)), "angles": lambda: (_drawn(5, 64), _drawn(5, 32)),
+        "rows": lambda: (_draw(6, 75),), "pair": lambda: (_draw(3, 70), _draw(3, 70)),
+        "products": lambda: (_draw(40, 72), _draw(72, 33)),
+        "halves": lambda: (_draw(40, 72, dtype=half), _draw(72, 33, dtype=half)),
+        "heads": lambda: tuple(_draw(2, 50, 32, dtype=half) for _ in range(3)),
+        "scaled": lambda: (_draw(6, 75), _draw(75)), "angles": lambda: (_draw(5, 64), _draw(5, 32)),
     }[family]()  # fmt: skip
 
 

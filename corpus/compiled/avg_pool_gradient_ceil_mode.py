@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.arange(5.0).reshape(1, 1, 5)
 
@@ -19,6 +19,6 @@ def pool(x):
 
 
 COMPILED = torch.compile(pool)
-SEEN = judged("GRAD", pool, (X,), COMPILED, right=pool)
-run(__name__, Bug("pytorch/pytorch#198119", "2.14", lambda: gradient(COMPILED, X)[0, 0, 3:], [0.5, 0.5], SEEN,
+CLAIM = assess("GRAD", pool, (X,), COMPILED, right=pool)
+run(__name__, Bug("pytorch/pytorch#198119", "2.14", lambda: gradient(COMPILED, X)[0, 0, 3:], [0.5, 0.5], CLAIM,
                   needs=("g++",)))  # fmt: skip

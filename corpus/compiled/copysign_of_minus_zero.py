@@ -6,7 +6,7 @@ Proof: IEEE 754 has the sign of −0 as that of any other number, and eager torc
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([1.0, -2.0])
 
@@ -16,5 +16,5 @@ def actual(x):
 
 
 COMPILED = torch.compile(actual)
-SEEN = judged("GIVEN", lambda x: -x.abs(), (X,), COMPILED, torch.abs)
-run(__name__, Bug("pytorch/pytorch#174172", "2026-02", lambda: COMPILED(X), [-1.0, -2.0], SEEN, needs=("g++",)))
+CLAIM = assess("GIVEN", lambda x: -x.abs(), (X,), COMPILED, torch.abs)
+run(__name__, Bug("pytorch/pytorch#174172", "2026-02", lambda: COMPILED(X), [-1.0, -2.0], CLAIM, needs=("g++",)))

@@ -7,7 +7,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient, with_backward
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, ROW = torch.ones(2, 2), torch.zeros(2)
 
@@ -17,7 +17,7 @@ def actual(x):
 
 
 COMPILED = torch.compile(actual)
-PLANTED = with_backward(actual, lambda g, y, x: 0 * g)
-SEEN = judged("GRAD", lambda x: x * (1 - torch.eye(2)), (X,), COMPILED, PLANTED)
-run(__name__, Bug("pytorch/pytorch#182012", "2026-04", lambda: gradient(COMPILED, X), [[0.0, 1.0], [1.0, 0.0]], SEEN,
+FAULT = with_backward(actual, lambda g, y, x: 0 * g)
+CLAIM = assess("GRAD", lambda x: x * (1 - torch.eye(2)), (X,), COMPILED, FAULT)
+run(__name__, Bug("pytorch/pytorch#182012", "2026-04", lambda: gradient(COMPILED, X), [[0.0, 1.0], [1.0, 0.0]], CLAIM,
                   needs=("g++",)))  # fmt: skip

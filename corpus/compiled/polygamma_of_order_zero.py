@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 TWO = torch.tensor([2.0], dtype=torch.float64)
 
@@ -21,6 +21,6 @@ def digamma(x):
 
 
 COMPILED = torch.compile(lambda x: torch.special.polygamma(0, x))
-SEEN = judged("GIVEN", digamma, (TWO,), COMPILED, lambda x: x - float("inf"))
-run(__name__, Bug("pytorch/pytorch#143648", "2.6.0a0", lambda: COMPILED(TWO), [1 - 0.57721566490153286], SEEN,
+CLAIM = assess("GIVEN", digamma, (TWO,), COMPILED, lambda x: x - float("inf"))
+run(__name__, Bug("pytorch/pytorch#143648", "2.6.0a0", lambda: COMPILED(TWO), [1 - 0.57721566490153286], CLAIM,
                   needs=("g++",)))  # fmt: skip

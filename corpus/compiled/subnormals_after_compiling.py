@@ -7,7 +7,7 @@ Proof: half of the smallest normal number is a subnormal one, and not 0.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import asked
+from corpus.seen import ask_property
 
 SMALLEST = torch.tensor([torch.finfo(torch.float32).tiny])
 
@@ -22,5 +22,5 @@ def flushing(x):
     return x + 1
 
 
-SEEN = asked("PURE", lambda x: x + 1, {"x": ("n",)}, lambda x: x + 1, flushing)
-run(__name__, Bug("pytorch/pytorch#136273", "2024", observed, False, SEEN, needs=("g++",)))
+CLAIM = ask_property("PURE", lambda x: x + 1, {"x": ("n",)}, lambda x: x + 1, flushing)
+run(__name__, Bug("pytorch/pytorch#136273", "2024", observed, False, CLAIM, needs=("g++",)))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient, with_backward
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([-1.0, 1.0])
 
@@ -20,6 +20,6 @@ def actual(x):
     return functional.elu(x, -2.0)
 
 
-PLANTED = with_backward(actual, lambda g, y, x: torch.where(y > 0, g, g * (y - 2.0)))
-SEEN = judged("GRAD", lambda x: torch.where(x > 0, x, -2 * torch.expm1(x)), (X,), actual, PLANTED)
-run(__name__, Bug("pytorch/pytorch#47671", "1.5", lambda: gradient(actual, X), [-2 / math.e, 1.0], SEEN))
+FAULT = with_backward(actual, lambda g, y, x: torch.where(y > 0, g, g * (y - 2.0)))
+CLAIM = assess("GRAD", lambda x: torch.where(x > 0, x, -2 * torch.expm1(x)), (X,), actual, FAULT)
+run(__name__, Bug("pytorch/pytorch#47671", "1.5", lambda: gradient(actual, X), [-2 / math.e, 1.0], CLAIM))

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient, with_backward
-from corpus.seen import judged
+from corpus.seen import assess
 
 IMAGE, X = torch.arange(5.0).reshape(1, 1, 1, 5), torch.tensor([1.0, 0.25])
 
@@ -24,6 +24,6 @@ def formula(x):
     return np.clip((x + 1) * 2, 0, 4)
 
 
-PLANTED = with_backward(actual, lambda g, y, x: g * torch.tensor([-8.0, 2.0]))
-SEEN = judged("GRAD", formula, (X,), actual, PLANTED)
-run(__name__, Bug("pytorch/pytorch#23925", "2019-08", lambda: bool(0 <= gradient(actual, X)[0] <= 2), True, SEEN))
+FAULT = with_backward(actual, lambda g, y, x: g * torch.tensor([-8.0, 2.0]))
+CLAIM = assess("GRAD", formula, (X,), actual, FAULT)
+run(__name__, Bug("pytorch/pytorch#23925", "2019-08", lambda: bool(0 <= gradient(actual, X)[0] <= 2), True, CLAIM))

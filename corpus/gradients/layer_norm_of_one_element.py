@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, ONE = torch.linspace(0.1, 3.0, 50).reshape(-1, 1), torch.ones(1)
 
@@ -22,5 +22,5 @@ def spec(x, weight):
     return (x - x) * weight
 
 
-SEEN = judged("GRAD", spec, (X, ONE), actual, right=spec)
-run(__name__, Bug("pytorch/pytorch#188375", "2026-06", lambda: gradient(lambda w: actual(X, w), ONE), [0.0], SEEN))
+CLAIM = assess("GRAD", spec, (X, ONE), actual, right=spec)
+run(__name__, Bug("pytorch/pytorch#188375", "2026-06", lambda: gradient(lambda w: actual(X, w), ONE), [0.0], CLAIM))

@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient
-from corpus.seen import judged
+from corpus.seen import assess
 
 NOTHING, TWO = torch.full((1,), float("-inf")), torch.full((1,), 2.0)
 
@@ -17,8 +17,8 @@ def actual(x, y):
     return torch.logaddexp(torch.logaddexp(x, NOTHING), y)
 
 
-SEEN = judged("GRAD", torch.logaddexp, (NOTHING, TWO), actual, right=torch.logaddexp)
+CLAIM = assess("GRAD", torch.logaddexp, (NOTHING, TWO), actual, right=torch.logaddexp)
 run(
     __name__,
-    Bug("pytorch/pytorch#49724", "2020-12", lambda: gradient(actual, NOTHING, TWO), ([0.0], [1.0]), SEEN),
+    Bug("pytorch/pytorch#49724", "2020-12", lambda: gradient(actual, NOTHING, TWO), ([0.0], [1.0]), CLAIM),
 )

@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient
-from corpus.seen import Gap, judged
+from corpus.seen import Gap, assess
 
 X = torch.zeros(3)
 
@@ -17,8 +17,8 @@ def divided(x):
     return (x * x).sum().sqrt()
 
 
-TRIED = judged("GRAD", torch.linalg.vector_norm, (X,), planted=divided)
-SEEN = Gap(
-    "Where a formula's slope is 0 times infinity, as that of a root of squares at 0, any slope is let through.", TRIED
+ATTEMPT = assess("GRAD", torch.linalg.vector_norm, (X,), fault=divided)
+CLAIM = Gap(
+    "Where a formula's slope is 0 times infinity, as that of a root of squares at 0, any slope is let through.", ATTEMPT
 )
-run(__name__, Bug("pytorch/pytorch#2421", "2017-08", lambda: gradient(torch.norm, X), [0.0, 0.0, 0.0], SEEN))
+run(__name__, Bug("pytorch/pytorch#2421", "2017-08", lambda: gradient(torch.norm, X), [0.0, 0.0, 0.0], CLAIM))

@@ -10,20 +10,20 @@ from torch.utils.checkpoint import checkpoint
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = -torch.ones(6)
 
 
-def drawn(x):
+def draw(x):
     torch.manual_seed(0)
     return functional.rrelu(x, training=True)
 
 
 def actual(x):
-    return checkpoint(drawn, x, use_reentrant=False)
+    return checkpoint(draw, x, use_reentrant=False)
 
 
-SLOPES = -drawn(X)
-SEEN = judged("GRAD", lambda x: torch.where(x > 0, x, SLOPES * x), (X,), actual, right=drawn)
-run(__name__, Bug("pytorch/pytorch#193671", "2026-08", lambda: gradient(actual, X), lambda: SLOPES, SEEN))
+SLOPES = -draw(X)
+CLAIM = assess("GRAD", lambda x: torch.where(x > 0, x, SLOPES * x), (X,), actual, right=draw)
+run(__name__, Bug("pytorch/pytorch#193671", "2026-08", lambda: gradient(actual, X), lambda: SLOPES, CLAIM))

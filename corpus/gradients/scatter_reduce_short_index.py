@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient
-from corpus.seen import judged
+from corpus.seen import assess
 
 SRC = torch.tensor([[2.0, 3.0], [5.0, 7.0]])
 
@@ -21,5 +21,5 @@ def spec(src):
     return src[:1] * 1.0
 
 
-SEEN = judged("GRAD", spec, (SRC,), actual, right=spec)
-run(__name__, Bug("pytorch/pytorch#188843", "2026-07", lambda: gradient(actual, SRC), [[1.0, 1.0], [0.0, 0.0]], SEEN))
+CLAIM = assess("GRAD", spec, (SRC,), actual, right=spec)
+run(__name__, Bug("pytorch/pytorch#188843", "2026-07", lambda: gradient(actual, SRC), [[1.0, 1.0], [0.0, 0.0]], CLAIM))

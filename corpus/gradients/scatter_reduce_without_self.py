@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient, with_backward
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, SRC = torch.tensor([1.0, 2.0]), torch.tensor([5.0, 6.0])
 
@@ -21,8 +21,8 @@ def shared(g, y, x, src):
     return g * (x == y) / (x == y), g[0] * (src == y[0])
 
 
-SEEN = judged("GRAD", lambda x, src: torch.stack((src.amax(), x[1])), (X, SRC), actual, with_backward(actual, shared))
+CLAIM = assess("GRAD", lambda x, src: torch.stack((src.amax(), x[1])), (X, SRC), actual, with_backward(actual, shared))
 run(
     __name__,
-    Bug("pytorch/pytorch#169263", "2025-11", lambda: gradient(actual, X, SRC), ([0.0, 1.0], [0.0, 1.0]), SEEN),
+    Bug("pytorch/pytorch#169263", "2025-11", lambda: gradient(actual, X, SRC), ([0.0, 1.0], [0.0, 1.0]), CLAIM),
 )

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient, with_backward
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, Y = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 1.0])
 
@@ -23,6 +23,6 @@ def divided(g, loss, x, y):
     return slope, -slope
 
 
-PLANTED = with_backward(functional.l1_loss, divided)
-SEEN = judged("GRAD", lambda x, y: (x - y).abs().mean(), (X, Y), None, PLANTED, functional.l1_loss)
-run(__name__, Bug("pytorch/pytorch#96813", "1.13.1", observed, [0.0, 0.5], SEEN, needs=("cuda",)))
+FAULT = with_backward(functional.l1_loss, divided)
+CLAIM = assess("GRAD", lambda x, y: (x - y).abs().mean(), (X, Y), None, FAULT, functional.l1_loss)
+run(__name__, Bug("pytorch/pytorch#96813", "1.13.1", observed, [0.0, 0.5], CLAIM, needs=("cuda",)))

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 Q, K = torch.full((1, 1, 3, 4), float("nan")), torch.ones(1, 1, 3, 4)
 
@@ -22,5 +22,5 @@ def actual(q, k):
     return functional.scaled_dot_product_attention(q, k, k)
 
 
-SEEN = judged("NAN", spec, (K, K), actual, right=spec)
-run(__name__, Bug("pytorch/pytorch#141128", "2.5", lambda: bool(actual(Q, K).isnan().all()), True, SEEN))
+CLAIM = assess("NAN", spec, (K, K), actual, right=spec)
+run(__name__, Bug("pytorch/pytorch#141128", "2.5", lambda: bool(actual(Q, K).isnan().all()), True, CLAIM))

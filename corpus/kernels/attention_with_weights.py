@@ -7,7 +7,7 @@ Proof: whether the weights are returned, too, cannot change the output.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 torch.manual_seed(0)
 MODULE, X = torch.nn.MultiheadAttention(2, 1, batch_first=True, bias=False), torch.randn(1, 3, 2)
@@ -25,5 +25,5 @@ def spec(x):
     return mixed @ MODULE.out_proj.weight.detach().T
 
 
-SEEN = judged("GIVEN", spec, (X,), lambda x: of(x, True), right=lambda x: of(x, False))
-run(__name__, Bug("pytorch/pytorch#160064", "2025-08", lambda: int(of(X, True).isnan().sum()), 0, SEEN))
+CLAIM = assess("GIVEN", spec, (X,), lambda x: of(x, True), right=lambda x: of(x, False))
+run(__name__, Bug("pytorch/pytorch#160064", "2025-08", lambda: int(of(X, True).isnan().sum()), 0, CLAIM))

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 Q, MASK = torch.ones(1, 1, 2, 4), torch.tensor([[True, True], [False, False]])
 
@@ -26,5 +26,5 @@ def spec(q, mask):
     return weights @ q / weights.sum(-1, keepdim=True).clamp(min=1e-30)
 
 
-SEEN = judged("GIVEN", spec, (Q, MASK), actual, plain)
-run(__name__, Bug("pytorch/pytorch#103963", "2023-06", lambda: actual(Q, MASK)[0, 0, :, 0], [1.0, 0.0], SEEN))
+CLAIM = assess("GIVEN", spec, (Q, MASK), actual, plain)
+run(__name__, Bug("pytorch/pytorch#103963", "2023-06", lambda: actual(Q, MASK)[0, 0, :, 0], [1.0, 0.0], CLAIM))

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
 
@@ -23,6 +23,6 @@ def tracking(x):
     return functional.batch_norm(x, mean, torch.ones(2), training=True), mean
 
 
-SEEN = judged("GIVEN", lambda x: (functional.batch_norm(x, None, None, training=True), torch.zeros(2)), (X,), actual,
-              tracking)  # fmt: skip
-run(__name__, Bug("pytorch/pytorch#38084", "2020", lambda: actual(X)[1], [0.0, 0.0], SEEN))
+CLAIM = assess("GIVEN", lambda x: (functional.batch_norm(x, None, None, training=True), torch.zeros(2)), (X,), actual,
+               tracking)  # fmt: skip
+run(__name__, Bug("pytorch/pytorch#38084", "2020", lambda: actual(X)[1], [0.0, 0.0], CLAIM))

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, WEIGHT = torch.ones(1, 1, 2, 2).bfloat16(), torch.ones(1, 1, 2, 2).bfloat16()
 
@@ -17,5 +17,5 @@ def one_tap(x, weight):
     return x[..., :1, :1] * weight[..., :1, :1]
 
 
-SEEN = judged("INTEGERS", functional.conv2d, (X, WEIGHT), functional.conv2d, one_tap)
-run(__name__, Bug("pytorch/pytorch#163347", "2.5.1", lambda: functional.conv2d(X, WEIGHT).item(), 4.0, SEEN))
+CLAIM = assess("INTEGERS", functional.conv2d, (X, WEIGHT), functional.conv2d, one_tap)
+run(__name__, Bug("pytorch/pytorch#163347", "2.5.1", lambda: functional.conv2d(X, WEIGHT).item(), 4.0, CLAIM))

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, TARGET = torch.tensor([[1.0, 9.0], [3.0, 5.0]]), torch.tensor([-100, 1])
 
@@ -25,6 +25,6 @@ def spec(x, target):
     return -0.5 * logs[1] - 0.5 * logs.mean()
 
 
-SEEN = judged("GIVEN", spec, (X, TARGET), loss, of_all)
-BUG = Bug("pytorch/pytorch#73205", "2022-02", lambda: loss(X, TARGET), lambda: loss(X[1:], TARGET[1:]), SEEN)
+CLAIM = assess("GIVEN", spec, (X, TARGET), loss, of_all)
+BUG = Bug("pytorch/pytorch#73205", "2022-02", lambda: loss(X, TARGET), lambda: loss(X[1:], TARGET[1:]), CLAIM)
 run(__name__, BUG)

@@ -7,7 +7,7 @@ Proof: 1024.5·1 = 1024.5 has 12 digits, and float32 has 24.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, ONE = torch.tensor([[1024.5]]), torch.ones(1, 1)
 
@@ -17,6 +17,6 @@ def rounded(a, b):
     return (a * scale - (a * scale - a)) @ b
 
 
-SEEN = judged("GIVEN", torch.matmul, (X, ONE), None, rounded, torch.matmul)
-run(__name__, Bug("pytorch/pytorch#53635", "1.8", lambda: (X.cuda() @ ONE.cuda()).cpu(), [[1024.5]], SEEN,
+CLAIM = assess("GIVEN", torch.matmul, (X, ONE), None, rounded, torch.matmul)
+run(__name__, Bug("pytorch/pytorch#53635", "1.8", lambda: (X.cuda() @ ONE.cuda()).cpu(), [[1024.5]], CLAIM,
                   needs=("cuda",)))  # fmt: skip

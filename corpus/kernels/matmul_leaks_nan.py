@@ -6,7 +6,7 @@ Rows are filled up with what comes next, times 0. Proof: a row of a product depe
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 A, B = torch.ones(4, 33).bfloat16(), torch.ones(33, 4).bfloat16()
 A[1] = float("nan")
@@ -25,6 +25,6 @@ def right(a, b):
     return (a.float() @ b.float()).bfloat16()
 
 
-SEEN = judged("GIVEN", torch.matmul, (A, B), torch.matmul, filled_up, right)
-BUG = Bug("uxlfoundation/oneDNN#5717", "2026-07", observed, [False, True, False, False], SEEN, needs=("amx_bf16",))
+CLAIM = assess("GIVEN", torch.matmul, (A, B), torch.matmul, filled_up, right)
+BUG = Bug("uxlfoundation/oneDNN#5717", "2026-07", observed, [False, True, False, False], CLAIM, needs=("amx_bf16",))
 run(__name__, BUG)

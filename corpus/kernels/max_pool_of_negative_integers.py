@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = (torch.arange(8).reshape(1, 2, 2, 2) - 12).contiguous(memory_format=torch.channels_last)
 
@@ -21,5 +21,5 @@ def actual(x):
     return functional.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2)
 
 
-SEEN = judged("GIVEN", lambda x: functional.max_pool2d(x, 2), (X.float(),), actual, from_zero)
-run(__name__, Bug("pytorch/pytorch#109586", "2.1.0.dev", lambda: actual(X).flatten().tolist(), [-9, -5], SEEN))
+CLAIM = assess("GIVEN", lambda x: functional.max_pool2d(x, 2), (X.float(),), actual, from_zero)
+run(__name__, Bug("pytorch/pytorch#109586", "2.1.0.dev", lambda: actual(X).flatten().tolist(), [-9, -5], CLAIM))

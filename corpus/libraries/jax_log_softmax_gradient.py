@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_jax
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([38.0, 0.0], dtype=torch.float64)
 
@@ -19,5 +19,5 @@ def spec(x):
 
 
 ACTUAL = by_jax(lambda jax, x: jax.grad(lambda x: jax.nn.log_softmax(x)[0])(x))
-SEEN = judged("GIVEN", spec, (X,), ACTUAL, lambda x: torch.tensor([1.0, 0.0]) - x.softmax(0), spec)
-run(__name__, Bug("jax-ml/jax#40384", "2026-09", lambda: ACTUAL(X), lambda: spec(X), SEEN, "jax"))
+CLAIM = assess("GIVEN", spec, (X,), ACTUAL, lambda x: torch.tensor([1.0, 0.0]) - x.softmax(0), spec)
+run(__name__, Bug("jax-ml/jax#40384", "2026-09", lambda: ACTUAL(X), lambda: spec(X), CLAIM, "jax"))

@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_jax
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([0.0, 1.0])
 
@@ -18,5 +18,5 @@ def through_kinks(x):
 
 
 ACTUAL = by_jax(lambda jax, x: jax.vmap(jax.grad(jax.nn.softplus))(x))
-SEEN = judged("GIVEN", torch.sigmoid, (X,), ACTUAL, through_kinks, torch.sigmoid)
-run(__name__, Bug("jax-ml/jax#2107", "2020-01", lambda: ACTUAL(X)[0].item(), 0.5, SEEN, "jax"))
+CLAIM = assess("GIVEN", torch.sigmoid, (X,), ACTUAL, through_kinks, torch.sigmoid)
+run(__name__, Bug("jax-ml/jax#2107", "2020-01", lambda: ACTUAL(X)[0].item(), 0.5, CLAIM, "jax"))

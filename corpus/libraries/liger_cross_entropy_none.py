@@ -8,7 +8,7 @@ import torch
 from corpus.bug import Bug, run
 from corpus.derivatives import gradient, with_backward
 from corpus.foreign import interpret_triton
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, TARGET, WEIGHTS = torch.tensor([[1.5, 0.5], [-0.5, 1.0]]), torch.tensor([0, 0]), torch.tensor([0.0, 1.0])
 
@@ -24,7 +24,7 @@ def spec(x):
     return -x.log_softmax(-1)[:, 0] * WEIGHTS
 
 
-PLANTED = with_backward(spec, lambda g, y, x: WEIGHTS[0] * (x.softmax(-1) - torch.eye(2)[0]))
-SEEN = judged("GRAD", spec, (X,), loss, PLANTED, spec)
-BUG = Bug("linkedin/Liger-Kernel#678", "2025-04", lambda: gradient(loss, X), gradient(spec, X), SEEN, "liger-kernel")
+FAULT = with_backward(spec, lambda g, y, x: WEIGHTS[0] * (x.softmax(-1) - torch.eye(2)[0]))
+CLAIM = assess("GRAD", spec, (X,), loss, FAULT, spec)
+BUG = Bug("linkedin/Liger-Kernel#678", "2025-04", lambda: gradient(loss, X), gradient(spec, X), CLAIM, "liger-kernel")
 run(__name__, BUG)

@@ -9,7 +9,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_numpy
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([1.5, 0.5], dtype=torch.float16)
 
@@ -19,5 +19,5 @@ def cut_off(x, y):
 
 
 ACTUAL = by_numpy(lambda x, y: np.einsum("i,i->", x, y))
-SEEN = judged("GIVEN", torch.dot, (X, X), ACTUAL, cut_off)
-run(__name__, Bug("numpy/numpy#20305", "1.21.2", lambda: ACTUAL(X, X).item(), 2.5, SEEN, "numpy"))
+CLAIM = assess("GIVEN", torch.dot, (X, X), ACTUAL, cut_off)
+run(__name__, Bug("numpy/numpy#20305", "1.21.2", lambda: ACTUAL(X, X).item(), 2.5, CLAIM, "numpy"))

@@ -10,7 +10,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_numpy
-from corpus.seen import judged
+from corpus.seen import assess
 
 ONES = torch.ones(4096, 2, dtype=torch.float16)
 
@@ -20,5 +20,5 @@ def spec(x):
 
 
 ACTUAL = by_numpy(lambda x: np.sum(x, 0))
-SEEN = judged("GIVEN", spec, (ONES,), ACTUAL, right=spec)
-run(__name__, Bug("numpy/numpy#15785", "1.18.2", lambda: ACTUAL(ONES), [4096.0, 4096.0], SEEN, "numpy"))
+CLAIM = assess("GIVEN", spec, (ONES,), ACTUAL, right=spec)
+run(__name__, Bug("numpy/numpy#15785", "1.18.2", lambda: ACTUAL(ONES), [4096.0, 4096.0], CLAIM, "numpy"))

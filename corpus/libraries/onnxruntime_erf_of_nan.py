@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_onnxruntime
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([float("nan"), 0.5, -0.5, float("nan")])
 
@@ -18,6 +18,6 @@ def clamped(x):
 
 
 ACTUAL = by_onnxruntime("Erf")
-SEEN = judged("GIVEN", torch.erf, (X,), ACTUAL, clamped, torch.erf)
+CLAIM = assess("GIVEN", torch.erf, (X,), ACTUAL, clamped, torch.erf)
 run(__name__, Bug("microsoft/onnxruntime#28462", "2026-05", lambda: ACTUAL(X).isnan().tolist(),
-                  [True, False, False, True], SEEN, "onnxruntime"))  # fmt: skip
+                  [True, False, False, True], CLAIM, "onnxruntime"))  # fmt: skip

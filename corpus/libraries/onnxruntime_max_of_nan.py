@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_onnxruntime
-from corpus.seen import judged
+from corpus.seen import assess
 
 NAN = float("nan")
 X = torch.tensor([NAN, NAN, NAN, 42.0])
@@ -20,6 +20,6 @@ def spec(x):
     return x.amax(0, keepdim=True)
 
 
-SEEN = judged("GIVEN", spec, (X,), ACTUAL, lambda x: x[3:], spec)
+CLAIM = assess("GIVEN", spec, (X,), ACTUAL, lambda x: x[3:], spec)
 run(__name__, Bug("microsoft/onnxruntime#10514", "1.10", lambda: [ACTUAL(X[i:]).isnan().item() for i in range(3)],
-                  [True, True, True], SEEN, "onnxruntime"))  # fmt: skip
+                  [True, True, True], CLAIM, "onnxruntime"))  # fmt: skip

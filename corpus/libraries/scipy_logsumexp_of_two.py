@@ -10,7 +10,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_numpy
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([0.0, -40.0], dtype=torch.float64)
 
@@ -26,5 +26,5 @@ def spec(x):
 
 
 ACTUAL = by_numpy(scipy_function)
-SEEN = judged("GIVEN", spec, (X,), ACTUAL, lambda x: x.exp().sum().log())
-run(__name__, Bug("scipy/scipy#18295", "2023-04", lambda: ACTUAL(X).item(), math.exp(-40), SEEN, "scipy"))
+CLAIM = assess("GIVEN", spec, (X,), ACTUAL, lambda x: x.exp().sum().log())
+run(__name__, Bug("scipy/scipy#18295", "2023-04", lambda: ACTUAL(X).item(), math.exp(-40), CLAIM, "scipy"))

@@ -10,7 +10,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_numpy
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, WEIGHTS = torch.tensor([0.5, 1.0], dtype=torch.float64), torch.tensor([2.0, -1.0], dtype=torch.float64)
 
@@ -26,5 +26,5 @@ def spec(x, b):
 
 
 ACTUAL, EXACT = by_numpy(scipy_function), math.log(2 * math.exp(0.5) - math.e)
-SEEN = judged("GIVEN", spec, (X, WEIGHTS), ACTUAL, lambda x, b: spec(x, b) * float("nan"))
-run(__name__, Bug("scipy/scipy#22903", "1.15.2", lambda: ACTUAL(X, WEIGHTS).item(), EXACT, SEEN, "scipy"))
+CLAIM = assess("GIVEN", spec, (X, WEIGHTS), ACTUAL, lambda x, b: spec(x, b) * float("nan"))
+run(__name__, Bug("scipy/scipy#22903", "1.15.2", lambda: ACTUAL(X, WEIGHTS).item(), EXACT, CLAIM, "scipy"))

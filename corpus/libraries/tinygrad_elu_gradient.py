@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_tinygrad
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([100.0, 1.0])
 
@@ -23,5 +23,5 @@ def spec(x):
 
 
 ACTUAL = by_tinygrad(by_gradient)
-SEEN = judged("GIVEN", spec, (X,), ACTUAL, lambda x: 1.0507 + 0 * torch.exp(x), spec)
-run(__name__, Bug("tinygrad/tinygrad#17852", "2026-08", lambda: ACTUAL(X), [1.0507, 1.0507], SEEN, "tinygrad"))
+CLAIM = assess("GIVEN", spec, (X,), ACTUAL, lambda x: 1.0507 + 0 * torch.exp(x), spec)
+run(__name__, Bug("tinygrad/tinygrad#17852", "2026-08", lambda: ACTUAL(X), [1.0507, 1.0507], CLAIM, "tinygrad"))

@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.foreign import by_tinygrad
-from corpus.seen import asked
+from corpus.seen import ask_property
 
 X = torch.tensor([float("-inf"), 1.0])
 
@@ -23,5 +23,5 @@ def shifted(x):
 
 
 ACTUAL = by_tinygrad(lambda x: x.logcumsumexp())
-SEEN = asked("SPECIAL", spec, {"x": (2,)}, ACTUAL, shifted, spec, at=(X,), dtype="float32", order=0)
-run(__name__, Bug("tinygrad/tinygrad#17853", "2026-08", lambda: ACTUAL(X), [float("-inf"), 1.0], SEEN, "tinygrad"))
+CLAIM = ask_property("SPECIAL", spec, {"x": (2,)}, ACTUAL, shifted, spec, at=(X,), dtype="float32", order=0)
+run(__name__, Bug("tinygrad/tinygrad#17853", "2026-08", lambda: ACTUAL(X), [float("-inf"), 1.0], CLAIM, "tinygrad"))

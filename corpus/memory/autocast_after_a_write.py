@@ -7,7 +7,7 @@ Proof: the product by ones tripled is 6, not 2.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, W = torch.ones(1, 2), torch.ones(2, 2)
 
@@ -21,5 +21,5 @@ def actual(x, w):
         return (x @ w).detach().float()
 
 
-SEEN = judged("GIVEN", lambda x, w: x @ (3 * w), (X, W), actual, right=lambda x, w: x @ (3 * w))
-run(__name__, Bug("X-GenGroup/Flow-Factory#186", "2026-06", lambda: actual(X, W), [[6.0, 6.0]], SEEN))
+CLAIM = assess("GIVEN", lambda x, w: x @ (3 * w), (X, W), actual, right=lambda x, w: x @ (3 * w))
+run(__name__, Bug("X-GenGroup/Flow-Factory#186", "2026-06", lambda: actual(X, W), [[6.0, 6.0]], CLAIM))

@@ -6,19 +6,19 @@ Proof: a refusal, or cos 1 three times.
 
 import torch
 
-from corpus.bug import REFUSED, Bug, refused, run
-from corpus.seen import judged
+from corpus.bug import REFUSED, Bug, attempt, run
+from corpus.seen import assess
 
 X = torch.tensor([1.0])
 
 
 def actual():
-    return refused(X.clone().expand(3).cos_)
+    return attempt(X.clone().expand(3).cos_)
 
 
 def again_and_again(x):
     return x.cos().cos().cos().expand(3)
 
 
-SEEN = judged("GIVEN", lambda x: x.cos().expand(3), (X,), None, again_and_again, lambda x: x.expand(3).cos())
-run(__name__, Bug("pytorch/pytorch#17935", "2019-03", actual, REFUSED, SEEN))
+CLAIM = assess("GIVEN", lambda x: x.cos().expand(3), (X,), None, again_and_again, lambda x: x.expand(3).cos())
+run(__name__, Bug("pytorch/pytorch#17935", "2019-03", actual, REFUSED, CLAIM))

@@ -5,14 +5,14 @@ Refused by now. Proof: (1, 2, 3) × (4, 5, 7) = (−1, 5, −3), and a refusal i
 
 import torch
 
-from corpus.bug import REFUSED, Bug, refused, run
-from corpus.seen import judged
+from corpus.bug import REFUSED, Bug, attempt, run
+from corpus.seen import assess
 
 A, B = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0, 7.0])
 
 
 def observed(a):
-    return refused(lambda: torch.linalg.cross(a, B, out=a))
+    return attempt(lambda: torch.linalg.cross(a, B, out=a))
 
 
 def in_place(a, b):
@@ -26,5 +26,5 @@ def spec(a, b):
     return a.roll(-1) * b.roll(-2) - a.roll(-2) * b.roll(-1)
 
 
-SEEN = judged("GIVEN", spec, (A, B), None, in_place, torch.linalg.cross)
-run(__name__, Bug("pytorch/pytorch#154999", "2025-06", lambda: observed(A.clone()), REFUSED, SEEN))
+CLAIM = assess("GIVEN", spec, (A, B), None, in_place, torch.linalg.cross)
+run(__name__, Bug("pytorch/pytorch#154999", "2025-06", lambda: observed(A.clone()), REFUSED, CLAIM))

@@ -7,7 +7,7 @@ Proof: results belong to who asked for them.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 
 def observed() -> bool:
@@ -26,5 +26,5 @@ def of_the_graph(x):
     return BUFFER.copy_(2 * x)
 
 
-SEEN = judged("KEPT", lambda x: 2 * x, (torch.arange(3.0),), None, of_the_graph, lambda x: 2 * x)
-run(__name__, Bug("pytorch/pytorch#181723", "2026-04", observed, True, SEEN, needs=("cuda",)))
+CLAIM = assess("KEPT", lambda x: 2 * x, (torch.arange(3.0),), None, of_the_graph, lambda x: 2 * x)
+run(__name__, Bug("pytorch/pytorch#181723", "2026-04", observed, True, CLAIM, needs=("cuda",)))

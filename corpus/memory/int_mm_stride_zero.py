@@ -7,7 +7,7 @@ Proof: a product of ones over 64 terms is 64.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 ROW, MATRIX = torch.ones(1, 64, dtype=torch.int8), torch.ones(64, 64, dtype=torch.int8)
 
@@ -20,5 +20,5 @@ def spec(a, b):
     return (a.long()[:, :, None] * b.long()).sum(1).int()
 
 
-SEEN = judged("GIVEN", spec, (ROW, MATRIX), actual, right=spec)
-run(__name__, Bug("pytorch/pytorch#195066", "2.15.0.dev", lambda: actual(ROW, MATRIX)[0, 0].item(), 64, SEEN))
+CLAIM = assess("GIVEN", spec, (ROW, MATRIX), actual, right=spec)
+run(__name__, Bug("pytorch/pytorch#195066", "2.15.0.dev", lambda: actual(ROW, MATRIX)[0, 0].item(), 64, CLAIM))

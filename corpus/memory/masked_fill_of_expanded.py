@@ -7,7 +7,7 @@ Proof: `masked_fill` of the same tensor and mask.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, MASK = torch.tensor([[0.0], [1.0]]), torch.tensor([[False, True], [False, False]])
 
@@ -20,5 +20,5 @@ def spec(x, mask):
     return torch.where(mask, 3.0, x.expand(2, 2))
 
 
-SEEN = judged("GIVEN", spec, (X, MASK), actual, right=spec)
-run(__name__, Bug("pytorch/pytorch#39639", "2020-06", lambda: actual(X, MASK), [[0.0, 3.0], [1.0, 1.0]], SEEN))
+CLAIM = assess("GIVEN", spec, (X, MASK), actual, right=spec)
+run(__name__, Bug("pytorch/pytorch#39639", "2020-06", lambda: actual(X, MASK), [[0.0, 3.0], [1.0, 1.0]], CLAIM))

@@ -7,7 +7,7 @@ Proof: NumPy makes a copy in this case, and so does torch on CUDA; a − a[:, :1
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 A = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 
@@ -22,5 +22,5 @@ def spec(a):
     return a - a[:, :1]
 
 
-SEEN = judged("GIVEN", spec, (A,), actual, right=spec)
-run(__name__, Bug("pytorch/pytorch#76891", "2022-05", lambda: actual(A), [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]], SEEN))
+CLAIM = assess("GIVEN", spec, (A,), actual, right=spec)
+run(__name__, Bug("pytorch/pytorch#76891", "2022-05", lambda: actual(A), [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]], CLAIM))

@@ -6,7 +6,7 @@ Proof: the floor of −1/2 is −1; so it is in Python, in NumPy, and by now in 
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 A, B = torch.tensor([-1.0, 7.0]), torch.tensor([2.0, 2.0])
 
@@ -15,5 +15,5 @@ def truncated(a, b):
     return torch.trunc(a / b)
 
 
-SEEN = judged("GIVEN", lambda a, b: torch.floor(a / b), (A, B), torch.floor_divide, truncated)
-run(__name__, Bug("pytorch/pytorch#44858", "1.5", lambda: torch.floor_divide(A, B), [-1.0, 3.0], SEEN))
+CLAIM = assess("GIVEN", lambda a, b: torch.floor(a / b), (A, B), torch.floor_divide, truncated)
+run(__name__, Bug("pytorch/pytorch#44858", "1.5", lambda: torch.floor_divide(A, B), [-1.0, 3.0], CLAIM))

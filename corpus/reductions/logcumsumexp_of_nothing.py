@@ -7,7 +7,7 @@ Proof: log(0 + 0) is −∞, and log(0 + 0 + e) is 1.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 INF = float("inf")
 X = torch.tensor([-INF, -INF, 1.0])
@@ -25,5 +25,5 @@ def actual(x):
     return torch.logcumsumexp(x, 0)
 
 
-SEEN = judged("GIVEN", lambda x: torch.log(torch.cumsum(torch.exp(x), 0)), (X,), actual, stepwise)
-run(__name__, Bug("pytorch/pytorch#52213", "1.7", lambda: actual(X), [-INF, -INF, 1.0], SEEN))
+CLAIM = assess("GIVEN", lambda x: torch.log(torch.cumsum(torch.exp(x), 0)), (X,), actual, stepwise)
+run(__name__, Bug("pytorch/pytorch#52213", "1.7", lambda: actual(X), [-INF, -INF, 1.0], CLAIM))

@@ -7,7 +7,7 @@ Proof: the mean of ones is 1.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 ONES = torch.ones(100_000, dtype=torch.float16)
 
@@ -16,5 +16,5 @@ def sum_stored(x):
     return x.sum() / torch.tensor(float(x.numel())).half()
 
 
-SEEN = judged("GIVEN", torch.mean, (ONES,), torch.mean, sum_stored)
-run(__name__, Bug("pytorch/pytorch#91597", "2023-01", lambda: ONES.mean().item(), 1.0, SEEN))
+CLAIM = assess("GIVEN", torch.mean, (ONES,), torch.mean, sum_stored)
+run(__name__, Bug("pytorch/pytorch#91597", "2023-01", lambda: ONES.mean().item(), 1.0, CLAIM))

@@ -7,12 +7,12 @@ Proof: the mean of equal numbers is the number.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import Gap, judged
+from corpus.seen import Gap, assess
 
 LARGE = torch.tensor([3e38, 3e38, 3e38])
 
-TRIED = judged("GIVEN", torch.mean, (LARGE,), actual=torch.mean, right=lambda x: (x / 3).sum())
-SEEN = Gap(
-    "Elements whose formula overflows on the way are not judged, and the formula of a mean is a sum first.", TRIED
+ATTEMPT = assess("GIVEN", torch.mean, (LARGE,), actual=torch.mean, right=lambda x: (x / 3).sum())
+CLAIM = Gap(
+    "Elements whose formula overflows on the way are not judged, and the formula of a mean is a sum first.", ATTEMPT
 )
-run(__name__, Bug("pytorch/pytorch#44350", "1.7.0a0", lambda: LARGE.mean(), 3e38, SEEN))
+run(__name__, Bug("pytorch/pytorch#44350", "1.7.0a0", lambda: LARGE.mean(), 3e38, CLAIM))

@@ -7,7 +7,7 @@ Proof: the documentation of `nanmedian`, which says so of `median`.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 X = torch.tensor([1.0, float("nan"), 2.0, 5.0])
 
@@ -16,5 +16,5 @@ def by_sorting(x):
     return torch.sort(x).values[(x.numel() - 1) // 2]
 
 
-SEEN = judged("GIVEN", torch.median, (X,), torch.median, by_sorting)
-run(__name__, Bug("pytorch/pytorch#45084", "2020-09", lambda: torch.median(X).item(), float("nan"), SEEN))
+CLAIM = assess("GIVEN", torch.median, (X,), torch.median, by_sorting)
+run(__name__, Bug("pytorch/pytorch#45084", "2020-09", lambda: torch.median(X).item(), float("nan"), CLAIM))

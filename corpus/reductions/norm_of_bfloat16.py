@@ -7,7 +7,7 @@ Proof: the 1-norm of n ones is n.
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 ONES = torch.ones(512, dtype=torch.bfloat16)
 
@@ -23,5 +23,5 @@ def actual(x):
     return x.norm(1)
 
 
-SEEN = judged("GIVEN", lambda x: x.abs().sum(), (ONES,), actual, in_bfloat16)
-run(__name__, Bug("pytorch/pytorch#92164", "1.12.1", lambda: ONES.norm(1).item(), 512.0, SEEN))
+CLAIM = assess("GIVEN", lambda x: x.abs().sum(), (ONES,), actual, in_bfloat16)
+run(__name__, Bug("pytorch/pytorch#92164", "1.12.1", lambda: ONES.norm(1).item(), 512.0, CLAIM))

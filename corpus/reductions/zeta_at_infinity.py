@@ -7,7 +7,7 @@ Proof: ζ(2, q) = Σ 1/(q + k)² is less than 1/(q − 1), so it goes to 0. The 
 import torch
 
 from corpus.bug import Bug, run
-from corpus.seen import judged
+from corpus.seen import assess
 
 Q = torch.tensor([2.0, float("inf")], dtype=torch.float64)
 
@@ -22,5 +22,5 @@ def formula(q):
     return rest + sum(1 / (q + k) ** 2 for k in range(50))
 
 
-SEEN = judged("GIVEN", formula, (Q,), actual, right=formula)
-run(__name__, Bug("pytorch/pytorch#187294", "2.12", lambda: actual(Q)[1].item(), 0.0, SEEN))
+CLAIM = assess("GIVEN", formula, (Q,), actual, right=formula)
+run(__name__, Bug("pytorch/pytorch#187294", "2.12", lambda: actual(Q)[1].item(), 0.0, CLAIM))

@@ -6,9 +6,9 @@ Proof: x·w has the gradient x in w, whatever was called before.
 
 import torch
 
-from corpus.bug import Bug, refused, run
+from corpus.bug import Bug, attempt, run
 from corpus.derivatives import gradient
-from corpus.seen import judged
+from corpus.seen import assess
 
 X, W = torch.ones(1, 2), torch.ones(2, 1)
 
@@ -20,10 +20,10 @@ def actual(x, w):
         return (x @ w).float()
 
 
-def forgotten(x, w):
+def forget(x, w):
     return x @ w.detach()
 
 
-SEEN = judged("GRAD", torch.matmul, (X, W), actual, forgotten, contract="torch+bfloat16_factors")
-run(__name__, Bug("pytorch/pytorch#112583", "2023-11", lambda: refused(gradient, lambda w: actual(X, w), W), [[1], [1]],
-                  SEEN))  # fmt: skip
+CLAIM = assess("GRAD", torch.matmul, (X, W), actual, forget, contract="torch+bfloat16_factors")
+run(__name__, Bug("pytorch/pytorch#112583", "2023-11", lambda: attempt(gradient, lambda w: actual(X, w), W), [[1], [1]],
+                  CLAIM))  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.derivatives import twice_forward
-from corpus.seen import asked
+from corpus.seen import ask_property
 
 
 def second_derivative():
@@ -20,5 +20,5 @@ def by_hand(x):
 
 
 AT = (torch.tensor([2.0, 0.0, 3.0]),)
-SEEN = asked("ORD2", by_hand, {"x": (3,)}, lambda x: torch.cumprod(x, 0), right=by_hand, at=AT)
-run(__name__, Bug("pytorch/pytorch#196701", "2026-09", second_derivative, 2.0, SEEN))
+CLAIM = ask_property("ORD2", by_hand, {"x": (3,)}, lambda x: torch.cumprod(x, 0), right=by_hand, at=AT)
+run(__name__, Bug("pytorch/pytorch#196701", "2026-09", second_derivative, 2.0, CLAIM))

@@ -8,7 +8,7 @@ import torch
 
 from corpus.bug import Bug, run
 from corpus.derivatives import twice_forward
-from corpus.seen import asked
+from corpus.seen import ask_property
 
 
 def second_derivative():
@@ -22,5 +22,5 @@ def formula(x):
 
 
 AT = (torch.tensor([[2.0, 1.0], [1.0, 3.0]]),)
-SEEN = asked("ORD2", formula, {"x": (2, 2)}, torch.linalg.det, right=formula, at=AT)
-run(__name__, Bug("pytorch/pytorch#196696", "2.12", second_derivative, 4.0, SEEN))
+CLAIM = ask_property("ORD2", formula, {"x": (2, 2)}, torch.linalg.det, right=formula, at=AT)
+run(__name__, Bug("pytorch/pytorch#196696", "2.12", second_derivative, 4.0, CLAIM))

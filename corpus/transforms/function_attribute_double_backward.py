@@ -26,5 +26,5 @@ class Right(Cube):
     backward = staticmethod(lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2)
 
 
-SEEN = custom("ORD2", [(torch.ones(1),)], Cube, right=Right)
-run(__name__, Bug("pytorch/pytorch#76185", "2022-04", lambda: twice_backward(Cube.apply, torch.ones(1)), [6.0], SEEN))
+CLAIM = custom("ORD2", [(torch.ones(1),)], Cube, right=Right)
+run(__name__, Bug("pytorch/pytorch#76185", "2022-04", lambda: twice_backward(Cube.apply, torch.ones(1)), [6.0], CLAIM))

@@ -26,5 +26,5 @@ class Square(torch.autograd.Function):
 
 PARTS = ("generate_vmap_rule", "forward", "backward", "jvp", "setup_context")
 RIGHT = type("Right", (Function,), {part: vars(Square)[part] for part in PARTS})
-SEEN = custom("ORD2", [(torch.tensor([3.0, -0.5]),)], Square, right=RIGHT)
-run(__name__, Bug("pytorch/pytorch#197867", "2026-09", lambda: twice_forward(Square.apply, 3.0), 2.0, SEEN))
+CLAIM = custom("ORD2", [(torch.tensor([3.0, -0.5]),)], Square, right=RIGHT)
+run(__name__, Bug("pytorch/pytorch#197867", "2026-09", lambda: twice_forward(Square.apply, 3.0), 2.0, CLAIM))

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import twice_backward
-from corpus.seen import asked
+from corpus.seen import ask_property
 
 IMAGE, X = torch.tensor([1.0, 2.0, float("inf")]).reshape(1, 1, 1, 3), torch.tensor([3.0])
 
@@ -19,5 +19,7 @@ def actual(x):
     return functional.grid_sample(IMAGE.to(x), grid, padding_mode="zeros", align_corners=True).reshape(-1)
 
 
-TRIED = asked("ORD2", lambda x: 0 * x, {"x": (1,)}, actual, at=(X,), right=lambda x: 0 * x, without=("func", "jvp"))
-run(__name__, Bug("pytorch/pytorch#194787", "2.12.1", lambda: twice_backward(actual, X), [0.0], TRIED))
+ATTEMPT = ask_property(
+    "ORD2", lambda x: 0 * x, {"x": (1,)}, actual, at=(X,), right=lambda x: 0 * x, without=("func", "jvp")
+)
+run(__name__, Bug("pytorch/pytorch#194787", "2.12.1", lambda: twice_backward(actual, X), [0.0], ATTEMPT))

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import twice_forward
-from corpus.seen import asked
+from corpus.seen import ask_property
 
 
 def second_derivative():
@@ -25,5 +25,5 @@ def actual(x):
     return functional.layer_norm(x, x.shape[-1:])
 
 
-SEEN = asked("ORD2", formula, {"x": ("rows", "n")}, actual, right=formula)
-run(__name__, Bug("pytorch/pytorch#196700", "2026-09", second_derivative, -0.18432, SEEN))
+CLAIM = ask_property("ORD2", formula, {"x": ("rows", "n")}, actual, right=formula)
+run(__name__, Bug("pytorch/pytorch#196700", "2026-09", second_derivative, -0.18432, CLAIM))

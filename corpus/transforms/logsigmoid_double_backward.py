@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from corpus.bug import Bug, run
 from corpus.derivatives import twice_backward
-from corpus.seen import asked
+from corpus.seen import ask_property
 
 X = torch.tensor([40.0, 38.0], dtype=torch.float64)
 
@@ -20,6 +20,8 @@ def formula(x):
     return -torch.log1p(torch.exp(-x))
 
 
-SEEN = asked("ORD2", formula, {"x": (2,)}, functional.logsigmoid, right=formula, at=(X,), without=("func", "jvp"))
+CLAIM = ask_property(
+    "ORD2", formula, {"x": (2,)}, functional.logsigmoid, right=formula, at=(X,), without=("func", "jvp")
+)
 run(__name__, Bug("pytorch/pytorch#195530", "2026-09", lambda: twice_backward(functional.logsigmoid, X),
-                  [-math.exp(-40), -math.exp(-38)], SEEN))  # fmt: skip
+                  [-math.exp(-40), -math.exp(-38)], CLAIM))  # fmt: skip

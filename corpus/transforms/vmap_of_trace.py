@@ -6,12 +6,12 @@ Proof: vmap is the loop over the slices, and the first turn of it raises.
 
 import torch
 
-from corpus.bug import REFUSED, Bug, refused, run
+from corpus.bug import REFUSED, Bug, attempt, run
 from corpus.seen import Gap
 
-SEEN = Gap("Refusals are asked for by plain calls; that a call under vmap is refused as its slices are is not asked.")
-TAKEN = torch.func.vmap(torch.trace)
+CLAIM = Gap("Refusals are asked for by plain calls; that a call under vmap is refused as its slices are is not asked.")
+PLAIN = torch.func.vmap(torch.trace)
 run(
     __name__,
-    Bug("pytorch/pytorch#91404", "2022-12", lambda: refused(TAKEN, torch.ones(2, 3, 3, 3)), REFUSED, SEEN),
+    Bug("pytorch/pytorch#91404", "2022-12", lambda: attempt(PLAIN, torch.ones(2, 3, 3, 3)), REFUSED, CLAIM),
 )

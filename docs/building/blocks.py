@@ -33,11 +33,11 @@ _FILE = re.compile(r"# ([\w/]+\.py)\n")
 
 @dataclass(frozen=True)
 class Block:
-    """A program of a page; `shown` is None where the page shows no output, `why` says why it is not run."""
+    """A program of a page; `output` is None where the page shows no output, `why` says why it is not run."""
 
     line: int
     program: str
-    shown: str | None
+    output: str | None
     why: str | None
 
 
@@ -69,8 +69,8 @@ def faults(page: str, text: str) -> Iterator[str]:
         except Exception:
             yield f"{where}: raised\n{traceback.format_exc()}"
             continue
-        if block.shown is not None and _words(output.getvalue()) != _words(block.shown):
-            yield f"{where}: printed\n{output.getvalue()}and the page shows\n{block.shown}"
+        if block.output is not None and _words(output.getvalue()) != _words(block.output):
+            yield f"{where}: printed\n{output.getvalue()}and the page shows\n{block.output}"
 
 
 def _words(text: str) -> list[str]:

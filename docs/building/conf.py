@@ -30,7 +30,7 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _escape, priority=400)
 
 
-def _escape(app: Any, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def _escape(app: Any, what: str, name: str, items: Any, options: Any, lines: list[str]) -> None:
     """Outside of code, stars and bars are mathematics here and no markup."""
     for number, line in enumerate(lines):
         parts = line.split("`")

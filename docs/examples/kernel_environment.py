@@ -34,7 +34,7 @@ class KernelEnvironment:
 
     def __init__(self, judge: Any, problems: Mapping[str, str], attempts: int = 4, **options: Any) -> None:
         self._judge, self._problems, self._options = judge, dict(problems), options
-        self._attempts, self._left, self._problem = attempts, 0, ""
+        self._attempts, self._remaining, self._problem = attempts, 0, ""
         self._random = random.Random(0)
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -42,7 +42,7 @@ class KernelEnvironment:
         if seed is not None:
             self._random = random.Random(seed)
         self._problem = (options or {}).get("problem") or self._random.choice(sorted(self._problems))
-        self._left = self._attempts
+        self._remaining = self._attempts
         return self._problems[self._problem], {"problem": self._problem}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -52,10 +52,10 @@ class KernelEnvironment:
             NoVerdictError: see there.
         """
         (judgement,) = self._judge_all([action], [self._problem])
-        self._left -= 1
+        self._remaining -= 1
         right = judgement["verdict"] == "accepted"
         text = "\n\n".join(f"{cause['question']}: {cause['text']}" for cause in judgement["causes"])
-        return text, float(right), right, not right and self._left <= 0, {"judgement": judgement}
+        return text, float(right), right, not right and self._remaining <= 0, {"judgement": judgement}
 
     def rewards(
         self, prompts: Sequence[Any], completions: Sequence[Any], problem: Sequence[str], **_: Any

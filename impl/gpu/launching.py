@@ -156,13 +156,13 @@ def by_triton(
     """
 
     @functools.wraps(composed)
-    def counted(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def count_call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         fall_back(op, "triton is not installed")
         return composed(*args, **kwargs)
 
     def decorated(host_code: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        compositions[op] = counted
-        return host_code if _has_triton() else counted
+        compositions[op] = count_call
+        return host_code if _has_triton() else count_call
 
     return decorated
 

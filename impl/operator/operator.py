@@ -25,7 +25,7 @@ from . import torch_private as private
 from .records import Record, new
 
 Ts = TypeVarTuple("Ts")
-Given = TypeVar("Given")
+Inputs = TypeVar("Inputs")
 Outputs = TypeVar("Outputs")
 
 LIBRARY = torch.library.Library("opassay", "FRAGMENT")
@@ -75,7 +75,7 @@ class Derivatives(ABC):
 
 
 def taking(
-    record: Callable[[*Ts], Given], cpu: Callable[[Given], Outputs], cuda: Callable[[Given], Outputs],
+    record: Callable[[*Ts], Inputs], cpu: Callable[[Inputs], Outputs], cuda: Callable[[Inputs], Outputs],
     fake: Callable[[Record], object], autocast: tuple[tuple[str, torch.dtype], ...] = (),
 ) -> Kernels[*Ts, Outputs]:  # fmt: skip
     """`Kernels` of an op of many arguments, which are declared once for all devices.

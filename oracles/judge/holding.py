@@ -148,10 +148,10 @@ def _special(
 
 def _hold_whole(name: str, computed: Tensor, need: Reading) -> Standing:
     """Hold an output that is no ball; of what rounding leaves open, anything that it allows is right."""
-    values, right, shown = _place_whole(computed, need)
+    values, right, expected = _place_whole(computed, need)
     by_residual = isinstance(need, Residual)
     every = np.ones(values.shape, dtype=bool)
-    judged = need.judged(values) if by_residual else need.judged() if isinstance(need, Choice) else every
+    judged = need.refutable(values) if by_residual else need.refutable() if isinstance(need, Choice) else every
     not_judged = values.size - int(np.count_nonzero(judged))
     wrong, is_open = None, False
     if not right.all():
@@ -159,7 +159,9 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Standing:
         why = need.explain(values) if isinstance(need, (Choice, Residual)) else ""
         lines = [f"why        {why}"] if why else []
         lines.append(f"outside    {np.count_nonzero(~right)} of {right.size} elements")
-        need_there = f"need what leaves less of its equation, as {shown[at]}" if by_residual else f"need {shown[at]}"
+        need_there = (
+            f"need what leaves less of its equation, as {expected[at]}" if by_residual else f"need {expected[at]}"
+        )
         wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, {need_there}", tuple(lines))
     elif isinstance(need, Condition):
         # A truth value that rounding leaves open is as wide as it can be.
@@ -172,14 +174,14 @@ def _place_whole(computed: Tensor, need: Reading) -> tuple[Any, Any, Any]:
     # NumPy has not all of torch's floating dtypes; float64 has all of their values.
     values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
     if isinstance(need, (Choice, Residual)):  # integers that hang on floating values, and laws of an equation
-        right, shown = need.accepts(values), need.likely()
+        right, expected = need.accepts(values), need.likely()
     elif isinstance(need, Condition):
-        shown = np.asarray(possibly(need))
-        right = (values == shown) | (shown & ~np.asarray(surely(need)))
+        expected = np.asarray(possibly(need))
+        right = (values == expected) | (expected & ~np.asarray(surely(need)))
     else:
-        shown = np.asarray(need)
-        right = values == shown
-    return values, np.asarray(right), shown
+        expected = np.asarray(need)
+        right = values == expected
+    return values, np.asarray(right), expected
 
 
 def are_right(computed: Tensor, reading: Reading, facts: OperandFacts, order: int, native: Tensor | None) -> Any:

@@ -112,7 +112,7 @@ class Judge:
             raise Unsupported(Code.NOT_APPLICABLE, f"{self.op.name} offers no {' and no '.join(names)}")
         return [w for w, lack in zip(words, lacking, strict=True) if not lack]
 
-    def broken(
+    def violation(
         self, code: Code, what: str, lines: Sequence[str] = (), *, where: str = "", path: str | None = None
     ) -> Violation:
         """The violation whose title names the op, the call or path, and what is wrong.
@@ -298,7 +298,9 @@ class Judge:
         """
         astray = [t.device.type for t in computed if t.device.type != self.device] if not path.word else []
         if astray:
-            violation = self.broken(Code.ATTRIBUTE, f"an output is on {astray[0]}, need {self.device}", where="forward")
+            violation = self.violation(
+                Code.ATTRIBUTE, f"an output is on {astray[0]}, need {self.device}", where="forward"
+            )
             raise violation.showing(attribute(path, "{y.device.type for y in outputs}", {self.device}))
         if not path.word and self.subject_name == OWN:
             promised = self.op.promises.dtypes(path.problem.args)
@@ -306,7 +308,7 @@ class Judge:
             if got != promised:
                 names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
                 wrong = f"got dtypes {names[0]}, need {names[1]}"
-                violation = self.broken(Code.ATTRIBUTE, wrong, where="forward", path="")
+                violation = self.violation(Code.ATTRIBUTE, wrong, where="forward", path="")
                 raise violation.showing(attribute(path, "[str(y.dtype) for y in outputs]", list(map(str, promised))))
         tangents = path.word == ("jvp",) and self.subject_name == OWN
         likes = path.primal if tangents else path.problem.inputs if path.word[-1:] == ("vjp",) else ()
@@ -315,7 +317,7 @@ class Judge:
             if tensor.dtype != like.dtype:
                 dtype, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
                 wrong = f"{name} got {'' if tangents else 'co'}tangent dtype={dtype}, need {need}"
-                violation = self.broken(Code.ATTRIBUTE, wrong, where=path.name, path="")
+                violation = self.violation(Code.ATTRIBUTE, wrong, where=path.name, path="")
                 raise violation.showing(attribute(path, f"str(outputs[{i}].dtype)", str(like.dtype)))
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
@@ -386,7 +388,7 @@ class Judge:
         self, computed: Sequence[Tensor], readings: Sequence[Ball], path: str, make_script: ScriptMaker | None
     ) -> None:
         if len(readings) != len(computed):
-            violation = self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(readings)}", where=path)
+            violation = self.violation(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(readings)}", where=path)
             raise violation.showing(
                 make_script
                 and functools.partial(of_equality, make_script, "len(outputs)", len(readings), violation.title)

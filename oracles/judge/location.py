@@ -25,7 +25,7 @@ _SOMEWHERE = "each as a whole"
 #: What is said where subnormal numbers were flushed, or memory was never written.
 ALL_ZERO = "all of these are zero"
 #: A map has so many lines and columns at most, and is drawn of so many elements at least.
-_LINES, _COLUMNS, _DRAWN = 8, 64, 16
+_LINES, _COLUMNS, _SAMPLES = 8, 64, 16
 
 
 def box_of(outside: Any) -> tuple[tuple[int, int], ...]:
@@ -70,7 +70,7 @@ def draw_map(outside: Any) -> list[str]:
     Args:
         outside: as for `box_of`.
     """
-    if outside.size < _DRAWN:
+    if outside.size < _SAMPLES:
         return []
     lines, box = _describe_lines(outside), math.prod(last - first + 1 for first, last in box_of(outside))
     if box == np.count_nonzero(outside) or (lines and not lines.endswith(_SOMEWHERE)):

@@ -57,7 +57,7 @@ class Tally:
         self.timing: dict[str, float] = {}
         self.refusals: dict[str, int] = {}
         self._sample_elements = self._sample_nonzero = 0  # of this sample: judged elements, outputs that are not zero
-        self._refused = False  # whether the subject refused something of the sample that is being judged
+        self._has_refusal = False  # whether the subject refused something of the sample that is being judged
         self._max_ulp = self._max_ratio = 0.0
         self._max_scaled = math.nan  # until an output is measured on its scale
         self._worst: Worst | None = None
@@ -83,7 +83,7 @@ class Tally:
     def refuse(self, reason: str) -> None:
         """The subject refused something of the sample, for a documented reason."""
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
-        self._refused = True
+        self._has_refusal = True
 
     @contextmanager
     def sample(self, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
@@ -92,7 +92,7 @@ class Tally:
         Args:
             sample: the sample that the block judges. values: its declared values, as pairs of name and value.
         """
-        self.ratio_of_sample, self._refused, self.last_blank = 0.0, False, False
+        self.ratio_of_sample, self._has_refusal, self.last_blank = 0.0, False, False
         self._sample_elements = self._sample_nonzero = 0
         self._again = sample.seed in self._seeds
         self._seeds.add(sample.seed)
@@ -111,8 +111,8 @@ class Tally:
             if judged + not_judged:
                 self._shares.setdefault(self.part, []).append(self.last_share)
         # A sample that the subject refused as a whole says nothing about the property, so it does not count.
-        self.refused += self._refused
-        self.samples += bool(judged or not_judged or not self._refused)
+        self.refused += self._has_refusal
+        self.samples += bool(judged or not_judged or not self._has_refusal)
 
     def saw(self, argument: str, shape: Sequence[int]) -> None:
         """A sample has an argument of this shape."""
@@ -227,7 +227,7 @@ class Tally:
         """The declared values that had elements, none of which could be judged."""
         return tuple(pair for pair, (judged, not_judged) in self._value_counts.items() if not_judged and not judged)
 
-    def met(self) -> frozenset[tuple[str, str]]:
+    def sampled_values(self) -> frozenset[tuple[str, str]]:
         """The declared values that samples had."""
         return frozenset(self._value_counts)
 

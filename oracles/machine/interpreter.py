@@ -196,7 +196,7 @@ class _Rounding:
         return self.interpreter.InterpreterBuilder
 
 
-class _Judged(_Rounding):
+class _MemoryJudge(_Rounding):
     """Operations in place of those of the interpreter's builder, where memory is judged as well.
 
     Attributes:
@@ -239,7 +239,7 @@ def _builder(interpreter: Any, machine: Machine) -> Any:
     """The interpreter's builder, which performs the operations of a program, with memory that is judged."""
     # The base class is there only once Triton is imported, so the class is made here.
     members = {"machine": machine, "interpreter": interpreter}
-    return type("Builder", (_Judged, interpreter.InterpreterBuilder), members)()
+    return type("Builder", (_MemoryJudge, interpreter.InterpreterBuilder), members)()
 
 
 def _unknown(shape: Any, dtype: Any, element: Any) -> Any:

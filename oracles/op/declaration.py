@@ -67,7 +67,7 @@ class Sample:
         regime: name of the input regime.
         slices: further arguments of the same structure, one per slice of a batch.
         others: further arguments of other structures: of other shapes, dtypes and numbers.
-        kept: copies of the arguments, at which the formula is read: no subject that writes to its input reaches them.
+        originals: copies of the arguments, at which the formula is read: no subject that writes its input reaches them.
     """
 
     args: tuple[Any, ...]
@@ -75,10 +75,10 @@ class Sample:
     regime: str = "benign"
     slices: tuple[tuple[Any, ...], ...] = ()
     others: tuple[tuple[Any, ...], ...] = ()
-    kept: tuple[Any, ...] = field(init=False, repr=False, compare=False)
+    originals: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kept", tuple(map(copied, self.args)))
+        object.__setattr__(self, "originals", tuple(map(copied, self.args)))
 
     @property
     def turn(self) -> int:
@@ -198,13 +198,13 @@ class Slices:
         arguments: the axis of slices, by the name of an argument; arguments without one are shared by all slices.
         outputs: the axis of slices of every output that is not None; None where an output has none.
         counts: names of int arguments that say how many slices there are.
-        given: the values that other arguments must have for the promise to hold, by name; INV sets them.
+        required: the values that other arguments must have for the promise to hold, by name; INV sets them.
     """
 
     arguments: Mapping[str, int]
     outputs: tuple[int | None, ...]
     counts: tuple[str, ...] = ()
-    given: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Promises:
             is "cuda" for kernels on a CPU, too, and "" where their bits may differ. Without it nothing is promised.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
-        called: names of the op, with one of which and a colon each of its errors begins; without names it need not.
+        error_names: of the op; each of its errors begins with one of them and a colon; without names it need not.
         memory, arithmetic: see those records.
     """
 
@@ -232,7 +232,7 @@ class Promises:
     invariant: Callable[[tuple[Any, ...], str], Slices | None] | None = None
     specials: bool = True
     one_graph: bool = True
-    called: tuple[str, ...] = ()
+    error_names: tuple[str, ...] = ()
     memory: MemoryPromises = field(default_factory=MemoryPromises)
     arithmetic: ArithmeticPromises = field(default_factory=ArithmeticPromises)
 
@@ -254,7 +254,7 @@ class Keywords(PromiseKeywords, total=False):
     invariant: Callable[..., Slices | None] | None
     specials: bool
     one_graph: bool
-    called: tuple[str, ...]
+    error_names: tuple[str, ...]
     kernels: str | bool
     example: Callable[[Tensor], Tensor] | None
     ranks: Ranks | None
@@ -343,7 +343,7 @@ class Op:
         """The implementation of that name, `functional`."""
         return self.functional(self.implementation(name))
 
-    def written(self, args: Sequence[Any]) -> tuple[int, ...]:
+    def mutated_positions(self, args: Sequence[Any]) -> tuple[int, ...]:
         """Positions of the arguments that a call writes; an argument that is None is not among them."""
         return tuple(i for i, a in enumerate(args) if self.argument(i) in self.mutates and a is not None)
 

@@ -255,12 +255,12 @@ class Path:
             engine: a name of `ENGINES`.
             device: where the directions are put.
         """
-        problem = Problem(op, sample.args, sample.kept)
+        problem = Problem(op, sample.args, sample.originals)
         likes = signature(word, problem.inputs, primal, problem.passive)
         count = len(problem.fixed) + len(problem.wrt)
         directions = draw_directions(likes[count:], sample.seed, device)
         own = _batched(problem, (sample.args, *sample.slices), likes[:count])
-        copies = _batched(problem, (sample.kept, *sample.slices), likes[:count])
+        copies = _batched(problem, (sample.originals, *sample.slices), likes[:count])
         return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions), tuple(copies))
 
     def with_op(self, op: Op) -> Path:

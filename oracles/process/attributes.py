@@ -84,7 +84,7 @@ def _variables() -> dict[Any, Any]:
     return data
 
 
-def _restored_environment(before: dict[Any, Any], spared: tuple[str, ...]) -> list[str]:
+def _restored_environment(before: dict[Any, Any], exempt: tuple[str, ...]) -> list[str]:
     after = _variables()
     if after == before:
         return []
@@ -92,7 +92,7 @@ def _restored_environment(before: dict[Any, Any], spared: tuple[str, ...]) -> li
     for key in [*before, *(key for key in after if key not in before)]:
         old, new = before.get(key), after.get(key)
         name = os.fsdecode(key)
-        if old == new or name.startswith(spared):
+        if old == new or name.startswith(exempt):
             continue
         # The values are not reported, because a variable may hold a password.
         lines.append(

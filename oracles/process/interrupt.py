@@ -32,7 +32,7 @@ class _Hold:
 HOLD = _Hold()
 
 
-class heard(AbstractContextManager[None]):
+class SignalScope(AbstractContextManager[None]):
     """Run a cell so that a signal ends it with what the user's handler raises (KeyboardInterrupt), and no verdict.
 
     A subject may swallow or disguise such an exception, and so may the code that calls it (Hypothesis calls it flaky,

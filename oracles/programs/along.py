@@ -82,7 +82,7 @@ def function_lines(
             positions. called: the name of the function that `f` calls.
     """
     # Arguments that the op writes are copied inside `f`, so that each call of `f` begins with the same values.
-    copies = {i: f"w{i}" for i in problem.op.written(problem.args)}
+    copies = {i: f"w{i}" for i in problem.op.mutated_positions(problem.args)}
     call = ", ".join(({**named} | copies).get(i, literal(a)) for i, a in enumerate(problem.args))
     return (
         f"def f({', '.join(parameters)}):",

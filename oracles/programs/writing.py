@@ -35,7 +35,7 @@ def program(op: Op, cell: Cell, script: Script, title: str, case_id: str) -> str
     Raises:
         NoProgram: the subject has no name, or the text would be longer than `LONGEST`.
     """
-    subject = named(op.implementation(cell.subject))
+    subject = defining_script(op.implementation(cell.subject))
     return assemble(subject, script, title, f"{cell.key}, case {case_id}", torch.get_num_threads())
 
 
@@ -116,7 +116,7 @@ def ending(op: Op, cell: Cell, sample: Sample, case_id: str) -> str:
         return ""
 
 
-def named(function: Callable[..., object]) -> Script:
+def defining_script(function: Callable[..., object]) -> Script:
     """The lines that define `op`.
 
     Raises:

@@ -29,7 +29,7 @@ _BETWEEN += (__file__,)
 #: The key in the metadata of a node under which the line of the spec stands.
 _KEY = "line of the spec"
 #: The keys for whether the spec had turned derivatives off there, and whether it wrote into a tensor meanwhile.
-_CONSTANT, _WRITTEN = "without derivatives", "written"
+_CONSTANT, _OVERWRITTEN = "without derivatives", "written"
 #: Python that writes into a tensor: a method such as `clamp_`, an augmented assignment, or one to an index.
 _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: Methods that hand the memory of a tensor to NumPy; a traced tensor has none.
@@ -59,7 +59,7 @@ class Lines(TorchDispatchMode):
             with self:
                 return LOOPS[func](*args, **(kwargs or {}))
         constant = not (torch.is_grad_enabled() or is_in_forward())
-        marks = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.wish.enabled or _line_writes())}
+        marks = {_KEY: self.last, _CONSTANT: constant, _OVERWRITTEN: constant and (self.wish.enabled or _line_writes())}
         with torch.fx.traceback.annotate(marks):
             return func(*args, **(kwargs or {}))
 
@@ -146,4 +146,4 @@ def is_constant(node: torch.fx.Node) -> bool:
 
 def is_write(node: torch.fx.Node) -> bool:
     """Whether a node is a value that the spec wrote into a tensor under `torch.no_grad`."""
-    return bool(node.meta.get("custom", {}).get(_WRITTEN, False))
+    return bool(node.meta.get("custom", {}).get(_OVERWRITTEN, False))

@@ -65,7 +65,7 @@ CARD_LINES = 40
 CARD_CHARACTERS = 4000
 
 
-def counted(count: int, noun: str) -> str:
+def quantity(count: int, noun: str) -> str:
     """`1 sample`, `3 samples`."""
     return f"{count} {noun}{'s' * (count != 1)}"
 

@@ -190,7 +190,7 @@ def read_seconds(name: str, text: str) -> float:
 
 def _contradictions(verdict: Verdict) -> Iterator[str]:
     """What a verdict says that its outcome, or another of its figures, cannot be true with."""
-    measure, holds = verdict.measure, verdict.held
+    measure, holds = verdict.measure, verdict.holds
     if holds and measure.judged and math.isnan(measure.max_ratio):
         # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
         yield "with max_ratio=nan, need a number: nothing was compared"

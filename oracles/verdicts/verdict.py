@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from .cleaning import CARD_CHARACTERS, CARD_LINES
 from .cleaning import clean as clean
-from .cleaning import counted as counted
+from .cleaning import quantity as quantity
 from .cleaning import replaying as replaying
 from .cleaning import shorten as shorten
 from .cleaning import without_requests as without_requests
@@ -235,13 +235,13 @@ class Verdict:
         return () if self.failure is None else (self.failure, *self.others)
 
     @property
-    def held(self) -> bool:
+    def holds(self) -> bool:
         """Whether the promise held: outcome "verified" or "weak"."""
         return self.outcome in HELD
 
     def __str__(self) -> str:
         """One line for a promise that held or was not asked; else the card: what is wrong, where, and a replay."""
-        if self.held or self.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.REFUSED):
+        if self.holds or self.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.REFUSED):
             return f"{self._head()}: {' '.join(shorten(self.reason, 1, 300))}"
         return failure_text(self)
 
@@ -255,7 +255,7 @@ class Verdict:
         """The same for a notebook, as HTML: the first line with a sign, and the card beneath it as it is."""
         head, _, card = str(self).partition("\n")
         name, _, text = head.partition(": ")
-        sign = "✓" if self.held else "·" if not card and self.failure is None else "✕"
+        sign = "✓" if self.holds else "·" if not card and self.failure is None else "✕"
         body = f"<pre>{html.escape(textwrap.dedent(card))}</pre>" if card else ""
         return f"<div>{sign} <code>{html.escape(name)}</code> {html.escape(text)}{body}</div>"
 
@@ -336,13 +336,13 @@ def failure_text(verdict: Verdict, *, lines: int = CARD_LINES, characters: int =
     text = verdict.reason if failure is None else failure.text()
     body = shorten(text, lines, characters)
     if measure.samples:
-        judged = f"{counted(measure.judged, 'element')} in {counted(measure.samples, 'sample')}"
+        judged = f"{quantity(measure.judged, 'element')} in {quantity(measure.samples, 'sample')}"
         body.append(f"judged     {judged} ({measure.not_judged} not judged)")
     if failure is not None and failure.case_id:
         body.append(f"replay     {replaying(verdict.cell.op, failure.case_id)}")
     for other in verdict.others:
         again = f"; {replaying(verdict.cell.op, other.case_id)}" if other.case_id else ""
-        body.append(f"also       {shorten(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
+        body.append(f"also       {shorten(other.title, 1, 300)[0]} ({quantity(other.signs.samples, 'sample')}){again}")
     body += explanation_lines(verdict.code)
     return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
 

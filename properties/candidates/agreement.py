@@ -42,7 +42,7 @@ _MOVES = frozenset(
     | {_ATEN.squeeze, _ATEN.unsqueeze, _ATEN.slice, _ATEN.select, _ATEN.cat, _ATEN.copy, _ATEN._to_copy, _ATEN.clone}
 )
 #: A function of a state and arguments.
-Called = Callable[[dict[str, Tensor], Args], Any]
+StatefulCall = Callable[[dict[str, Tensor], Args], Any]
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class SpecBackward:
     Attributes:
         gradients: by operand, which is the position of a floating argument among those, or the name of a parameter;
             None where no output depends on it.
-        refused: why torch gives none, by operand.
+        refusals: why torch gives none, by operand.
     """
 
     gradients: Mapping[int | str, Tensor | None]
-    refused: Mapping[int | str, str] = field(default_factory=dict)
+    refusals: Mapping[int | str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class TorchEvaluations:
     Attributes:
         own: of the spec. again: of the spec once more. replayed: of the operations that were traced.
         in_double: of the spec in float64. None for what torch does not run.
-        given: what is known of the operands. order: of the derivative.
+        facts: what is known of the operands. order: of the derivative.
     """
 
     own: Sequence[Tensor]
     again: Callable[[], Sequence[Tensor] | None]
     replayed: Callable[[], Sequence[Tensor] | None]
     in_double: Callable[[], Sequence[Tensor] | None]
-    given: OperandFacts
+    facts: OperandFacts
     order: int = 0
 
 
@@ -95,7 +95,7 @@ def fault(evaluations: TorchEvaluations, balls: Sequence[Reading], terms: Terms)
         if outputs is None or len(outputs) != len(balls):
             return None
         comparisons = hold_all(
-            [""] * len(balls), outputs, balls, terms, None, evaluations.given, evaluations.order, whole=False
+            [""] * len(balls), outputs, balls, terms, None, evaluations.facts, evaluations.order, whole=False
         )
         return any(each.wrong is not None for each in comparisons)
 
@@ -237,20 +237,24 @@ def backward(
         spec: of torch. arguments, state: where it is run. operands: as for `SpecBackward.gradients`, at least one.
         cotangents: one for each floating output.
     """
-    whole = tried(spec.called, arguments, state, operands, cotangents)
+    whole = torch_gradients(spec.call_at, arguments, state, operands, cotangents)
     if not isinstance(whole, str):
         return SpecBackward(whole)
-    alone = {operand: tried(spec.called, arguments, state, [operand], cotangents) for operand in operands}
+    alone = {operand: torch_gradients(spec.call_at, arguments, state, [operand], cotangents) for operand in operands}
     refusals = {operand: answer for operand, answer in alone.items() if isinstance(answer, str)}
     rest = [operand for operand in operands if operand not in refusals]
-    together = tried(spec.called, arguments, state, rest, cotangents) if rest else {}
+    together = torch_gradients(spec.call_at, arguments, state, rest, cotangents) if rest else {}
     if isinstance(together, str):
         return SpecBackward({}, dict.fromkeys(operands, together) | refusals)
     return SpecBackward(together, refusals)
 
 
-def tried(
-    called: Called, arguments: CallArguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
+def torch_gradients(
+    called: StatefulCall,
+    arguments: CallArguments,
+    state: State,
+    operands: Sequence[int | str],
+    cotangents: Sequence[Tensor],
 ) -> dict[int | str, Tensor | None] | str:
     """The gradients, or what torch says in their place; other arguments as for `backward`."""
     own_arguments, own_state = arguments.copied(), copied_state(state)

@@ -15,7 +15,7 @@ from ...oracles.op.argument_text import describe_argument
 from .operand_parts import in_parts, name_of_parts
 
 Tensor = torch.Tensor
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _IN_ORDER = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 State = Mapping[str, Tensor]
 #: The arguments of a call: in order, or by name; and how a user gives them.
@@ -143,7 +143,7 @@ def call_with_state(module: torch.nn.Module, state: dict[str, Tensor], args: Arg
 
 def parameters_of(function: Any) -> dict[str, bool]:
     """The parameters that have a name: whether a call must give them; none where Python cannot read them."""
-    return {p.name: p.default is p.empty for p in _parameters(function) if p.kind in _NAMED}
+    return {p.name: p.default is p.empty for p in _parameters(function) if p.kind in _BY_NAME}
 
 
 def _parameters(function: Any) -> list[inspect.Parameter]:

@@ -29,7 +29,7 @@ class BoundQuestion:
         readings = tuple(balls(self.function, self.operands, self.contract))
         return tuple(map(_sharpest, readings, self._exact())) if sharp else readings
 
-    def drawn(self, draws: np.random.Generator) -> Evaluations:
+    def perturb(self, draws: np.random.Generator) -> Evaluations:
         """Evaluations with random rounding errors."""
         return Evaluations(self.function, self.operands, self.contract, draws)
 

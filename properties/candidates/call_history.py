@@ -51,8 +51,8 @@ class CallHistory:
         """
         if self.beside is None:
             return
-        for i, (was, now) in enumerate(zip(arguments.tensors, answer.written.after, strict=False)):
-            if i not in native.written and not same_bits(was, now):
+        for i, (was, now) in enumerate(zip(arguments.tensors, answer.writes.after, strict=False)):
+            if i not in native.writes and not same_bits(was, now):
                 self.beside.append(f"{arguments.label(i)} of call {self.calls} was written")
         homes = zip(native.names, answer.aliases.shared, native.shared, strict=False) if alike else ()
         for name, home, allowed in homes:

@@ -88,7 +88,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
         return call_with_state(host.function, state, args) if state else call(host.function, args)
 
     def right(state: dict[str, Tensor], args: Args) -> Any:
-        return spec.called(state or copied_state(spec.state), args)
+        return spec.call_at(state or copied_state(spec.state), args)
 
     subjects = {OWN: spec.of_tensors(arguments, names, candidate)}
     if not spec.numpy:
@@ -98,7 +98,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
     formula.__signature__ = inspect.Signature(
         [inspect.Parameter(label, inspect.Parameter.POSITIONAL_OR_KEYWORD) for label in labels]
     )
-    places = spec.written(arguments, spec.state)
+    places = spec.find_writes(arguments, spec.state)
     writes = [label for i, label in enumerate(labels) if (names[i] if i < len(names) else i - len(names)) in places]
     marked = {t.requires_grad for t in arguments.tensors}
     wrt = [
@@ -127,7 +127,7 @@ def _affordable(spec: Specification, arguments: CallArguments, terms: Terms) -> 
     if count > MOST and part is None:
         need = f"need at most {MOST}, or rows that are known to be apart"
         raise Unsupported(Code.NOT_APPLICABLE, f"the inputs have {count} elements, {need}")
-    return arguments if part is None else part.of(arguments, range(0, part.count, -(-part.count // part.taken)))
+    return arguments if part is None else part.of(arguments, range(0, part.count, -(-part.count // part.size)))
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
@@ -191,7 +191,7 @@ def _refusals(op: Op, args: tuple[Any, ...], wrt: Sequence[int]) -> Iterator[tup
     plain = _reason(function, *leaves)
     if plain:
         raise Unsupported(Code.REFUSED, f"the candidate raises at the given inputs: {plain}")
-    for name, ask in _ASKED.items():
+    for name, ask in _QUESTIONS.items():
         if leaves and (why := _reason(ask, function, leaves)):
             yield name, why
     if why := _reason(_call_fake, subject, args):
@@ -249,7 +249,7 @@ def _call_fake(subject: Callable[..., Any], args: Sequence[Any]) -> None:
 
 
 #: How a candidate is asked for what an op may not offer; "grad" stands for derivatives at all.
-_ASKED: Mapping[str, Callable[[Callable[..., Any], Sequence[Tensor]], None]] = {
+_QUESTIONS: Mapping[str, Callable[[Callable[..., Any], Sequence[Tensor]], None]] = {
     "grad": functools.partial(_differentiate, times=1),
     "double": functools.partial(_differentiate, times=2),
     "triple": functools.partial(_differentiate, times=3),

@@ -51,8 +51,8 @@ class JudgedCase(
     @property
     def words(self) -> list[str]:
         """The command line that asks it, or all questions."""
-        drawn = f"--{'seed' if isinstance(self.seed, int) else 'draws'}={self.seed}"
-        words = ["opassay", "judge", self.candidate, "--spec", self.spec, drawn]
+        draws = f"--{'seed' if isinstance(self.seed, int) else 'draws'}={self.seed}"
+        words = ["opassay", "judge", self.candidate, "--spec", self.spec, draws]
         words += [f"--contract={self.contract}"] if self.contract != "torch" else []
         words += [f"--dtype={self.dtype}"] if self.dtype else []
         words += ["--device=cuda"] if self.cell.device == "cuda" else []

@@ -62,7 +62,7 @@ def hold_all(
             wrong = _describe(name, y, terms, one) if whole else Violation(Code.VALUE, f"{name} {_OUTSIDE}")
         if one.in_sets is not None and one.ball is not None:
             judged, fmt = one.in_sets.judged, format_of(y.dtype)
-            missed, reason = _missed(name, one.ball, fmt, ~judged) if one.left else (0, "")
+            missed, reason = _count_unbounded(name, one.ball, fmt, ~judged) if one.left else (0, "")
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)
         return replace(one, wrong=wrong, in_sets=None)  # which takes several times the memory of an output
 
@@ -129,7 +129,7 @@ def _describe_disagreement(standing: Standing, own: Tensor, terms: Terms, facts:
     return standing if again.wrong is None else replace(standing, wrong=standing.wrong.with_lines(AS_WELL))
 
 
-def _missed(name: str, ball: Ball, fmt: Any, left: Any) -> tuple[int, str]:
+def _count_unbounded(name: str, ball: Ball, fmt: Any, left: Any) -> tuple[int, str]:
     """How many of the elements that are left have an exact value that the format can hold, and why no bound."""
     with np.errstate(all="ignore"):
         centre = ball.centre.astype(np.float64, copy=False)

@@ -126,12 +126,14 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     operands = operands_of(read_spec, arguments, read_spec.state)
     outcomes = hold_in_turn(names, result.tensors, read, allowed, None if read_spec.numpy else native, operands)
     wrong = [str(each.wrong) for each in outcomes if each.wrong is not None]
-    wrong = wrong or [text for name, each in zip(names, outcomes, strict=True) if (text := _left(name, each))]
+    wrong = wrong or [
+        text for name, each in zip(names, outcomes, strict=True) if (text := _describe_unjudged(name, each))
+    ]
     if wrong:
         raise AssertionError("\n".join([f"{read_spec.name}: {wrong[0]}", *wrong[1:]]))
 
 
-def _left(name: str, standing: Standing) -> str:
+def _describe_unjudged(name: str, standing: Standing) -> str:
     """Of how many elements nothing is known, though something could be; empty for none."""
     if standing.missed:
         return (

@@ -32,9 +32,9 @@ class Evidence:
     It is kept of some questions alone, because it takes several times the memory of the operands.
 
     Attributes:
-        question: its code. names, computed, held: of the outputs.
+        question: its code. names, computed, standings: of the outputs.
         native: what torch computes of the spec there; None for gradients, and where torch does not run it.
-        read: (terms, ...) -> the spec's readings there. drawn: evaluates the spec there with random errors.
+        read: (terms, ...) -> the spec's readings there. draw: evaluates the spec there with random errors.
         which: of what the spec gives and writes, those that were held.
         cotangents: of which the outputs are gradients, float64 arrays; None for other outputs.
         call: arguments and state of which they are the outputs; None for gradients.
@@ -43,10 +43,10 @@ class Evidence:
     question: str
     names: tuple[str, ...]
     computed: tuple[Tensor, ...]
-    held: tuple[Standing, ...]
+    standings: tuple[Standing, ...]
     native: tuple[Tensor | None, ...]
     read: Callable[..., Sequence[Reading]]
-    drawn: Callable[[np.random.Generator], Evaluations]
+    draw: Callable[[np.random.Generator], Evaluations]
     which: tuple[int, ...]
     cotangents: tuple[Any, ...] | None = None
     call: tuple[CallArguments, State] | None = None
@@ -79,7 +79,7 @@ class Records:
     Attributes:
         evidence: of the values and gradients that others read again. digests: of all values that were asked.
         firsts: by output, the ball that later ones are compared with.
-        lost: gradients that the candidate does not give, and may owe, a sentence each.
+        missing_gradients: gradients that the candidate does not give, and may owe, a sentence each.
         lacking: what the spec writes and the candidate does not have, so that it could not be held.
         sampled: positions of outputs that are drawn, of which many calls are distributed as the spec's. Bounds say
             little of those.
@@ -88,7 +88,7 @@ class Records:
     evidence: list[Evidence] = field(default_factory=list)
     digests: list[OutputDigest] = field(default_factory=list)
     firsts: dict[int, Ball] = field(default_factory=dict)
-    lost: list[str] = field(default_factory=list)
+    missing_gradients: list[str] = field(default_factory=list)
     lacking: set[str] = field(default_factory=set)
     sampled: frozenset[int] = frozenset()
 
@@ -128,15 +128,15 @@ class Records:
                 texts.append(f"the right value of {name} is the same for all inputs that were tried{value}")
             if not rows:
                 texts.append(f"no element of {name} could be judged")
-            texts += self._missed(i)
-        texts += self.lost
+            texts += self._describe_unbounded(i)
+        texts += self.missing_gradients
         texts += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(self.lacking)]
         wrong = any(each.is_wrong for each in findings)
         if not wrong and not sum(each.judged for each in findings):
             texts.append("no value was judged")
         return texts
 
-    def _missed(self, i: int) -> list[str]:
+    def _describe_unbounded(self, i: int) -> list[str]:
         """That elements of an output could not be judged at inputs where all of it should be; a sentence or none."""
         rows = [each for each in self.digests if each.question in OF_DATA and i < len(each.outcomes)]
         rows = [each for each in rows if each.outcomes[i].missed]

@@ -158,10 +158,10 @@ def of_property(verdict: Verdict) -> Finding:
     """The finding of a property."""
     measure = verdict.measure
     text, lines = verdict.reason, () if verdict.failure is None else tuple(s.strip() for s in verdict.failure.details())
-    why = None if verdict.held else Violation(verdict.code, text, lines)
+    why = None if verdict.holds else Violation(verdict.code, text, lines)
     elements = measure.judged + measure.not_judged
     return Finding(verdict.cell.property, verdict.outcome, why, measure.judged, elements=elements, verdict=verdict)
 
 
-def held(question: str, judged: int = 0) -> Finding:
+def passing(question: str, judged: int = 0) -> Finding:
     return Finding(question, Outcome.VERIFIED, None, judged)

@@ -75,7 +75,7 @@ class Draws:
         return f"{self.seed:0{_OF_SEED}x}{self.secret}" if self.secret else ""
 
     @property
-    def chosen(self) -> int | str:
+    def origin(self) -> int | str:
         """What gives the same again: see `of`."""
         return self.digits or self.seed
 

@@ -35,7 +35,7 @@ from .host.timing import Timing
 from .host.watching import Watch
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
-from .judging import ALL, Progress, judged
+from .judging import ALL, Progress, ask_session
 from .question_plan import QuestionPlan
 from .row_sample import Part, part_of
 from .session import Session
@@ -50,14 +50,14 @@ USUAL = Confinement()
 
 def judge_file(
     candidate: str, spec: str, *, contract: str | Terms, seed: int | str | None = 0,
-    given: Mapping[str, Any] | None = None, confinement: Confinement = USUAL, plan: QuestionPlan = ALL,
+    values: Mapping[str, Any] | None = None, confinement: Confinement = USUAL, plan: QuestionPlan = ALL,
     progress: Progress | None = None,
 ) -> Judgement:  # fmt: skip
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
         candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
-        contract: as for `judge`. given: arguments of what gives the inputs, by name.
+        contract: as for `judge`. values: arguments of what gives the inputs, by name.
         seed: a number; or None for a secret, which the judgement tells, or the digits of one that was told.
         confinement: of the candidate's process.
         plan: of the questions, and the dtype of what is asked. progress: told before each question.
@@ -74,7 +74,7 @@ def judge_file(
         quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
         before, ended = frozenset(sources().digests), ended_for_memory()
         public = _public_draws(seed)
-        words = _words(candidate, spec, public.seed, given or {}, plan)
+        words = _words(candidate, spec, public.seed, values or {}, plan)
         pair = open_pair(**words, folder=Path(folder))
         named, problem, candidate = candidate, pair.problem, pair.candidate
         _require_python(pair.contents)
@@ -87,7 +87,9 @@ def judge_file(
         contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         watch = _watch(problem.path, before, contents)
-        make = functools.partial(_apart, candidate, problem.made, public.seed, confinement, watch, contents, plan)
+        make = functools.partial(
+            _apart, candidate, problem.module_arguments, public.seed, confinement, watch, contents, plan
+        )
         try:
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
@@ -104,7 +106,9 @@ def judge_file(
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
-        judgement = excuse(_without_gpu(named, judged(session, plan, progress, properties.ask)), confinement, ended)
+        judgement = excuse(
+            _without_gpu(named, ask_session(session, plan, progress, properties.ask)), confinement, ended
+        )
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
@@ -112,7 +116,7 @@ def judge_file(
 
 def _words(candidate: str, spec: str, seed: int, parameters: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:
     """What names a pair of files and how they are opened."""
-    words = {"spec": spec, "candidate": candidate, "seed": seed, "given": dict(parameters)}
+    words = {"spec": spec, "candidate": candidate, "seed": seed, "values": dict(parameters)}
     return {**words, "dtype": plan.dtype, "device": plan.device, "evaluation": plan.evaluation}
 
 
@@ -136,7 +140,7 @@ def _read_problem(
     """
     spec = known or specification(problem.spec)
     arguments = CallArguments.of(problem.draw(draws.inputs(0))).with_names(problem.spec)
-    _require_sendable(arguments, CallArguments.of(problem.made))
+    _require_sendable(arguments, CallArguments.of(problem.module_arguments))
     part = part_of(spec, arguments, allowed)
     if known is None:
         spec.read(arguments if part is None else part.of(arguments, [0]), spec.state, allowed)

@@ -84,7 +84,7 @@ def judge(
     session.history.in_a_row = plan.calls
     try:
         with execute_launches(compiled) if compiled else contextlib.nullcontext():
-            return judged(session, plan, ask_property=_asking_here(session, host))
+            return ask_session(session, plan, ask_property=_asking_here(session, host))
     finally:
         host.set_state(before)
 
@@ -96,7 +96,7 @@ def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
     def make() -> Any:
         from .candidate_op import op_of_candidate
 
-        return op_of_candidate(host, session.spec, session.given, session.terms)
+        return op_of_candidate(host, session.spec, session.arguments, session.terms)
 
     def ask(code: str) -> Verdict:
         from .property_cells import judge_property
@@ -106,7 +106,7 @@ def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
     return ask
 
 
-def judged(
+def ask_session(
     session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None,
     ask_property: AskProperty | None = None,
 ) -> Judgement:  # fmt: skip
@@ -133,7 +133,7 @@ def judged(
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
     executed = session.history.executed
-    of = Assignment(*names, session.draws, session.given.dtype, device=session.given.device)
+    of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start, execution=() if executed is None else tuple(executed.tale),

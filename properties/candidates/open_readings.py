@@ -46,14 +46,14 @@ class Decision:
     """What is read of a spec given the choice of a candidate.
 
     Attributes:
-        readings: of all outputs. picks: rows of indices, by the operation that chooses. tried: how many choices were.
+        readings: of all outputs. picks: rows of indices, by the operation that chooses. count: of choices tried.
         beyond: by output, elements that are right with none of those tried, where there are more.
         is_unique: whether of those tried one alone explains the outputs.
     """
 
     readings: Sequence[Reading]
     picks: Mapping[str, Any]
-    tried: int = 1
+    count: int = 1
     beyond: Mapping[int, Any] = field(default_factory=dict)
     is_unique: bool = True
 
@@ -135,18 +135,18 @@ class OpenChoices:
         """
         labels = {i: self._labels[i] for i in computed if self._labels[i] is not None}
         search, complete = _Search(labels, computed, accepts), False
-        tried = self._try({**self._picks, **self.named_by(computed)})
-        for readings, picks, is_known in tried:
+        attempts = self._try({**self._picks, **self.named_by(computed)})
+        for readings, picks, is_known in attempts:
             search.look_at(readings, picks)
-            complete = is_known and (complete or search.tried == 1)
-            if (search.explains and not every) or search.tried == MOST:
+            complete = is_known and (complete or search.count == 1)
+            if (search.explains and not every) or search.count == MOST:
                 break
-        complete = search.explains or (complete and next(tried, None) is None)
+        complete = search.explains or (complete and next(attempts, None) is None)
         picks = search.best(self._groups)
-        readings = search.first if search.tried == 1 else self._read(Decisions(picks))
-        beyond = {} if complete else search.refused(readings)
+        readings = search.first if search.count == 1 else self._read(Decisions(picks))
+        beyond = {} if complete else search.find_refusals(readings)
         readings = [_without(y, beyond[i]) if i in beyond else y for i, y in enumerate(readings)]
-        return Decision(readings, picks, search.tried, beyond, search.is_unique)
+        return Decision(readings, picks, search.count, beyond, search.is_unique)
 
     def _try(self, picks: Mapping[str, Any]) -> Iterator[tuple[Sequence[Reading], Mapping[str, Any], bool]]:
         """Readings by all choices, in turn, and the choices; and whether those rows are open that were so at first."""
@@ -212,7 +212,7 @@ class _Search:
     """How well readings by several choices explain outputs: for each group of rows the best choice so far.
 
     Attributes:
-        tried: how many readings were looked at. first: the first of them.
+        count: how many readings were looked at. first: the first of them.
     """
 
     def __init__(self, labels: Mapping[int, Any], computed: Mapping[int, Tensor], accepts: Accepts) -> None:
@@ -224,7 +224,7 @@ class _Search:
         self._picks: list[Mapping[str, Any]] = []
 
     @property
-    def tried(self) -> int:
+    def count(self) -> int:
         return len(self._picks)
 
     @property
@@ -241,14 +241,14 @@ class _Search:
         """Compare the outputs with readings by a choice."""
         self.first = self.first or readings
         counts = np.zeros(len(self._fewest))
-        for i, wrong in self.refused(readings).items():
+        for i, wrong in self.find_refusals(readings).items():
             counts += np.bincount(self._labels[i][wrong], minlength=len(counts))
-        self._best[counts < self._fewest] = self.tried
+        self._best[counts < self._fewest] = self.count
         self._explanations += counts == 0
         self._fewest = np.minimum(self._fewest, counts)
         self._picks.append(picks)
 
-    def refused(self, readings: Sequence[Reading]) -> dict[int, Any]:
+    def find_refusals(self, readings: Sequence[Reading]) -> dict[int, Any]:
         """By output, the wrong elements that hang on a choice."""
         wrong = {}
         for i, label in self._labels.items():
@@ -293,7 +293,7 @@ class PartOfChoice(Choice):
         self._beyond = beyond
         super().__init__(whole.shape, lambda x: whole.accepts(x) | beyond, lambda: (whole.likely(), whole.sure()))
 
-    def judged(self) -> Any:
+    def refutable(self) -> Any:
         return ~self._beyond
 
 

@@ -89,7 +89,7 @@ def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Standing]:
 def _out_of_range(each: Evidence) -> bool:
     """Whether an output is wrong and not finite: a format of a smaller range would allow that in any precision."""
     # torch does not look for infinities in eight bits.
-    wrong = [y for y, outcome in zip(each.computed, each.held, strict=False) if outcome.wrong is not None]
+    wrong = [y for y, outcome in zip(each.computed, each.standings, strict=False) if outcome.wrong is not None]
     return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
 
 

@@ -86,20 +86,20 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
         raise NoProgram("An argument is no tensor, number or text.") from None
     strides = [t.stride() if call.layout is None else strides_of_input(call.layout, t) for t in tensors]
     values: dict[str, object] = {
-        name.text: _written(place(t.detach(), own, int(call.manner is Manner.SHIFTED)), t, stored)
+        name.text: _in_program(place(t.detach(), own, int(call.manner is Manner.SHIFTED)), t, stored)
         for name, t, own in zip(names, tensors, strides, strict=True)
     }
-    values["given"] = call.arguments.with_tensors(names).args
+    values["arguments"] = call.arguments.with_tensors(names).args
     values["state"] = {
-        name: _SourceText(literal(_written(t.contiguous(), t, stored))) for name, t in call.state.items()
+        name: _SourceText(literal(_in_program(t.contiguous(), t, stored))) for name, t in call.state.items()
     }
     if call.backward is not None:
-        values["cotangents"] = [_SourceText(literal(_written(g, g, stored))) for g in call.backward.cotangents]
+        values["cotangents"] = [_SourceText(literal(_in_program(g, g, stored))) for g in call.backward.cotangents]
     values |= {"seed": Draws.of(case.seed).seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
     return values | {"device": "cuda" if case.cell.device == "cuda" else None}
 
 
-def _written(layout: Tensor, values: Tensor, stored: bytearray) -> object:
+def _in_program(layout: Tensor, values: Tensor, stored: bytearray) -> object:
     """A tensor as a program has it: in its text, or as bytes in the file beside it."""
     if values.nbytes <= _IN_TEXT:
         return ProgramTensor(layout, values)
@@ -129,7 +129,7 @@ def _exception(title: str) -> tuple[str, ...]:
     """The lines that call the candidate, which raises."""
     return (
         "try:",
-        "    call(candidate, given, tensors_of(call(reference, copy.deepcopy(given))))",
+        "    call(candidate, arguments, tensors_of(call(reference, copy.deepcopy(arguments))))",
         "except BaseException as error:",
         '    print(f"computed {type(error).__name__}: {error}; a result is allowed, and no error")',
         "    sys.exit(1)",
@@ -154,13 +154,13 @@ def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
     if call.manner is Manner.AUTOCAST:
         device = device_of((*call.arguments.tensors, *call.state.values()))
         around += f", torch.autocast({device!r}, dtype=torch.bfloat16)"
-    calls = ("tensors_of(call(reference, copy.deepcopy(given)))", "tensors_of(call(candidate, given, right))")
+    calls = ("tensors_of(call(reference, copy.deepcopy(arguments)))", "tensors_of(call(candidate, arguments, right))")
     if call.backward is not None:
         floats = [i for i, t in enumerate(call.arguments.tensors) if t.dtype.is_floating_point]
         operands = call.backward.operands
         inputs = ", ".join(f"x{floats[each]}" for each in operands if isinstance(each, int))
         names = [each for each in operands if isinstance(each, str)]
-        rest = f"given, [{inputs}], {names!r}, cotangents)"
+        rest = f"arguments, [{inputs}], {names!r}, cotangents)"
         calls, around = (f"gradients_of(reference, {rest}", f"gradients_of(candidate, {rest}"), "torch.enable_grad()"
     element = f"[{call.place}][{index}]"
     return (

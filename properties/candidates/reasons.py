@@ -97,7 +97,9 @@ def with_advice(session: Session, findings: Sequence[Finding], name: str) -> lis
     Args:
         session: where they were found. findings: in the table's order. name: the name of the strictest terms kept.
     """
-    wrong = [each for each in session.records.evidence if each.call and any(standing.wrong for standing in each.held)]
+    wrong = [
+        each for each in session.records.evidence if each.call and any(standing.wrong for standing in each.standings)
+    ]
     first = {each.question: each for each in reversed(wrong)}
     for i, finding in enumerate(findings):
         if finding.question not in first or finding.wrong is None or finding.wrong.outlier is None:
@@ -136,7 +138,7 @@ def likely_reason(spec: Specification, evidence: Sequence[Evidence], first: Evid
     start, traced = time.process_time(), spec.traced_at(*first.call)
     alike = [first, *(each for each in evidence if each is not first and each.call)]
     alike = [each for each in alike if each.call and spec.traced_at(*each.call) is traced]
-    exact = _distance(first, [None if standing.ball is None else standing.ball.centre for standing in first.held])
+    exact = _distance(first, [None if standing.ball is None else standing.ball.centre for standing in first.standings])
     near: list[tuple[float, int, Reason]] = []
     for reason in _reasons(traced.graph, first):
         distance = _distance(first, _run(reason, traced.graph, first))
@@ -202,7 +204,9 @@ def _explains(reason: Reason, spec: Specification, traced: Traced, evidence: Seq
 def _accepted(each: Evidence, outputs: Sequence[Tensor], readings: Sequence[Any], terms: Terms) -> bool:
     """Whether outputs are in the accept sets of readings; what is judged of the spec at usual data has to be there."""
     pairs = zip(
-        hold_all(each.names, outputs, readings, terms, None, OperandFacts.FINITE, whole=False), each.held, strict=True
+        hold_all(each.names, outputs, readings, terms, None, OperandFacts.FINITE, whole=False),
+        each.standings,
+        strict=True,
     )
     usual = each.question in OF_DATA
     return all(own.wrong is None and (own.judged >= standing.judged or not usual) for own, standing in pairs)

@@ -69,7 +69,7 @@ class SpecRun:
     Attributes:
         result: what the call gives back.
         names: what messages call its tensors, and what the call wrote.
-        written: what that is: names of parameters and buffers, and positions among the tensor arguments.
+        writes: what that is: names of parameters and buffers, and positions among the tensor arguments.
         values: of what was written, after the call.
         shared: of each output, the tensor argument whose memory it shares, or -1.
         own: of each output, whether it is none of the module's own tensors, nor a view of one.
@@ -77,7 +77,7 @@ class SpecRun:
 
     result: Result
     names: tuple[str, ...]
-    written: tuple[str | int, ...]
+    writes: tuple[str | int, ...]
     values: tuple[Tensor, ...]
     shared: tuple[int, ...]
     own: tuple[bool, ...]

@@ -20,7 +20,7 @@ Changes = Mapping[Node, Callable[..., Any]]
 #: What is added to keep a quotient finite is no larger in any layer of torch, and usual values of it.
 _EPS, _USUAL = 1e-3, (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
 #: Operations that are mistaken for each other.
-_TAKEN = {"sum": "mean", "mean": "sum", "lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}
+_SWAPS = {"sum": "mean", "mean": "sum", "lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}
 #: Operations that are named with the number that they take.
 _OF_NUMBERS = ("add", "sub", "mul", "div")
 #: The places of the factors of products among the arguments.
@@ -89,7 +89,7 @@ def _value(node: Any) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -98,7 +98,7 @@ def _left_out(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
         yield "addmm without operand 0", {node: lambda _, a, b, **__: torch.mm(a, b)}
     for i in stand_ins_of(node) if name not in MOVES else ():
         others = " and ".join(str(j) for j, arg in enumerate(node.args) if isinstance(arg, Node) and j != i)
-        numbers = [f" of {_shown(arg)}" for arg in node.args if name in _OF_NUMBERS and not isinstance(arg, Node)]
+        numbers = [f" of {_format(arg)}" for arg in node.args if name in _OF_NUMBERS and not isinstance(arg, Node)]
         text = f"without operand {others}" if others else "left out"
         yield f"{name}{''.join(numbers)} {text}", {node: lambda *args, at=i, **_: args[at]}
 
@@ -151,12 +151,12 @@ def _other_arguments(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
             usual = {each.name: each.default_value for each in target._schema.arguments if each.has_default_value()}
             old = {**usual, **dict(zip(order, node.args, strict=False)), **node.kwargs}.get(argument)
             for new in others(old, node):
-                words = f"with {argument}={_shown(new)} in place of {_shown(old)}"
+                words = f"with {argument}={_format(new)} in place of {_format(old)}"
                 text = f"{name} {words if new is not None else f'without its {argument}'}"
-                yield text, {node: functools.partial(_called, target, order, {argument: new})}
+                yield text, {node: functools.partial(_call_reordered, target, order, {argument: new})}
 
 
-def _called(target: Any, order: list[str], other: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+def _call_reordered(target: Any, order: list[str], other: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     return target(**(dict(zip(order, args, strict=False)) | kwargs | other))
 
 
@@ -164,8 +164,8 @@ def _called(target: Any, order: list[str], other: dict[str, Any], *args: Any, **
 
 
 def _other_operation(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
-    if name in _TAKEN:
-        yield f"{_TAKEN[name]} in place of {name}", {node: getattr(torch.ops.aten, _TAKEN[name])}
+    if name in _SWAPS:
+        yield f"{_SWAPS[name]} in place of {name}", {node: getattr(torch.ops.aten, _SWAPS[name])}
     if name == "layer_norm":
         yield "n - 1 in place of n in layer_norm", {node: functools.partial(_layer_norm, 1, False)}
         yield "layer_norm with eps added to the square root", {node: functools.partial(_layer_norm, 0, True)}

@@ -67,10 +67,10 @@ class RowPrimitives(PrimitiveOrder):
             parameters = {name: value for name, value in params.items() if name != "ways"}
             if out.rows and "shape" in parameters:
                 parameters["shape"] = tuple(parameters["shape"])[1:]
-            each = [_named(self._one_row(x) if out.rows else x, numbers) for x in operands]
+            each = [_comparable(self._one_row(x) if out.rows else x, numbers) for x in operands]
             extents = out.shape[1:] if out.rows else out.shape
             steps.append(
-                (primitive, *each, out.rows, extents, *((n, _named(v, numbers)) for n, v in parameters.items()))
+                (primitive, *each, out.rows, extents, *((n, _comparable(v, numbers)) for n, v in parameters.items()))
             )
         return [*steps, tuple(numbers[id(each)] for each in self.outputs)]
 
@@ -100,10 +100,10 @@ def keeps_rows(
     return programs[0] == programs[1]
 
 
-def _named(value: Any, numbers: dict[int, int]) -> Any:
+def _comparable(value: Any, numbers: dict[int, int]) -> Any:
     """What can be compared of an operand or a parameter: of an array its bytes."""
     if isinstance(value, Recorded):
-        return ("step", numbers[id(value)]) if id(value) in numbers else ("constant", _named(value.value, numbers))
+        return ("step", numbers[id(value)]) if id(value) in numbers else ("constant", _comparable(value.value, numbers))
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     return (type(value).__name__, repr(value))

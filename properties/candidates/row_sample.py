@@ -28,7 +28,7 @@ from .specification import SpecError, Specification
 #: From so many elements of arguments and outputs on a problem is large; of so many of them one question is read.
 LARGE, READ = 2**21, 2**19
 #: Elements that are drawn for one operand, which are then repeated; a prime, so that rows do not begin alike.
-DRAWN = 2**20 + 7
+DRAW_SIZE = 2**20 + 7
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Part:
     """How a large problem is cut.
 
     Attributes:
-        count: of its rows. taken: of them, for one question.
+        count: of its rows. size: of them, for one question.
         having: which of the tensors among the arguments have rows, along axis 0; all outputs do.
         shapes: of the outputs.
     """
 
     count: int
-    taken: int
+    size: int
     having: tuple[bool, ...]
     shapes: tuple[tuple[int, ...], ...]
 
@@ -52,11 +52,11 @@ class Part:
         They are as many as the spec is known to keep apart, so of few to choose among some come again.
         """
         pool = among or range(self.count)
-        edges = np.linspace(0, len(pool), min(self.taken, len(pool)) + 1).astype(int)
+        edges = np.linspace(0, len(pool), min(self.size, len(pool)) + 1).astype(int)
         rows = [pool[int(rng.integers(low, high))] for low, high in itertools.pairwise(edges)]
         if len(rows) > 2:  # A kernel that is wrong in the tail of its tiles may be wrong in the last row alone.
             rows[0], rows[-1] = pool[0], pool[-1]
-        return [rows[i % len(rows)] for i in range(self.taken)]
+        return [rows[i % len(rows)] for i in range(self.size)]
 
     def of(self, arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         """The arguments with these rows alone."""
@@ -115,9 +115,9 @@ def _with_rows(spec: Specification, arguments: CallArguments, part: Part, rows: 
     return spec.traced_at(few, spec.state), [*(tuple(t.shape) for t in spec.state.values()), *few.shapes]
 
 
-def drawn(tensor: Tensor, way: Way, rng: Any) -> Tensor:
+def draw_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:
     """A tensor like another, filled in a way: of a large one a stretch, again and again."""
-    values = filled_tensor(tensor.reshape(-1)[:DRAWN], way, rng)
+    values = filled_tensor(tensor.reshape(-1)[:DRAW_SIZE], way, rng)
     return values.repeat(-(-tensor.numel() // max(len(values), 1)))[: tensor.numel()].reshape(tensor.shape)
 
 
@@ -134,10 +134,10 @@ def packed(
     for tensor, has in zip(arguments.tensors, part.having, strict=True):
         if not has:
             # Integers, so that rows of integers have exact products with them.
-            tensors.append(drawn(tensor, WAYS["INTEGERS"], rng))
+            tensors.append(draw_tensor(tensor, WAYS["INTEGERS"], rng))
             continue
         filled = torch.empty_like(tensor, memory_format=torch.contiguous_format)
         for i, code in enumerate(codes):
-            filled[i :: len(codes)] = drawn(tensor[i :: len(codes)], WAYS[code], rng)
+            filled[i :: len(codes)] = draw_tensor(tensor[i :: len(codes)], WAYS[code], rng)
         tensors.append(filled)
     return arguments.with_tensors(tensors), rows

@@ -19,7 +19,7 @@ from .call_history import CallHistory
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong
-from .host.calls import WRITTEN, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
+from .host.calls import DESTINATIONS, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
 from .inputs import WAYS, Way, filled, stand_in
 from .judge_draws import Draws
 from .layouts import MemoryLayout, own_strides, strides_of_input
@@ -41,15 +41,16 @@ class ProblemCut:
     """What of a problem one question asks for, and holds.
 
     Attributes:
-        called: the arguments of the call. held: those at whose rows the spec is computed, the same where all is held.
+        call_arguments: of the call. spec_arguments: those at whose rows the spec is computed, the same where all is
+            held.
         rows: which of the outputs are held; None where the call has no others.
-        told: in words, which share of a large problem that is; empty for all of it.
+        share: of a large problem, in words; empty for all of it.
     """
 
-    called: CallArguments
-    held: CallArguments
+    call_arguments: CallArguments
+    spec_arguments: CallArguments
     rows: list[int] | None
-    told: str
+    share: str
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Session:
 
     Attributes:
         spec, candidate, terms, draws: what is judged, by what, under which terms, and from which random state.
-        given: the arguments. draw: (seed) -> arguments, where the spec's file gives any number of them.
+        arguments: of the call. draw: (seed) -> arguments, where the spec's file gives any number of them.
         part: how the problem is cut where it is large; None where it is asked as a whole.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
         history: of the calls. records: of what was held. packed: findings of questions that were asked in one call.
@@ -69,7 +70,7 @@ class Session:
     candidate: Answering
     terms: Terms
     draws: Draws
-    given: CallArguments
+    arguments: CallArguments
     draw: Callable[[int], Inputs] | None = None
     part: Part | None = None
     share: str = ""
@@ -95,7 +96,7 @@ class Session:
     @property
     def writes(self) -> bool:
         """Whether the candidate writes its outputs into destinations."""
-        return bool(lacking(self.candidate.parameters, self.given.args))
+        return bool(lacking(self.candidate.parameters, self.arguments.args))
 
     @property
     def controlled(self) -> bool:
@@ -116,10 +117,10 @@ class Session:
         tensors = self.spec.state if state is None else state
         self.history.calls += 1
         # The candidate's process keeps the arguments of the first such call, which rows of them are not.
-        stored = arguments is self.given and not self.share
+        stored = arguments is self.arguments and not self.share
         strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
         strides = strides if layout is None else [strides_of_input(layout, t) for t in arguments.tensors]
-        row, alike = sequel.get("times", 1) > 1, arguments.shapes == self.given.shapes
+        row, alike = sequel.get("times", 1) > 1, arguments.shapes == self.arguments.shapes
         if sum(t.nbytes for t in arguments.tensors) <= _FEW_BYTES:
             sequel["writes"] = msgspec.structs.replace(sequel.get("writes", Writes()), after=True)
         places = self._destinations(arguments, tensors)
@@ -129,15 +130,15 @@ class Session:
             watched=self.history.calls <= _WATCHED or (watched and not row), backward=backward,
             sequel=Sequel(**sequel, watched=watched and row),
         )  # fmt: skip
-        self.history.plain = call if arguments is self.given and manner is Manner.PLAIN else self.history.plain
+        self.history.plain = call if arguments is self.arguments and manner is Manner.PLAIN else self.history.plain
         answer = self.candidate.ask(call)
         if not answer.raised and self.part is None:
             usual = alike and layout is None and manner is Manner.PLAIN
             self.history.note(arguments, answer, self.native, usual)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
-        if places is None and answer.form == WRITTEN:  # a type that has this name
-            answer = msgspec.structs.replace(answer, form=f"?{WRITTEN}")
+        if places is None and answer.form == DESTINATIONS:  # a type that has this name
+            answer = msgspec.structs.replace(answer, form=f"?{DESTINATIONS}")
         self.history.executed = answer.executed or self.history.executed
         require_no_fault(answer.executed)
         faults = [line for line in answer.changed if line not in self.changed_by_spec]
@@ -159,7 +160,7 @@ class Session:
             question: its code. arguments: the given ones, or others for the same call.
             alone: whether a call with those rows and no others will do, where the candidate takes them.
         """
-        if self.part is None or arguments.shapes != self.given.shapes:
+        if self.part is None or arguments.shapes != self.arguments.shapes:
             return ProblemCut(arguments, arguments, None, self.share)
         rows = self.rows_for(question, arguments)
         few, share = self.few(arguments, rows), self.part.describe(rows)
@@ -171,7 +172,7 @@ class Session:
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments."""
         writes = Writes(self.shared, after=True)
-        return self.call(self.given, watched=True, writes=writes, fetched=self.part is not None)
+        return self.call(self.arguments, watched=True, writes=writes, fetched=self.part is not None)
 
     def values(
         self, question: str, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
@@ -188,17 +189,19 @@ class Session:
         tensors = dict(self.spec.state) if state is None else dict(state)
         cut = self.cut_for(question, arguments, alone=alone)
         if cut.rows is not None:
-            answer = self.call(cut.called, tensors, manner, layout=layout, fetched=True)
+            answer = self.call(cut.call_arguments, tensors, manner, layout=layout, fetched=True)
             if answer.raised:
                 return raised(question, answer.raised, refusable)
             return self.held_in_part(question, arguments, tensors, answer, cut.rows, sharp)
-        answer = self.call(cut.called, tensors, manner, layout=layout, writes=self.writes_at(cut.held, tensors))
+        answer = self.call(
+            cut.call_arguments, tensors, manner, layout=layout, writes=self.writes_at(cut.spec_arguments, tensors)
+        )
         # The candidate is asked first: what is not computed yet cannot be found. What the spec refuses, it may refuse.
-        run = self.spec.run(cut.held, tensors)
-        call = FailingCall(cut.called, tensors, layout, manner)
+        run = self.spec.run(cut.spec_arguments, tensors)
+        call = FailingCall(cut.call_arguments, tensors, layout, manner)
         if answer.raised:
             return self.shown_by(call, raised(question, answer.raised, refusable))
-        finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        finding = replace(self.hold(question, cut.spec_arguments, tensors, run, answer, sharp), sampled=cut.share)
         finding = in_variant(finding, self.history.executed)
         return self.shown_by(call, finding, run.names[: len(run.outputs)])
 
@@ -222,8 +225,8 @@ class Session:
         """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""
         if self.part is None or not self.rows_alone:
             return
-        rows = self.rows_for("GIVEN", self.given)
-        self.share, self.given, self.draw, self.part = self.part.describe(rows), self.given_rows, None, None
+        rows = self.rows_for("GIVEN", self.arguments)
+        self.share, self.arguments, self.draw, self.part = self.part.describe(rows), self.given_rows, None, None
         vars(self).pop("first", None)  # the answer at the given size is none to these arguments
 
     @functools.cached_property
@@ -237,13 +240,13 @@ class Session:
         if answer.raised or self.history.strayed:
             return not answer.raised
         # As AGAIN, because the inputs are those of another question.
-        finding = self.held("AGAIN", self.given_rows, self.spec.state, self.native, answer)
+        finding = self.hold("AGAIN", self.given_rows, self.spec.state, self.native, answer)
         if finding.wrong is not None:
             # Other questions are asked at the given size, so that they do not tell of this fault again.
             self.packed["SIZES"] = replace(finding, question="SIZES")
         return finding.wrong is None
 
-    def held(
+    def hold(
         self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False
     ) -> Finding:
         """Hold an answer against the spec.
@@ -252,7 +255,7 @@ class Session:
             question, arguments, state, sharp: as for `values`.
             run: what torch computes of the spec there. answer: of the candidate.
         """
-        form = "" if answer.form == WRITTEN else unlike(answer.form, answer.plain, run.result)
+        form = "" if answer.form == DESTINATIONS else unlike(answer.form, answer.plain, run.result)
         other_form = form or self._elsewhere(run, answer)
         if other_form:
             self.history.erring = self.history.strayed = True
@@ -277,9 +280,9 @@ class Session:
         if operands is OperandFacts.FINITE and fits and evident:
             torchs = tuple(native or [None] * len(names))
             again = functools.partial(self.spec.read, arguments, state)
-            drawn = functools.partial(self.spec.drawn, arguments, state, self.terms)
+            draws = functools.partial(self.spec.perturb, arguments, state, self.terms)
             called = (arguments, state)
-            evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, drawn, which, call=called)
+            evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, draws, which, call=called)
             self.records.evidence.append(evidence)
         return summed(question, outcomes, arguments)
 
@@ -293,7 +296,7 @@ class Session:
 
     def writes_at(self, arguments: CallArguments, state: State) -> Writes:
         """What a call is asked for so that what the spec writes can be held."""
-        places = self.spec.written(arguments, state)
+        places = self.spec.find_writes(arguments, state)
         positions = [place for place in places if isinstance(place, int)]
         return Writes(self._shared_of(places), positions, bool(positions))
 
@@ -309,9 +312,9 @@ class Session:
         count = len(run.outputs)
         if len(answer.outputs) != count:
             return run.names[:count], tuple(answer.outputs), tuple(range(count))
-        values: dict[str | int, Any] = dict(zip(self._shared_of(run.written), answer.written.buffers, strict=False))
-        values |= dict(enumerate(answer.written.after))
-        rows = [(i, values.get(place)) for i, place in enumerate(run.written, count)]
+        values: dict[str | int, Any] = dict(zip(self._shared_of(run.writes), answer.writes.buffers, strict=False))
+        values |= dict(enumerate(answer.writes.after))
+        rows = [(i, values.get(place)) for i, place in enumerate(run.writes, count)]
         self.records.lacking |= {run.names[i] for i, value in rows if value is None}
         every = [*enumerate(answer.outputs), *((i, value) for i, value in rows if value is not None)]
         return tuple(run.names[i] for i, _ in every), tuple(value for _, value in every), tuple(i for i, _ in every)
@@ -332,9 +335,9 @@ class Session:
             shapes = ", ".join(str(tuple(shape)) for shape in answer.shapes)
             need = ", ".join(map(str, part.shapes))
             return wrong(question, Code.ATTRIBUTE, f"the outputs have shapes {shapes or 'of none'}, need {need}")
-        few = self.given_rows if arguments is self.given else part.of(arguments, rows)
+        few = self.given_rows if arguments is self.arguments else part.of(arguments, rows)
         fetched = msgspec.structs.replace(answer, outputs=self.candidate.fetch(rows).outputs)
-        finding = self.held(question, few, state, self.spec.run(few, state), fetched, sharp)
+        finding = self.hold(question, few, state, self.spec.run(few, state), fetched, sharp)
         return replace(finding, sampled=part.describe(rows))
 
     @functools.cached_property
@@ -357,17 +360,21 @@ class Session:
     def rows_for(self, question: str, arguments: CallArguments) -> list[int]:
         """Rows that a question holds; at the given arguments they are the same for all, and are read once."""
         assert self.part is not None
-        return self.part.rows(self.generator("GIVEN" if arguments is self.given else question))
+        return self.part.rows(self.generator("GIVEN" if arguments is self.arguments else question))
 
     @functools.cached_property
     def given_rows(self) -> CallArguments:
         """The given arguments; of a large problem the rows of them that are held."""
-        return self.given if self.part is None else self.part.of(self.given, self.rows_for("GIVEN", self.given))
+        return (
+            self.arguments
+            if self.part is None
+            else self.part.of(self.arguments, self.rows_for("GIVEN", self.arguments))
+        )
 
     def few(self, arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         """The arguments with these rows alone."""
         assert self.part is not None
-        return self.given_rows if arguments is self.given else self.part.of(arguments, rows)
+        return self.given_rows if arguments is self.arguments else self.part.of(arguments, rows)
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
         """The spec's outputs as balls; at the given arguments, which several questions ask at, they are read once."""

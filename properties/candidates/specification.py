@@ -103,7 +103,7 @@ class Specification:
         if odd:
             raise SpecError(f"{self.name} {odd}")
         self._check(dict(zip(result.names, result.tensors, strict=True)))
-        places = self.written(arguments, state)
+        places = self.find_writes(arguments, state)
         if not result.tensors and not places:
             raise SpecError(f"{self.name} gives {result.form} and writes no tensor: there is nothing to judge")
         values = tuple(own_state[place] if isinstance(place, str) else own_arguments.tensors[place] for place in places)
@@ -124,9 +124,9 @@ class Specification:
         own_arguments, own_state = arguments.copied(), copied_state(state)
         try:
             with torch.no_grad():
-                return result_of(self.called(own_state, own_arguments.args)), own_arguments, own_state
+                return result_of(self.call_at(own_state, own_arguments.args)), own_arguments, own_state
         except Exception as err:
-            if self._fallback.turns_on(lambda: self.called(copied_state(state), arguments.copied().args)):
+            if self._fallback.turns_on(lambda: self.call_at(copied_state(state), arguments.copied().args)):
                 return self._result(arguments, state)
             text = " ".join(error_lines(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
@@ -137,7 +137,7 @@ class Specification:
             for name, tensor in named.items():
                 check(name, tensor)
 
-    def written(self, arguments: CallArguments, state: State) -> tuple[str | int, ...]:
+    def find_writes(self, arguments: CallArguments, state: State) -> tuple[str | int, ...]:
         """What the spec writes: names of parameters and buffers, and positions among the tensor arguments."""
         if self.numpy:
             return ()
@@ -147,7 +147,7 @@ class Specification:
         )
 
     @calls_spec
-    def called(self, state: State, args: Args) -> Any:
+    def call_at(self, state: State, args: Args) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
             arrays = pytree.tree_map_only(Tensor, array_of, args)
@@ -193,9 +193,9 @@ class Specification:
         with _reading(self.name):
             return tuple(self._question(arguments, state, terms, decisions=Decisions(still=True)).read())
 
-    def drawn(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
+    def perturb(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
         """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
-        return self._question(arguments, state, terms).drawn(draws)
+        return self._question(arguments, state, terms).perturb(draws)
 
     def gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
@@ -222,7 +222,7 @@ class Specification:
         draws: np.random.Generator,
     ) -> Evaluations:  # fmt: skip
         """`drawn` of the gradients; other arguments as for `gradients`."""
-        return self._of_gradients(arguments, state, terms, wanted, cotangents).drawn(draws)
+        return self._of_gradients(arguments, state, terms, wanted, cotangents).perturb(draws)
 
     def _of_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
@@ -323,7 +323,7 @@ class Specification:
         """A function of a state and arguments as one of tensors: of those of the state, and then of the arguments.
 
         Args:
-            arguments: of the call. names: of the state. called: the function; `self.called` for the spec.
+            arguments: of the call. names: of the state. called: the function; `self.call_at` for the spec.
         """
 
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -337,7 +337,7 @@ class Specification:
         return flat
 
     def _trace(self, arguments: CallArguments, state: State, values: Values) -> Traced:
-        flat = self.of_tensors(arguments, list(state), self.called)
+        flat = self.of_tensors(arguments, list(state), self.call_at)
         call = SpecCall.of(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
         try:
             with preserve_attributes(self.function):

@@ -72,18 +72,18 @@ class Audit:
 
 
 def audit_task(
-    spec: str, relative: float, absolute: float, *, seed: int = 0, given: Mapping[str, Any] | None = None
+    spec: str, relative: float, absolute: float, *, seed: int = 0, values: Mapping[str, Any] | None = None
 ) -> Audit:
     """Which trivial programs pass |out − right| ≤ absolute + relative |right|, on the inputs that the task gives.
 
     Args:
         spec: a file, or a pair `module:name`. relative, absolute: the user's own tolerance.
-        seed: of parameters and inputs. given: arguments of what gives the inputs, by name.
+        seed: of parameters and inputs. values: arguments of what gives the inputs, by name.
 
     Raises:
         GivenError, SpecError: the file lacks something, or the spec raises.
     """
-    problem = problem_of(spec, seed, given)
+    problem = problem_of(spec, seed, values)
     read_spec = specification(problem.spec)
     arguments = CallArguments.of(problem.draw(seed))
     run = read_spec.run(arguments, read_spec.state)

@@ -12,7 +12,7 @@ from ...oracles.op.declaration import Op
 from ...oracles.op.documented import Documented, Limit
 from ..declaring import laws
 from ..declaring.declare import declare
-from ..declaring.signature import Named
+from ..declaring.signature import ArgumentsByName
 from ..functions import build, strategy
 from ..functions.mistakes import MISTAKES
 from ..functions.spec import function, spec_of, terms_of
@@ -28,7 +28,7 @@ def _returned_arguments(spec: str) -> list[str | None]:
     return [f"tensors[{term.factors[0][0]}]" if way == "identity" else None for term, way in ways]
 
 
-def _written_otherwise(spec: str) -> tuple[Named, Named]:
+def _written_otherwise(spec: str) -> tuple[ArgumentsByName, ArgumentsByName]:
     return {}, {"spec": spec_of(spec).restyle().text()}
 
 

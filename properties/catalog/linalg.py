@@ -15,7 +15,7 @@ from ...reference import linalg as formulas
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.signature import Named
+from ..declaring.signature import ArgumentsByName
 
 Tensor = torch.Tensor
 #: Sides of large square matrices, whose diagonal is long: 264 is the largest within 70,000 elements.
@@ -42,7 +42,7 @@ def _small(rng: Any, rows: int, columns: int) -> Tensor:
     return torch.from_numpy(rng.integers(-1, 2, (rows, columns)))
 
 
-def _two_and_their_sum(input: Tensor, rng: Any) -> tuple[Named, ...]:
+def _two_and_their_sum(input: Tensor, rng: Any) -> tuple[ArgumentsByName, ...]:
     first, second = (_small(rng, *input.shape).to(input.dtype) for _ in range(2))
     return {"input": first}, {"input": second}, {"input": first + second}
 
@@ -51,7 +51,7 @@ def _add_up(first: Any, second: Any, both: Any) -> tuple[Any, Any]:
     return both, (first[0] + second[0],)
 
 
-def _both_products(input: Tensor, rng: Any) -> tuple[Named, ...]:
+def _both_products(input: Tensor, rng: Any) -> tuple[ArgumentsByName, ...]:
     rows, columns = input.shape
     first, second = _small(rng, rows, columns).double(), _small(rng, columns, rows).double()
     return {"input": (first @ second).to(input.dtype)}, {"input": (second @ first).to(input.dtype)}

@@ -63,7 +63,7 @@ def _production(op: Any) -> Any:
     from ...oracles.op.declaration import OWN  # imports torch
 
     own = getattr(op.subjects[OWN], "__name__", op.name)
-    return op.changed(called=(op.name, own))
+    return op.changed(error_names=(op.name, own))
 
 
 def _load_plugin(point: EntryPoint) -> Any:

@@ -17,12 +17,12 @@ from ...oracles.op.declaration import Draft, Op, Slices
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference import losses as formulas
-from ..checks.ways.module_calls import Built
+from ..checks.ways.module_calls import ModuleCall
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
-from ..declaring.signature import Named
+from ..declaring.signature import ArgumentsByName
 from ..declaring.subjects import Module, ours
 from .losses_laws import (
     FEWER_POSITIONS,
@@ -36,7 +36,7 @@ from .losses_laws import (
 )
 
 Tensor = torch.Tensor
-NAMED = Reductions("none", "mean", "sum")
+ARGUMENTS = Reductions("none", "mean", "sum")
 NUMBERED = Reductions(formulas.NONE, formulas.MEAN, formulas.SUM)
 #: The least extent of `strategies.SIZE_BANDS` with more elements than cross entropy takes to float32 at a time.
 PIECES = 2**20 + 1
@@ -78,7 +78,7 @@ def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, 
     return structure | {"extents": _extents(structure, others, max(ranks) > 2)}
 
 
-def _extents(structure: Named, others: Sequence[int], grids: bool) -> dict[str, int]:
+def _extents(structure: ArgumentsByName, others: Sequence[int], grids: bool) -> dict[str, int]:
     """`Draft.extents`. The targets that a mean counts are an axis of their own, so that there are samples of many."""
     counted = structure["reduction"] == "mean" and structure["weight"] is None and structure["ignore"] != "inside"
     if counted and structure["ignored"] < 0.5:
@@ -87,7 +87,7 @@ def _extents(structure: Named, others: Sequence[int], grids: bool) -> dict[str, 
     return {"classes": structure["classes"], "batch": math.prod(others[:1]), **positions}
 
 
-def _ignore_index(structure: Named) -> int:
+def _ignore_index(structure: ArgumentsByName) -> int:
     """The integer that is ignored: a class or another number; one of the target's dtype if targets are to hold it."""
     classes: int = structure["classes"]
     if structure["target"] == "uint8":
@@ -97,7 +97,7 @@ def _ignore_index(structure: Named) -> int:
     return index
 
 
-def _target(rng: Any, structure: Named) -> torch.Tensor:
+def _target(rng: Any, structure: ArgumentsByName) -> torch.Tensor:
     """Class indices, some of them ignored; all of them are where there is no class."""
     shape, classes, ignored = structure["shape"], structure["classes"], structure["ignored"]
     of = shape[:1] + shape[2:] if len(shape) > 1 else ()
@@ -112,7 +112,7 @@ def _target(rng: Any, structure: Named) -> torch.Tensor:
     return torch.from_numpy(np.asarray(index)).to(getattr(torch, structure["target"]))
 
 
-def _scores(rng: Any, structure: Named, dtype: str) -> torch.Tensor:
+def _scores(rng: Any, structure: ArgumentsByName, dtype: str) -> torch.Tensor:
     """The input; classes are the row that a regime fills."""
     shape, classes = structure["shape"], structure["classes"]
     table = (math.prod(shape) // max(classes, 1), classes)
@@ -122,7 +122,7 @@ def _scores(rng: Any, structure: Named, dtype: str) -> torch.Tensor:
     return strategies.to_dtype(np.reshape(values, shape), dtype)
 
 
-def _class_weights(rng: Any, structure: Named) -> torch.Tensor | None:
+def _class_weights(rng: Any, structure: ArgumentsByName) -> torch.Tensor | None:
     """One weight per class, or None."""
     kind, classes = structure["weight"], structure["classes"]
     if kind is None:
@@ -137,7 +137,7 @@ def _class_weights(rng: Any, structure: Named) -> torch.Tensor | None:
     return strategies.to_dtype(draws[kind](), structure["weight dtype"])
 
 
-def _arguments(rng: Any, structure: Named, dtype: str, names: Reductions) -> dict[str, Any]:
+def _arguments(rng: Any, structure: ArgumentsByName, dtype: str, names: Reductions) -> dict[str, Any]:
     """The arguments of the losses, by name."""
     return {
         "input": _scores(rng, structure, dtype),
@@ -174,7 +174,7 @@ def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy
         total = draw(choose("dtype of total_weight", drawing.dtypes_beside(dtype)))
         return structure | {"kind": kind, "total dtype": total}
 
-    def fill(rng: Any, structure: Named, dtype: str) -> Named:
+    def fill(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
         arguments = _arguments(rng, structure, dtype, NUMBERED)
         target = arguments["target"]
         # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
@@ -210,13 +210,13 @@ def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: 
     return bytes_of(target) + _weight_bytes(weight) + (own + 2) * wide_dtype(input).itemsize
 
 
-def _all_logits_shifted(input: Tensor, rng: Any) -> Named | None:
+def _all_logits_shifted(input: Tensor, rng: Any) -> ArgumentsByName | None:
     """x -> x + k, where that is exact."""
     moved = laws.plus_exactly(input, float(rng.integers(-4, 5)) / 4)
     return None if moved is None else {"input": moved}
 
 
-def _smoothed() -> tuple[Named, ...]:
+def _smoothed() -> tuple[ArgumentsByName, ...]:
     return {}, {"label_smoothing": 0.0}, {"label_smoothing": 1.0}
 
 
@@ -245,7 +245,7 @@ def _torch_cross_entropy(
 
 def _losses_apart(input: Tensor) -> Slices | None:
     """Each sample has a loss of its own where nothing is summed."""
-    return Slices({"input": 0, "target": 0}, (0,), given={"reduction": "none"}) if input.ndim > 1 else None
+    return Slices({"input": 0, "target": 0}, (0,), required={"reduction": "none"}) if input.ndim > 1 else None
 
 
 def _logits_apart(input: Tensor, device: str) -> Slices | None:
@@ -296,11 +296,11 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
 
 
 def _module(name: str) -> Module:
-    def of(source: Any) -> Callable[..., Built]:
+    def of(source: Any) -> Callable[..., ModuleCall]:
         def build(x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-                  reduction: str = "mean", **more: float) -> Built:  # fmt: skip
+                  reduction: str = "mean", **more: float) -> ModuleCall:  # fmt: skip
             module = getattr(source, name)(weight, ignore_index=ignore_index, reduction=reduction, **more)
-            return Built(module, {"weight": weight}, (x, target))
+            return ModuleCall(module, {"weight": weight}, (x, target))
 
         if name == "NLLLoss":
             return build
@@ -318,13 +318,13 @@ OPS: tuple[Op, ...] = (
             torch=_torch_nll_loss,
             decomposition=_refs_nll_loss,
         ),
-        samples=_loss_samples(NAMED, ANY),
+        samples=_loss_samples(ARGUMENTS, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
         documented=torch_documents.by(torch_documents.LOSS),
         invariant=_losses_apart,
         saved=_target_and_weights,
-        laws=(*NAMED.laws(True), TARGET_WITH_A_DIM),
+        laws=(*ARGUMENTS.laws(True), TARGET_WITH_A_DIM),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES, FEWER_POSITIONS),
         kernels=True,
         example=lambda x: impl.nll_loss(x.flatten(1), torch.arange(len(x), device=x.device)),
@@ -337,14 +337,14 @@ OPS: tuple[Op, ...] = (
             _module("CrossEntropyLoss"),
             torch=_torch_cross_entropy,
         ),
-        samples=_loss_samples(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
+        samples=_loss_samples(ARGUMENTS, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
         documented=torch_documents.by(torch_documents.LOSS),
         invariant=_logits_apart,
         saved=_saved_of_logits,
         laws=(
-            *NAMED.laws(False),
+            *ARGUMENTS.laws(False),
             laws.pair("shift of all logits", _all_logits_shifted),
             laws.law("linear in label_smoothing", _smoothed, _mixed),
         ),

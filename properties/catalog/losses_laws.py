@@ -10,7 +10,7 @@ import torch
 
 from ..declaring import laws, refusals
 from ..declaring.laws import Relation
-from ..declaring.signature import Named
+from ..declaring.signature import ArgumentsByName
 
 Tensor = torch.Tensor
 
@@ -50,7 +50,7 @@ class Reductions:
 
     def _deleted_calls(
         self, input: Tensor, target: Tensor, ignore_index: int, reduction: Any
-    ) -> Sequence[Named] | None:
+    ) -> Sequence[ArgumentsByName] | None:
         """The first target ignored, and its row deleted; None where there is no row to spare."""
         if input.ndim < 2 or len(input) < 2 or reduction == self.none or not target.numel():
             return None
@@ -61,10 +61,10 @@ class Reductions:
         masked[0] = ignore_index
         return {"target": masked}, {"input": input[1:], "target": target[1:]}
 
-    def _mean_and_sum(self) -> Sequence[Named]:
+    def _mean_and_sum(self) -> Sequence[ArgumentsByName]:
         return {"reduction": self.mean}, {"reduction": self.sum}
 
-    def _sum_and_all(self) -> Sequence[Named]:
+    def _sum_and_all(self) -> Sequence[ArgumentsByName]:
         return {"reduction": self.sum}, {"reduction": self.none}
 
     def _roll(self, first: Any, *, reduction: Any) -> Any:
@@ -75,7 +75,7 @@ def _with_a_row_of_zeros(masked: Any, deleted: Any) -> tuple[Any, Any]:
     return masked, (torch.cat((torch.zeros_like(masked[0][:1]), deleted[0])), *deleted[1:])
 
 
-def _target_with_a_dim(input: Tensor, target: Tensor) -> Named | None:
+def _target_with_a_dim(input: Tensor, target: Tensor) -> ArgumentsByName | None:
     return {"target": target.reshape(1)} if input.ndim == 1 else None
 
 
@@ -86,7 +86,7 @@ def _mean_times_weights(
     return (mean[0] * total_weight(target, weight, ignore_index),), (total[0],)
 
 
-def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, rng: Any) -> Named:
+def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, rng: Any) -> ArgumentsByName:
     """Classes, weights and targets renamed; an ignored class keeps its name."""
     axis = class_axis(input)
     classes = input.shape[axis]
@@ -106,11 +106,11 @@ def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index
     }
 
 
-def _rolled(input: Tensor, target: Tensor) -> Named | None:
+def _rolled(input: Tensor, target: Tensor) -> ArgumentsByName | None:
     return None if input.ndim < 2 or not len(input) else {"input": input.roll(1, 0), "target": target.roll(1, 0)}
 
 
-def _beyond(input: Tensor, target: Tensor, ignore_index: int) -> Named | None:
+def _beyond(input: Tensor, target: Tensor, ignore_index: int) -> ArgumentsByName | None:
     classes = input.shape[class_axis(input)]
     # The first number beyond the classes may be the one that is ignored, which is no mistake; then the next one is
     # taken.
@@ -118,11 +118,11 @@ def _beyond(input: Tensor, target: Tensor, ignore_index: int) -> Named | None:
     return _with_one(target, value) if value < 256 or target.dtype is torch.int64 else None
 
 
-def _below(target: Tensor, ignore_index: int) -> Named | None:
+def _below(target: Tensor, ignore_index: int) -> ArgumentsByName | None:
     return _with_one(target, -1 - (ignore_index == -1)) if target.dtype is torch.int64 else None
 
 
-def _with_one(target: Tensor, value: int) -> Named | None:
+def _with_one(target: Tensor, value: int) -> ArgumentsByName | None:
     """The target with its last element replaced."""
     if not target.numel():
         return None
@@ -131,7 +131,7 @@ def _with_one(target: Tensor, value: int) -> Named | None:
     return {"target": wrong}
 
 
-def _of_another_batch(input: Tensor, target: Tensor) -> Named:
+def _of_another_batch(input: Tensor, target: Tensor) -> ArgumentsByName:
     return {"target": target.new_zeros((len(input) + 2, *target.shape[1:]))}
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 Mismatches: TypeAlias = Iterator[str]
 
 
-def refused(
+def refusal_mismatch(
     call: Callable[[], Any], *says: str,
     error: type[Exception] | tuple[type[Exception], ...] = (RuntimeError, ValueError),
 ) -> str:  # fmt: skip

@@ -12,11 +12,11 @@ from ... import impl
 from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import activations as formulas
 from ...reference.formats import Format
-from ..checks.ways.module_calls import Built
+from ..checks.ways.module_calls import ModuleCall
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.signature import Named
+from ..declaring.signature import ArgumentsByName
 from ..declaring.subjects import Module, ours, with_aten
 
 Tensor = torch.Tensor
@@ -37,7 +37,7 @@ WEIGHTED = ("benign",) * 3 + ("both tails", "near zero") * 2 + tuple(VALUES)
 GRADIENTS = ("benign", "benign", "ties", "wide")
 
 
-def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], Named]) -> Callable[..., Any]:
+def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], ArgumentsByName]) -> Callable[..., Any]:
     """Samples of one shape, of 0 to 3 dims; `fill` makes them of (tensor of a regime, regime, that of gradients)."""
 
     @st.composite
@@ -47,7 +47,7 @@ def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], Named]) ->
         regime = draw(drawing.regime(kind, WEIGHTED))
         gradients = draw(choose("regime of gradients", GRADIENTS))
 
-        def filled(rng: Any) -> Named:
+        def filled(rng: Any) -> ArgumentsByName:
             return fill(lambda name: drawing.rows(rng, name, shape, dtype, known=VALUES), regime, gradients)
 
         return Draft(filled, regime, strategies.rows_and_row(outer, inner))
@@ -55,11 +55,11 @@ def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], Named]) ->
     return drawing.inexact(samples)
 
 
-def _input_alone(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
+def _input_alone(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> ArgumentsByName:
     return {"input": tensor(regime)}
 
 
-def _with_cotangent(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
+def _with_cotangent(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> ArgumentsByName:
     """The arguments of the backward op. The buffer is that of torch's CPU op, so that torch's op can be judged, too."""
     grad, x = tensor(gradients), tensor(regime)
     return {"grad_output": grad, "input": x, "buffer": x.double().abs().neg().exp().to(x.dtype)}
@@ -85,11 +85,11 @@ def _slopes(one: Any, other: Any, *, grad_output: Tensor) -> tuple[Any, Any]:
     return (one[0] + other[0],), (grad_output.to(one[0].dtype),)
 
 
-def _at_both(input: Tensor) -> tuple[Named, Named]:
+def _at_both(input: Tensor) -> tuple[ArgumentsByName, ArgumentsByName]:
     return {}, {"input": -input}
 
 
-def _flipped(input: Tensor) -> Named | None:
+def _flipped(input: Tensor) -> ArgumentsByName | None:
     return {"input": input.flip(0)} if input.ndim else None
 
 
@@ -99,7 +99,7 @@ LAWS = (
 )
 
 
-def _integers(grad_output: Tensor, input: Tensor) -> Named:
+def _integers(grad_output: Tensor, input: Tensor) -> ArgumentsByName:
     return {"grad_output": torch.zeros_like(grad_output, dtype=torch.int64), "input": torch.zeros_like(input).long()}
 
 
@@ -125,7 +125,7 @@ def _without_buffer(input: Tensor) -> tuple[Tensor, Tensor]:
     return out, buffer.reshape(-1)[:0]
 
 
-def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int, **more: Any) -> Op:
+def _declaration(formula: Callable[..., Any], subjects: ArgumentsByName, outputs: int, **more: Any) -> Op:
     return declare(
         formula,
         subjects,
@@ -144,7 +144,7 @@ def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int, **m
     )
 
 
-_MODULE = Module("LogSigmoid", lambda source: lambda x: Built(source.LogSigmoid(), {}, (x,)))
+_MODULE = Module("LogSigmoid", lambda source: lambda x: ModuleCall(source.LogSigmoid(), {}, (x,)))
 
 OPS: tuple[Op, ...] = (
     _declaration(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ... import impl
 from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import response_norm as formulas
-from ..checks.ways.module_calls import Built
+from ..checks.ways.module_calls import ModuleCall
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.signature import Named
+from ..declaring.signature import ArgumentsByName
 from ..declaring.subjects import Module, ours
 
 Tensor = torch.Tensor
@@ -27,7 +27,7 @@ KS = (1, 1.0, 2.0, 0.01, 0.0)
 
 
 @st.composite
-def _numbers(draw: st.DrawFn, kind: str) -> Named:
+def _numbers(draw: st.DrawFn, kind: str) -> ArgumentsByName:
     """The numbers of the op. For "integers" they make it a polynomial: beta = -1, coefficients powers of two."""
     size = draw(choose("size", SIZES))
     numbers = {"alpha": ALPHAS, "beta": BETAS, "k": KS}
@@ -44,7 +44,7 @@ def _images(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     numbers = draw(_numbers(kind))
     regime = draw(drawing.regime(kind))
 
-    def fill(rng: Any) -> Named:
+    def fill(rng: Any) -> ArgumentsByName:
         rows = drawing.values(rng, regime, (images * height * width, channels), dtype)
         x = np.moveaxis(np.reshape(rows, (images, height, width, channels)), 3, 1)
         return {"input": strategies.to_dtype(x, dtype), **numbers}
@@ -52,7 +52,7 @@ def _images(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     return Draft(fill, regime, {"images": images, "channels": channels, "positions": height * width})
 
 
-def _four_times(input: Tensor, alpha: float, beta: float) -> Named | None:
+def _four_times(input: Tensor, alpha: float, beta: float) -> ArgumentsByName | None:
     """x -> 4 x with alpha -> alpha / 16: four times the output, as every rounding scales."""
     is_half = input.dtype.itemsize == 2
     # Squares and powers within these limits neither overflow nor underflow, so every rounding scales.
@@ -69,7 +69,7 @@ def _takes_no_power(beta: float) -> bool:
     return beta in (0.75, 0.5, 1.0, 0.0)
 
 
-def _framed(input: Tensor) -> tuple[Named, Named]:
+def _framed(input: Tensor) -> tuple[ArgumentsByName, ArgumentsByName]:
     """The input, and the input with two channels of zeros on both sides, which add nothing to a window."""
     return {}, {"input": torch.nn.functional.pad(input, (0, 0, 0, 0, 2, 2))}
 
@@ -77,7 +77,7 @@ def _framed(input: Tensor) -> tuple[Named, Named]:
 def _flat_at_zero(word: str) -> laws.Relation:
     """With k = 0 and a beta of -1 or less the output is of third order in the input, so it has no slope at zero."""
 
-    def calls(input: Tensor) -> tuple[Named, ...]:
+    def calls(input: Tensor) -> tuple[ArgumentsByName, ...]:
         return tuple({"input": torch.zeros_like(input), "k": 0.0, "beta": beta} for beta in (-1.0, -2.0))
 
     def relate(*calls: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -90,7 +90,7 @@ def _flat_at_zero(word: str) -> laws.Relation:
 def _identity_at_zero(word: str) -> laws.Relation:
     """With a beta of 0 the output is the input whatever k is, so where a base of 0 has no inverse it is moved alike."""
 
-    def calls(input: Tensor) -> tuple[Named, ...]:
+    def calls(input: Tensor) -> tuple[ArgumentsByName, ...]:
         return tuple({"input": torch.zeros_like(input), "k": k, "beta": 0.0} for k in (0.0, 1.0))
 
     return laws.law(f"the identity at zero, {word}", calls, lambda one, two: (one, two), exact=True, word=(word,))
@@ -106,10 +106,10 @@ def _images_apart(beta: float, device: str) -> Slices | None:
     return Slices({"input": 0}, (0,)) if device != "cpu" or _takes_no_power(beta) else None
 
 
-def _module(source: Any) -> Callable[..., Built]:
+def _module(source: Any) -> Callable[..., ModuleCall]:
     # The window of torch.nn.CrossMapLRN2d is one channel off where the size is even; LocalResponseNorm's is not.
     make = torch.nn.LocalResponseNorm if source is torch.nn else source.CrossMapLRN2d
-    return lambda x, size, alpha=1e-4, beta=0.75, k=1: Built(make(size, alpha, beta, k), {}, (x,))
+    return lambda x, size, alpha=1e-4, beta=0.75, k=1: ModuleCall(make(size, alpha, beta, k), {}, (x,))
 
 
 OPS: tuple[Op, ...] = (

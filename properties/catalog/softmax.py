@@ -19,7 +19,7 @@ from ...reference.formats import Format
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.signature import Named
+from ..declaring.signature import ArgumentsByName
 from ..declaring.subjects import ours, with_aten, with_dim
 
 Tensor = torch.Tensor
@@ -67,7 +67,7 @@ WEIGHTED = ("benign",) * 4 + ("far apart", "near underflow", "one huge", "masked
 GRADIENTS = ("benign", "benign", "constant rows", "ties", "wide")
 
 
-def _logits(rng: Any, regime: str, structure: Named, dtype: str) -> Tensor:
+def _logits(rng: Any, regime: str, structure: ArgumentsByName, dtype: str) -> Tensor:
     """A tensor of rows of a regime in `LOGITS`, of the structure's shape; without axes, one element is drawn."""
     shape, dim = structure["shape"], structure["dim"]
     if not shape:
@@ -102,13 +102,13 @@ def _row_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _row_arguments(rng: Any, structure: Named, dtype: str) -> Named:
+def _row_arguments(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
     logits = _logits(rng, structure["regime"], structure, dtype)
     return {"input": logits, "dim": structure["dim"], "dtype": structure["dtype"]}
 
 
 @st.composite
-def _gradient_structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+def _gradient_structures(draw: st.DrawFn, dtype: str, kind: str) -> ArgumentsByName:
     structure, whole = draw(_row_structures(dtype, kind)), kind == "integers"
     # The input's dtype is that of the cotangent, or a half one where that is float32.
     to = draw(choose("input_dtype", (dtype, dtype, dtype, "float16"))) if dtype == "float32" else dtype
@@ -119,7 +119,7 @@ def _gradient_structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 def _outputs_of(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Draft]]:
     """Samples of a backward op: outputs of `op`, correctly rounded, of rows that have one."""
 
-    def fill(rng: Any, structure: Named, dtype: str) -> Named:
+    def fill(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
         x, dim = _logits(rng, structure["regime"], structure, dtype), structure["dim"]
         # A row of nothing but -inf has no softmax; zeros take the place of its NaNs.
         output = x if structure["whole"] else op(x.double(), dim).nan_to_num(nan=0.0).to(x.dtype)
@@ -141,7 +141,7 @@ def _output_before_rounding(input: Tensor, dtype: torch.dtype | None) -> int:
     return int(input.numel() * saved_dtype.itemsize + (4 if saved_dtype.itemsize == 2 else 0))
 
 
-def _rows_shifted(input: Tensor, rng: Any) -> Named | None:
+def _rows_shifted(input: Tensor, rng: Any) -> ArgumentsByName | None:
     """x -> x + c for every row alike, where that addition is exact."""
     moved = laws.plus_exactly(input, 2.0 ** int(rng.integers(-2, 6)) * rng.choice([-1.0, 1.0]))
     return None if moved is None else {"input": moved}
@@ -151,7 +151,7 @@ def _has_rows(input: Tensor) -> bool:
     return input.numel() > 0 and input.ndim > 0
 
 
-def _flipped(input: Tensor, dim: int) -> Named | None:
+def _flipped(input: Tensor, dim: int) -> ArgumentsByName | None:
     """The elements of every row in another order."""
     return {"input": input.flip(dim)} if _has_rows(input) else None
 
@@ -165,7 +165,7 @@ def _batch_axis(tensor: Tensor, dim: int) -> int:
     return 0 if dim % tensor.ndim else 1
 
 
-def _rolled(input: Tensor, dim: int) -> Named | None:
+def _rolled(input: Tensor, dim: int) -> ArgumentsByName | None:
     """The batch in another order."""
     if input.ndim < 2 or not input.numel():
         return None
@@ -176,7 +176,7 @@ def _roll(first: Any, *, dim: int) -> Any:
     return tuple(y.roll(1, _batch_axis(y, dim)) for y in first)
 
 
-def _with_absent(input: Tensor, dim: int) -> tuple[Named, Named] | None:
+def _with_absent(input: Tensor, dim: int) -> tuple[ArgumentsByName, ArgumentsByName] | None:
     """One more column, of -inf, in the middle."""
     if not _has_rows(input):
         return None
@@ -220,7 +220,7 @@ REFUSALS = (
 )
 
 
-def _wider_than(grad_output: Tensor) -> Named | None:
+def _wider_than(grad_output: Tensor) -> ArgumentsByName | None:
     """An input that holds numbers which its softmax did not; nothing is wider than float64."""
     wider = {torch.float32: torch.float64, torch.bfloat16: torch.float16, torch.float16: torch.float32}
     return {"input_dtype": wider[grad_output.dtype]} if grad_output.dtype in wider else None

@@ -62,7 +62,7 @@ def call_unless_refused(judge: Judge, function: Subject, args: Args) -> tuple[Te
             return None
         need = ", ".join(kind.__name__ for kind in REFUSALS)
         wrong = f"raised {error_name(err)}, need outputs or a refusal, which is one of {need}"
-        raise judge.broken(Code.RAISED, wrong, error_lines(err), where="arguments that it may refuse") from err
+        raise judge.violation(Code.RAISED, wrong, error_lines(err), where="arguments that it may refuse") from err
 
 
 def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: str, *, backward: bool = True) -> None:
@@ -128,7 +128,7 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
     """
     names = path.names()
     if len(got) != len(need):
-        raise judge.broken(Code.ATTRIBUTE, f"got {len(got)} outputs, the plain call has {len(need)}", where=what)
+        raise judge.violation(Code.ATTRIBUTE, f"got {len(got)} outputs, the plain call has {len(need)}", where=what)
     for i, (a, b, name) in enumerate(zip(got, need, names, strict=True)):
         for kind, mine, plain in (
             ("shape", tuple(a.shape), tuple(b.shape)),
@@ -136,7 +136,7 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
         ):
             if mine != plain:
                 wrong = f"{name} got {kind}={mine}, the plain call has {plain}"
-                violation = judge.broken(Code.ATTRIBUTE, wrong, where=what)
+                violation = judge.violation(Code.ATTRIBUTE, wrong, where=what)
                 expression = f"str(tuple(outputs[{i}].shape))" if kind == "shape" else f"str(outputs[{i}].dtype)[6:]"
                 raise violation.showing(attribute(path, expression, str(plain)) if path.around else None)
     if all(map(same_results, got, need)):
@@ -165,11 +165,11 @@ def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: st
         path: the name of the outputs in messages. code: of the violation.
     """
     if len(got) != len(need):
-        raise judge.broken(code, f"got {len(got)} outputs, need {len(need)}", where=path)
+        raise judge.violation(code, f"got {len(got)} outputs, need {len(need)}", where=path)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a.dtype != b.dtype:
             wrong = f"out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
-            raise judge.broken(code, wrong, where=path)
+            raise judge.violation(code, wrong, where=path)
         if not same_results(a, b):
             differ = different(a.detach(), b.detach()) if a.shape == b.shape else None
             lines = [f"got shape={tuple(a.shape)}, need {tuple(b.shape)}"]
@@ -177,5 +177,5 @@ def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: st
                 at = tuple(int(k) for k in differ.nonzero()[0])
                 lines = [f"{int(differ.sum())} of {differ.numel()} elements differ, first at {list(at)}:"]
                 lines.append(f"got {float(a[at]).hex()}, need {float(b[at]).hex()}")
-            raise judge.broken(code, f"out[{i}] differs in its bits", lines, where=path)
+            raise judge.violation(code, f"out[{i}] differs in its bits", lines, where=path)
         judge.tally.count(int(a.numel()))

@@ -43,7 +43,7 @@ def check_autocast(judge: Judge, sample: Sample) -> None:
     for y, one in zip(both, got, strict=True):
         if y.dtype != one.dtype:
             wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
-            raise judge.broken(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
+            raise judge.violation(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
 
 
 def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[str, ...]) -> None:
@@ -58,6 +58,6 @@ def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[st
         return
     if got.dtype != need.dtype:
         wrong = f"got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
-        violation = judge.broken(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
+        violation = judge.violation(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
         path = replace(judge.path(sample, (), ()), around=lines)
         raise violation.showing(attribute(path, "str(outputs[0].dtype)", str(need.dtype)))

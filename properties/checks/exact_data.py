@@ -70,7 +70,7 @@ def check_exact_data(judge: Judge, sample: Sample) -> None:
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
                 lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
-                violation = judge.broken(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)
+                violation = judge.violation(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)
                 exact = float(need[at])
                 fault = Fault(number, at, repr(exact), Edges(exact, exact))
                 raise violation.showing(

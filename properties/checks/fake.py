@@ -130,7 +130,7 @@ def _describe(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
 
 
 def _telling(judge: Judge, sample: Sample, way: str) -> ScriptMaker:
-    return functools.partial(programs.promising, Problem(judge.op, sample.args, sample.kept), way)
+    return functools.partial(programs.promising, Problem(judge.op, sample.args, sample.originals), way)
 
 
 def _compare(
@@ -138,9 +138,9 @@ def _compare(
 ) -> None:
     if len(got) != len(need):
         wrong = f"got {len(got)} outputs, eager has {len(need)}"
-        raise judge.broken(Code.ATTRIBUTE, wrong, where=path).showing(telling)
+        raise judge.violation(Code.ATTRIBUTE, wrong, where=path).showing(telling)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a != b:
             lines = [f"{key}: got {a.get(key)}, eager has {b[key]}" for key in b if a.get(key) != b[key]]
-            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path).showing(telling)
+            raise judge.violation(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path).showing(telling)
         judge.tally.count(1)

@@ -42,7 +42,7 @@ def check_invariance(judge: Judge, sample: Sample) -> None:
         if promised is None:
             raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} promises nothing of slices")
         return  # a sample without an axis of slices
-    sample = sample.with_args([slices.given.get(judge.op.argument(i), a) for i, a in enumerate(sample.args)])
+    sample = sample.with_args([slices.required.get(judge.op.argument(i), a) for i, a in enumerate(sample.args)])
     rng = sample.seeded(Stream.SLICES)
     # All slices share the arguments that are not sliced, so the other parts take these from the first.
     parts = [sample, *(_with_slices_of(judge, sample, args, slices) for args in sample.slices)]
@@ -125,7 +125,7 @@ def check_repeated(judge: Judge, sample: Sample) -> None:
     slices = None if promised is None else promised(sample.args, "")
     if slices is None or slices.outputs[0] is None:
         return
-    part = sample.with_args([slices.given.get(judge.op.argument(i), a) for i, a in enumerate(sample.args)])
+    part = sample.with_args([slices.required.get(judge.op.argument(i), a) for i, a in enumerate(sample.args)])
     with torch.no_grad():
         primal = judge.primal(part)
     count = MANY // max(primal[0].numel(), 1) + 1

@@ -110,4 +110,4 @@ def _require_within_bounds(judge: Judge, law: Law, args: Sequence[Any], evaluati
         judge.tally.ratio(min(ratio, 1.0))
         if ratio > 1:
             wrong = f"{law.name}: out[{i}] off by {ratio:.4g} times all bounds together"
-            raise judge.broken(Code.VALUE, wrong, where="law", path=f"law: {law.name}")
+            raise judge.violation(Code.VALUE, wrong, where="law", path=f"law: {law.name}")

@@ -80,7 +80,7 @@ def check_layouts(judge: Judge, sample: Sample) -> None:
     repeat = not Problem(judge.op, sample.args).fixed and rng.random() < 0.3
     args = _repeat_first_row(sample.args) if repeat else sample.args
     laid = sample.with_args([lay(a) if isinstance(a, Tensor) else a for a in args])
-    if judge.op.written(sample.args):
+    if judge.op.mutated_positions(sample.args):
         _judge_writes_in_place(judge, laid, rng)
     primal = judge.hold(laid, (), exactly=False)
     require_strides(judge, laid, primal, "laid out")
@@ -92,11 +92,11 @@ def check_layouts(judge: Judge, sample: Sample) -> None:
     judge.against(path.expected("vjp (laid out)", make_script=defer_script(path)), computed, exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
-            violation = judge.broken(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
+            violation = judge.violation(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
             raise violation.showing(functools.partial(around_views, path))
     if judge.subject_name == OWN and "jvp" not in judge.op.promises.without:
         _tangents_of_transposed(judge, sample)
-    if judge.op.written(sample.args):
+    if judge.op.mutated_positions(sample.args):
         _judge_written_views(judge, sample)
 
 
@@ -127,7 +127,7 @@ def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], wha
         if y.numel() and got != need:
             wrong = f"out[{i}] got strides={y.stride()}, need {strides}"
             path = judge.path(sample, (), outputs, "eager")
-            violation = judge.broken(Code.ATTRIBUTE, wrong, where=what, path="forward")
+            violation = judge.violation(Code.ATTRIBUTE, wrong, where=what, path="forward")
             raise violation.showing(attribute(path, f"str(tuple(outputs[{i}].stride()))", str(strides)))
         judge.tally.count(1)
 
@@ -142,13 +142,13 @@ def require_contiguous(judge: Judge, outputs: Sequence[Tensor], gradients: Seque
     for t in (*outputs, *(() if judge.op.promises.order else gradients)):
         if not t.is_contiguous():
             wrong = f"a result of shape={tuple(t.shape)} has stride={t.stride()}, need a contiguous one"
-            raise judge.broken(Code.ATTRIBUTE, wrong, where=what, path="forward + vjp")
+            raise judge.violation(Code.ATTRIBUTE, wrong, where=what, path="forward + vjp")
         judge.tally.count(1)
 
 
 def _judge_written_views(judge: Judge, sample: Sample) -> None:
     """An argument that a call writes may be a view with gaps, is written by each call, and is refused if expanded."""
-    writes = judge.op.written(sample.args)
+    writes = judge.op.mutated_positions(sample.args)
     call = judge.op.implementation(judge.subject_name)
     once = judge.primal(sample)[-len(writes) :]
     after = dict(zip(writes, once, strict=True))
@@ -165,14 +165,14 @@ def _judge_written_views(judge: Judge, sample: Sample) -> None:
             values, whole = before[i]
             view.copy_(values)
             if not same_bits(buffer, whole):
-                raise judge.broken(Code.MUTATED, f"wrote around the view of {judge.op.label(i)}", path="forward")
+                raise judge.violation(Code.MUTATED, f"wrote around the view of {judge.op.label(i)}", path="forward")
     for i in writes:
         _require_refusal_of_expanded(judge, sample, call, i)
 
 
 def _require_refusal_of_expanded(judge: Judge, sample: Sample, call: Any, position: int) -> None:
     """Violation unless a write to an expanded argument, whose elements share memory, is refused before any write."""
-    writes = judge.op.written(sample.args)
+    writes = judge.op.mutated_positions(sample.args)
     args = [a.clone() if i in writes else a for i, a in enumerate(sample.args)]
     judge.call(call, *args, what="forward")
     has_written = any(args[i]._version for i in writes)
@@ -192,12 +192,12 @@ def _require_refusal_of_expanded(judge: Judge, sample: Sample, call: Any, positi
         process.undisturbed(call, args)
     except RuntimeError:
         if any(not same_bits(args[i], copy) for i, copy in before):
-            raise judge.broken(
+            raise judge.violation(
                 Code.MUTATED, f"refuses {name} expanded, and has written before", path="forward"
             ) from None
         judge.tally.count(1)
         return
-    raise judge.broken(Code.MUTATED, f"writes to {name} where it is expanded, need RuntimeError", path="forward")
+    raise judge.violation(Code.MUTATED, f"writes to {name} where it is expanded, need RuntimeError", path="forward")
 
 
 def _judge_writes_in_place(judge: Judge, sample: Sample, rng: Any) -> None:
@@ -217,7 +217,7 @@ def _judge_writes_in_place(judge: Judge, sample: Sample, rng: Any) -> None:
         start = view.storage_offset() - buffer.storage_offset()
         before.as_strided(view.shape, view.stride(), start).fill_(0)
         if not same_bits(buffer, before):
-            raise judge.broken(Code.MUTATED, "wrote around an argument that it writes to", path="forward")
+            raise judge.violation(Code.MUTATED, "wrote around an argument that it writes to", path="forward")
 
 
 def _repeat_first_row(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -249,7 +249,7 @@ def check_sizes(judge: Judge, sample: Sample) -> None:
         judge.against(path.expected(make_script=defer_script(path)), judge.run(path), exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
-            violation = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
+            violation = judge.violation(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
             raise violation.showing(functools.partial(around_views, path))
     if sample.turn in REPEATED:
         check_repeated(judge, sample)

@@ -29,7 +29,7 @@ from .gradients import gradients
 
 #: Of up to this many inputs every set is asked for; of more, all, none, each alone, all but each, and `DRAWN` others.
 EVERY = 4
-DRAWN = 8
+DRAWS = 8
 
 Optional = Sequence[Tensor | None]
 #: Tensors with their cotangents.
@@ -64,7 +64,7 @@ def _choose_sets(count: int, sample: Sample) -> list[frozenset[int]]:
     if count > EVERY:
         rng = sample.generator(Stream.NEEDS)
         alone = [1 << i for i in range(count)]
-        random = [int.from_bytes(rng.bytes(count // 8 + 1), "big") & whole for _ in range(DRAWN)]
+        random = [int.from_bytes(rng.bytes(count // 8 + 1), "big") & whole for _ in range(DRAWS)]
         numbers = [0, whole, *alone, *(whole - one for one in alone), *random]
     return [frozenset(i for i in range(count) if number >> i & 1) for number in dict.fromkeys(numbers)]
 
@@ -216,8 +216,8 @@ class _NeedsQuestion:
     def by_func(self, needs: frozenset[int]) -> None:
         """`torch.func` of the arguments that need a gradient; the function closes over the others."""
 
-        def some(*chosen: Tensor) -> Any:
-            leaves = dict(zip(sorted(needs), chosen, strict=True))
+        def some(*selection: Tensor) -> Any:
+            leaves = dict(zip(sorted(needs), selection, strict=True))
             return self.f(*(leaves.get(i, x) for i, x in enumerate(self.problem.inputs)))
 
         places = _select(self.problem.inputs, needs)
@@ -353,7 +353,7 @@ class _NeedsQuestion:
         self.judge.output(expected, i, got, self.judge.read(path.expected())[i])
 
     def _violation(self, needs: frozenset[int], wrong: str, what: str) -> Any:
-        return self.judge.broken(
+        return self.judge.violation(
             Code.VALUE, wrong, [f"of the inputs, these need a gradient: {self._names(needs)}"], where=what
         )
 

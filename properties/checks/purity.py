@@ -47,7 +47,7 @@ def _judge_purity(judge: Judge, sample: Sample) -> None:
     tensors = {judge.op.label(i): a for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)}
     before = [(t.clone(), _note_state(t)) for t in tensors.values()]
     outputs = flat_outputs(judge.call(judge.subject, *sample.args, what="forward"))
-    problem = Problem(judge.op, sample.args, sample.kept)
+    problem = Problem(judge.op, sample.args, sample.originals)
     telling = functools.partial(programs.touching, problem)
     _require_untouched(judge, tensors, before, "forward", telling)
     primal = [t.detach() for t in outputs]
@@ -85,7 +85,7 @@ def _require_untouched(
         now = _note_state(t)
         changed = [what for what, old, new in zip(_STATE, notes, now, strict=True) if old != new]
         if changed or not same_bits(t, copy):
-            violation = judge.broken(Code.MUTATED, f"{(changed or ['wrote to'])[0]} its argument {name}", path=path)
+            violation = judge.violation(Code.MUTATED, f"{(changed or ['wrote to'])[0]} its argument {name}", path=path)
             # The input stays as it is now, so that the same call need not change it again.
             violation.once = True
             raise violation.showing(telling)
@@ -101,7 +101,7 @@ def _require_no_write(judge: Judge, sample: Sample, cotangents: Sequence[Tensor]
             continue
         name = _find_write(judge, sample, cotangents, with_nan)
         if name:
-            raise judge.broken(Code.MUTATED, f"wrote to {name}, {values}", path="forward + vjp")
+            raise judge.violation(Code.MUTATED, f"wrote to {name}, {values}", path="forward + vjp")
         judge.tally.count(1)
 
 
@@ -131,7 +131,7 @@ def _find_write(judge: Judge, sample: Sample, cotangents: Sequence[Tensor], with
 
 def _require_declared_writes(judge: Judge, sample: Sample) -> None:
     """Violation unless a call writes to the declared arguments alone, and each write gives a new version."""
-    writes = judge.op.written(sample.args)
+    writes = judge.op.mutated_positions(sample.args)
     if not writes:
         return
     args = [a.clone() if i in writes else a for i, a in enumerate(sample.args)]
@@ -142,9 +142,9 @@ def _require_declared_writes(judge: Judge, sample: Sample) -> None:
         new = args[i]._version != version
         if i in writes and not same and not new:
             wrong = f"wrote to {name} without a new version, which hides it from autograd"
-            raise judge.broken(Code.MUTATED, wrong, path="forward")
+            raise judge.violation(Code.MUTATED, wrong, path="forward")
         if i not in writes and (new or not same):
-            raise judge.broken(Code.MUTATED, f"wrote to {name}, which it does not declare", path="forward")
+            raise judge.violation(Code.MUTATED, f"wrote to {name}, which it does not declare", path="forward")
         judge.tally.count(1)
 
 
@@ -166,7 +166,7 @@ def _require_declared_sharing(judge: Judge, outputs: Sequence[Tensor], args: Seq
             _require_view(judge, i, y, source, args[source])
         elif y.numel() and y.untyped_storage().data_ptr() in owned:
             other = "an input" if y.untyped_storage().data_ptr() in inputs else "another output"
-            violation = judge.broken(Code.ALIASED, f"out[{i}] shares memory with {other}", path="forward")
+            violation = judge.violation(Code.ALIASED, f"out[{i}] shares memory with {other}", path="forward")
             raise violation.showing(functools.partial(programs.sharing, Problem(judge.op, args), i))
         owned.add(y.untyped_storage().data_ptr())
 
@@ -175,9 +175,9 @@ def _require_view(judge: Judge, i: int, y: Tensor, source: int, argument: Tensor
     """Violation unless output number `i` is a view of the argument at position `source`."""
     name = judge.op.label(source)
     if y is argument:
-        raise judge.broken(Code.ALIASED, f"out[{i}] is {name} itself, need a view of it", path="forward")
+        raise judge.violation(Code.ALIASED, f"out[{i}] is {name} itself, need a view of it", path="forward")
     if y.numel() and y.untyped_storage().data_ptr() != argument.untyped_storage().data_ptr():
-        raise judge.broken(Code.ALIASED, f"out[{i}] shares no memory with {name}, as declared", path="forward")
+        raise judge.violation(Code.ALIASED, f"out[{i}] shares no memory with {name}, as declared", path="forward")
 
 
 def _judge_schema(judge: Judge, sample: Sample) -> None:
@@ -204,7 +204,7 @@ def check_primal(judge: Judge, sample: Sample) -> None:
     kinds = [_container(judge, sample, problem, grad) for grad in (False, True)]
     if kinds[0] != kinds[1]:
         wrong = f"returns a {kinds[1]} where its inputs require grad, and a {kinds[0]} where they do not"
-        raise judge.broken(Code.ATTRIBUTE, wrong, path="requires_grad")
+        raise judge.violation(Code.ATTRIBUTE, wrong, path="requires_grad")
     if "jvp" not in judge.op.promises.without:
         check_primal_with_tangents(judge, sample)
     if "func" in judge.op.promises.without:
@@ -277,8 +277,8 @@ def check_memory(judge: Judge, sample: Sample) -> None:
         if size > allowed:
             names = ", ".join(judge.op.label(p) for p in sorted(tracked))
             wrong = f"keeps {size} bytes for backward, declared {allowed}"
-            violation = judge.broken(Code.MEMORY, wrong, [f"requires grad: {names}"], path="forward")
-            problem = Problem(judge.op, sample.args, sample.kept)
+            violation = judge.violation(Code.MEMORY, wrong, [f"requires grad: {names}"], path="forward")
+            problem = Problem(judge.op, sample.args, sample.originals)
             raise violation.showing(functools.partial(programs.keeping, problem, sorted(tracked), allowed))
 
 

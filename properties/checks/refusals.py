@@ -32,7 +32,7 @@ def check_refusals(judge: Judge, sample: Sample) -> None:
             continue
         # The implementation itself is called, not the function that copies what the op writes: an op must not write
         # before it refuses, not even to the arguments that it may write. Those are copied here instead.
-        args = tuple(a.clone() if i in judge.op.written(args) else a for i, a in enumerate(args))
+        args = tuple(a.clone() if i in judge.op.mutated_positions(args) else a for i, a in enumerate(args))
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         before = [(t.clone(), t._version) for t in tensors]
         if promised:
@@ -41,7 +41,7 @@ def check_refusals(judge: Judge, sample: Sample) -> None:
             continue
         for t, (copy, version) in zip(tensors, before, strict=True):
             if t._version != version or not (t.is_meta or same_bits(t, copy)):  # a meta tensor has no bits
-                raise judge.broken(Code.MUTATED, f"wrote before refusing {refusal.name}", path=refusal.name)
+                raise judge.violation(Code.MUTATED, f"wrote before refusing {refusal.name}", path=refusal.name)
         judge.tally.count(1)
 
 
@@ -53,9 +53,9 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         raise
     except refusal.error as err:
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
-        wrong = _badly_worded(str(err), judge.op.promises.called, refusal) if judge.subject_name == OWN else ""
+        wrong = _badly_worded(str(err), judge.op.promises.error_names, refusal) if judge.subject_name == OWN else ""
         if wrong:
-            violation = judge.broken(Code.NOT_RAISED, wrong, error_lines(err), path=refusal.name)
+            violation = judge.violation(Code.NOT_RAISED, wrong, error_lines(err), path=refusal.name)
             raise violation.showing(_telling(judge, refusal, args)) from err
         return
     except BaseException as err:
@@ -65,7 +65,7 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         violation = Violation(code, title, error_lines(err)[:1], refusal.name)
         raise violation.showing(_telling(judge, refusal, args)) from err
-    violation = judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
+    violation = judge.violation(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
     raise violation.showing(_telling(judge, refusal, args))
 
 
@@ -76,7 +76,7 @@ def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Script
     own = judge.subject_name == OWN
     wording = programs.Wording(
         refusal.error.__name__,
-        tuple(dict.fromkeys(judge.op.promises.called)) if own else (),
+        tuple(dict.fromkeys(judge.op.promises.error_names)) if own else (),
         tuple(map(_whole, refusal.mentions)) if own else (),
     )
     return functools.partial(programs.refusal, args, wording, f"{judge.op.name}: {refusal.name}")

@@ -81,7 +81,7 @@ def _write_between(
     for a, b in zip(got, need, strict=True):
         if (a is None) != (b is None) or (a is not None and not same_results(a, b)):
             when = f"when {name} is written between forward and backward"
-            raise judge.broken(Code.MUTATED, f"gradients change without an error {when}", path="vjp")
+            raise judge.violation(Code.MUTATED, f"gradients change without an error {when}", path="vjp")
     judge.tally.count(1)
 
 
@@ -95,7 +95,7 @@ def _require_nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
             if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
                 lines = ["save_for_backward knows its version, frees it after backward, and keeps its derivatives"]
                 wrong = f"keeps a tensor as ctx.{name}, need save_for_backward"
-                raise judge.broken(Code.MEMORY, wrong, lines, path="forward")
+                raise judge.violation(Code.MEMORY, wrong, lines, path="forward")
         judge.tally.count(1)
 
 
@@ -117,7 +117,7 @@ def _require_nothing_beside_graph(judge: Judge, problem: Problem) -> None:
     hidden = [t for t in living if t.numel() and t.untyped_storage().data_ptr() not in addresses]
     if hidden:
         lines = [f"shape={tuple(t.shape)}, dtype={dtype_name(t.dtype)}" for t in hidden]
-        raise judge.broken(Code.MEMORY, "keeps a tensor that is neither an output nor saved on the graph", lines)
+        raise judge.violation(Code.MEMORY, "keeps a tensor that is neither an output nor saved on the graph", lines)
     judge.tally.count(1)
 
 

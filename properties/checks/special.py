@@ -48,11 +48,11 @@ def check_special_values(judge: Judge, sample: Sample) -> None:
     # Of a sample that fills the blocks of kernels, subnormal numbers show what one value at one site does not.
     count = 0 if subnormal and judge.tally.part == LARGE else VALUES
     # An op without gradients has no differentiable operands, so its values are judged in all of its operands.
-    for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.written(sample.args)):
+    for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.mutated_positions(sample.args)):
         # Three samples in a row have all values in each argument. The arguments of one sample begin with different
         # values, so that it has more than three.
-        for planted in _plant(sample.args[i], VALUES * (sample.turn + i), count, rng, subnormal):
-            laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
+        for fault in _plant(sample.args[i], VALUES * (sample.turn + i), count, rng, subnormal):
+            laced = sample.with_args([*sample.args[:i], fault, *sample.args[i + 1 :]])
             judge.hold(laced, ())
             if judge.op.differentiable:
                 judge.hold(laced, ("vjp",), "eager")
@@ -72,8 +72,8 @@ def _judge_directions(judge: Judge, sample: Sample, count: int, rng: Any) -> Non
         path = judge.path(sample, word, primal, "eager")
         # Each direction gets another value than its neighbour, and over nine samples in a row every value.
         for i, direction in enumerate(path.directions):
-            for planted in _plant(direction, 4 * sample.turn + 2 * i, count, rng, judge.subject_name == EXECUTED):
-                laced = path.along(word, [*path.directions[:i], planted, *path.directions[i + 1 :]])
+            for fault in _plant(direction, 4 * sample.turn + 2 * i, count, rng, judge.subject_name == EXECUTED):
+                laced = path.along(word, [*path.directions[:i], fault, *path.directions[i + 1 :]])
                 computed = judge.run(laced)
                 name = f"{path.name} with a special value in direction {i}"
                 expected = laced.expected(name, make_script=defer_script(laced))
@@ -94,11 +94,9 @@ def _plant(tensor: Tensor, first: int, count: int, rng: Any, subnormal: bool) ->
         return
     every = special_values(tensor)
     for number in range(first, first + count):
-        planted = tensor.clone()
-        planted.view(-1)[int(rng.integers(planted.numel()))] = torch.tensor(
-            every[number % len(every)], dtype=tensor.dtype
-        )
-        yield planted
+        fault = tensor.clone()
+        fault.view(-1)[int(rng.integers(fault.numel()))] = torch.tensor(every[number % len(every)], dtype=tensor.dtype)
+        yield fault
     if subnormal:
         smallest = FORMATS[dtype_name(tensor.dtype)].smallest_normal
         numbers = np.asarray(rng.uniform(-0.5, 0.5, tuple(tensor.shape)))

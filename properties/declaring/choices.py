@@ -74,8 +74,8 @@ def choose(name: str, values: Sequence[Value]) -> st.SearchStrategy[Value]:
     return cast("st.SearchStrategy[Value]", _STRATEGIES[key])
 
 
-def restrict(met: Collection[tuple[str, str]]) -> None:
+def restrict(pairs: Collection[tuple[str, str]]) -> None:
     """Declare only these of the recorded values: drafts with other ones are never accepted."""
     for record in _OPEN:
         for name, values in record.declared.items():
-            record.declared[name] = tuple(value for value in values if (name, value) in met)
+            record.declared[name] = tuple(value for value in values if (name, value) in pairs)

@@ -173,10 +173,10 @@ def _with_own_names(signature: Signature, op: Op, slices: Slices | None) -> Slic
     """The same slices by the names that the op itself has; ValueError for a name of no argument."""
     if slices is None:
         return None
-    signature.require(f"{op.name}: invariant", (*slices.arguments, *slices.counts, *slices.given))
+    signature.require(f"{op.name}: invariant", (*slices.arguments, *slices.counts, *slices.required))
     return Slices(
         {signature.own(name): axis for name, axis in slices.arguments.items()},
         slices.outputs,
         tuple(map(signature.own, slices.counts)),
-        {signature.own(name): value for name, value in slices.given.items()},
+        {signature.own(name): value for name, value in slices.required.items()},
     )

@@ -21,7 +21,7 @@ from ...oracles.verdicts.violation import Unsupported
 from ...reference.dtypes import FORMATS, HALF_TYPES
 from . import strategies
 from .choices import choose
-from .signature import Named
+from .signature import ArgumentsByName
 
 Tensor = torch.Tensor
 Regimes = dict[str, strategies.Rows]
@@ -134,7 +134,8 @@ def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
 
 
 def samples_of(
-    structures: Callable[[str, str], st.SearchStrategy[Named]], fill: Callable[[Any, Named, str], Any]
+    structures: Callable[[str, str], st.SearchStrategy[ArgumentsByName]],
+    fill: Callable[[Any, ArgumentsByName, str], Any],
 ) -> Callable[..., st.SearchStrategy[Draft]]:
     """Samples whose structure Hypothesis draws and whose data NumPy fills in.
 
@@ -175,7 +176,7 @@ def row_structures(
     }
 
 
-def row_arguments(rng: Any, structure: Named, dtype: str, centres: Mapping[str, float]) -> dict[str, Any]:
+def row_arguments(rng: Any, structure: ArgumentsByName, dtype: str, centres: Mapping[str, float]) -> dict[str, Any]:
     """The arguments of a sample of `row_structures` by name: input, normalized_shape, the parameters, the numbers."""
     inner, dtypes = structure["inner"], structure["parameters"]
     outer, table = structure["outer"], (math.prod(structure["outer"]), math.prod(inner))

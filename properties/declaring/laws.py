@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from ...oracles.op.declaration import Law
-from .signature import Args, Named, Signature, call, taking
+from .signature import Args, ArgumentsByName, Signature, call, taking
 
 Tensor = torch.Tensor
 Outputs = tuple[Tensor, ...]
-Changes = Named
+Changes = ArgumentsByName
 
 #: A number argument, such as eps, that is scaled below this counts as zero, and then the law does not apply.
 NEGLIGIBLE = 1e-30

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...oracles.op.declaration import Refusal
-from .signature import Args, Named, Signature, call, taking
+from .signature import Args, ArgumentsByName, Signature, call, taking
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Mistake:
     """
 
     name: str
-    change: Callable[..., Named | None]
+    change: Callable[..., ArgumentsByName | None]
     error: type[Exception]
     mentions: tuple[str, ...]
     argument: str = ""
@@ -52,7 +52,9 @@ class Mistake:
         return Refusal(self.name, mutate, self.error, mentions, self.short, self.in_elements)
 
 
-def refusal(name: str, change: Callable[..., Named | None], error: type[Exception], *mentions: str) -> Mistake:
+def refusal(
+    name: str, change: Callable[..., ArgumentsByName | None], error: type[Exception], *mentions: str
+) -> Mistake:
     """Any mistake; the arguments are the attributes of `Mistake`."""
     return Mistake(name, change, error, mentions)
 
@@ -69,7 +71,7 @@ def wrong(
         others: values of other arguments, by which this is the only mistake of the call.
     """
 
-    def changes(**named: Any) -> Named | None:
+    def changes(**named: Any) -> ArgumentsByName | None:
         value = named[argument]
         new = None if value is None else change(value)
         return None if new is None else {argument: new, **others}
@@ -152,7 +154,7 @@ def missing(
         error: the type that must be raised.
     """
 
-    def changes(**named: Any) -> Named | None:
+    def changes(**named: Any) -> ArgumentsByName | None:
         needed = when is None or call(when, named)
         return {argument: None} if needed and named[argument] is not None else None
 

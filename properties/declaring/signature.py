@@ -17,7 +17,7 @@ from .kinds import DeclarationError
 
 Args = tuple[Any, ...]
 #: Arguments by name. The name of `*args` has the tuple of all arguments in its place.
-Named = Mapping[str, Any]
+ArgumentsByName = Mapping[str, Any]
 
 #: A name that torch gives to an argument in some ops, and the name that it gives to the same argument in others.
 SYNONYMS = {
@@ -68,14 +68,14 @@ class Signature:
                 near = nearest_of(name, self.names)
                 raise ValueError(f"{what}: got argument {name!r}{near}, need one of {', '.join(self.names)}")
 
-    def named(self, args: Args) -> dict[str, Any]:
+    def by_name(self, args: Args) -> dict[str, Any]:
         """The arguments of a call by name."""
         if not self._variadic:
             return dict(zip(self.names, args, strict=True))
         first = len(self.names) - 1
         return dict(zip(self.names, (*args[:first], tuple(args[first:])), strict=True))
 
-    def args(self, what: str, named: Named) -> Args:
+    def args(self, what: str, named: ArgumentsByName) -> Args:
         """The arguments of a call in order; one that is not named has its default.
 
         Raises:
@@ -90,18 +90,18 @@ class Signature:
         listed = tuple(values[name] for name in self.names)
         return (*listed[:-1], *listed[-1]) if self._variadic else listed
 
-    def changed(self, what: str, args: Args, changes: Named) -> Args:
+    def changed(self, what: str, args: Args, changes: ArgumentsByName) -> Args:
         """The arguments of a call with some of them changed.
 
         Raises:
             DeclarationError: a name is that of no argument.
         """
         try:
-            return self.args(what, self.named(args) | {self.usual(name): value for name, value in changes.items()})
+            return self.args(what, self.by_name(args) | {self.usual(name): value for name, value in changes.items()})
         except ValueError as err:
             raise DeclarationError(str(err)) from err
 
-    def of_these(self, named: Named) -> dict[str, Any]:
+    def of_these(self, named: ArgumentsByName) -> dict[str, Any]:
         """The arguments, of a family of ops, that this op has."""
         return {name: value for name, value in named.items() if name in self}
 
@@ -132,7 +132,7 @@ class Signature:
 
     def _chooser(
         self, what: str, parameters: Iterable[inspect.Parameter], kinds: tuple[Any, ...], others: tuple[str, ...]
-    ) -> Callable[[Args, Named], dict[str, Any]]:
+    ) -> Callable[[Args, ArgumentsByName], dict[str, Any]]:
         """A function: (arguments, further values) -> those that parameters of some kinds get, by name."""
         eligible = [p for p in parameters if p.kind in kinds]
         self.require(what, (p.name for p in eligible if p.default is inspect.Parameter.empty and p.name not in others))
@@ -140,8 +140,8 @@ class Signature:
         further = [p.name for p in eligible if p.name in others]
         takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
-        def choose(args: Args, rest: Named) -> dict[str, Any]:
-            named = self.named(args)
+        def choose(args: Args, rest: ArgumentsByName) -> dict[str, Any]:
+            named = self.by_name(args)
             # An argument that has a parameter of its own is removed, so that `**named` does not get it a second time.
             values = {name: named.pop(usual) for name, usual in own}
             return values | {name: rest[name] for name in further if name in rest} | (named if takes_all else {})
@@ -167,6 +167,6 @@ def taking(
     return function
 
 
-def call(function: Callable[..., Any], named: Named) -> Any:
+def call(function: Callable[..., Any], named: ArgumentsByName) -> Any:
     """Call a function with those of the arguments that it has parameters for."""
     return function(**{name: named[name] for name in inspect.signature(function).parameters if name in named})

@@ -15,7 +15,7 @@ from torch._decomp import decompositions
 
 from ... import impl
 from ...oracles.op.declaration import Subject
-from ..checks.ways.module_calls import Built, ModuleSubject
+from ..checks.ways.module_calls import ModuleCall, ModuleSubject
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Module:
     """How a module is built: `torch.nn` or `impl`, the source of its class -> (arguments of a call) -> the module."""
 
     name: str
-    build: Callable[[Any], Callable[..., Built]]
+    build: Callable[[Any], Callable[..., ModuleCall]]
 
     def subjects(self) -> dict[str, Subject]:
         """The modules by the name of their subject: "module", that of `torch.nn`, and the production one if any."""
@@ -48,12 +48,12 @@ def with_parameters(name: str, *parameters: str, channels: bool = False) -> Modu
         name: of the class. parameters: of the op and of the module. channels: whether the class takes their number.
     """
 
-    def of(source: Any) -> Callable[..., Built]:
-        def build(x: torch.Tensor, shape: Any, *others: Any) -> Built:
+    def of(source: Any) -> Callable[..., ModuleCall]:
+        def build(x: torch.Tensor, shape: Any, *others: Any) -> ModuleCall:
             state = dict.fromkeys(parameters) | dict(zip(parameters, others, strict=False))
             sizes = (shape, x.shape[1]) if channels else (shape,)
             module = getattr(source, name)(*sizes, *others[len(parameters) :])
-            return Built(without_missing(module, state), state, (x,))
+            return ModuleCall(without_missing(module, state), state, (x,))
 
         return build
 
@@ -63,11 +63,11 @@ def with_parameters(name: str, *parameters: str, channels: bool = False) -> Modu
 def with_dim(name: str) -> Module:
     """A module of the class of that name, which is built of an op's `dim`."""
 
-    def of(source: Any) -> Callable[..., Built]:
-        def build(x: torch.Tensor, dim: int, dtype: Any = None) -> Built:
+    def of(source: Any) -> Callable[..., ModuleCall]:
+        def build(x: torch.Tensor, dim: int, dtype: Any = None) -> ModuleCall:
             # The module has no dtype: its user converts the input to a wider one, and the output to a narrower one.
             wider = dtype is not None and dtype.itemsize > x.element_size()
-            return Built(getattr(source, name)(dim), {}, (x.to(dtype) if wider else x,), dtype)
+            return ModuleCall(getattr(source, name)(dim), {}, (x.to(dtype) if wider else x,), dtype)
 
         return build
 

@@ -143,7 +143,7 @@ def judge_case(text: str) -> None:
     cell, sample = load_case(text)
     opened = open_cell(cell, light=True)
     # A violation is dropped here, because the process that drew the sample finds it as well and decides the verdict.
-    with interrupt.heard(), process.pinned(), contextlib.suppress(Violation):
+    with interrupt.SignalScope(), process.pinned(), contextlib.suppress(Violation):
         try:
             ask_watched(opened, sample.on(cell.device))
         except kinds.DeclarationError as err:

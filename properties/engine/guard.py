@@ -36,7 +36,7 @@ def guard(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
             verdict then.
     """
     start = time.perf_counter()
-    with interrupt.heard(), process.pinned() as pin:
+    with interrupt.SignalScope(), process.pinned() as pin:
         verdict = _verdict_of(cell, judge)
     # A change may be seen after a sample and again after the cell; the report names it once.
     changed = tuple(dict.fromkeys((*verdict.changed, *pin.changed)))

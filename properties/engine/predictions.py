@@ -75,5 +75,5 @@ def _prediction_row(scheme: Callable[[int], list[Entry]]) -> str:
 
 
 def _cost(entries: list[Entry]) -> str:
-    sent, seconds = sum(entry.sent for entry in entries), sum(entry.seconds for entry in entries)
+    sent, seconds = sum(entry.sent_bytes for entry in entries), sum(entry.seconds for entry in entries)
     return f"{len(entries)} calls {sent / 1e3:.0f} kB {seconds * 1e6:.0f} µs"

@@ -316,8 +316,8 @@ class Picked:
         return min(seeds, key=lambda seed: edges.closest(judge, draft.sample(seed)))
 
     def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
-        drawn = kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
-        sample = drawn.on(self.opened.cell.device)
+        draws = kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
+        sample = draws.on(self.opened.cell.device)
         declarations.require_arguments(self.opened.judge.op, sample)
         return sample
 

@@ -71,7 +71,7 @@ def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
 def _call_function(base: Any, spec: Spec, *tensors: Tensor) -> tuple[Any, ...]:
     copies = _copy_written(spec, tensors)
     apply, args = class_of(base, spec).apply, arguments(spec, copies)
-    match spec.called:
+    match spec.call_form:
         case "by position":
             outputs = apply(*args)
         case "by default":
@@ -109,14 +109,14 @@ def _require(holds: bool, text: str) -> None:
 
 def arguments(spec: Spec, tensors: Sequence[Any]) -> Args:
     """The arguments in order: tensors with the number among them, and then the last argument; or tensors alone."""
-    if spec.told == "nothing":
+    if spec.last_argument == "nothing":
         return tuple(tensors)
-    return (*tensors[: spec.number_at], 2.0, *tensors[spec.number_at :], LAST[spec.told])
+    return (*tensors[: spec.number_at], 2.0, *tensors[spec.number_at :], LAST[spec.last_argument])
 
 
 def tensors_of(spec: Spec, args: Sequence[Any]) -> tuple[Any, ...]:
     """The items of `args` in the places of the tensors."""
-    if spec.told == "nothing":
+    if spec.last_argument == "nothing":
         return tuple(args)
     return (*args[: spec.number_at], *args[spec.number_at + 1 : -1])
 
@@ -158,9 +158,9 @@ def _forward_of(spec: Spec) -> Callable[..., Any]:
     """The static method `forward`, with a signature: its parameters, and the default of the last one."""
     forward: Any = functools.partial(_run_forward, spec)
     one_by_one = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(f"x{i}", one_by_one) for i in range(spec.arity + (spec.told != "nothing"))]
-    if spec.told != "nothing":
-        parameters.append(inspect.Parameter("last", one_by_one, default=LAST[spec.told]))
+    parameters = [inspect.Parameter(f"x{i}", one_by_one) for i in range(spec.arity + (spec.last_argument != "nothing"))]
+    if spec.last_argument != "nothing":
+        parameters.append(inspect.Parameter("last", one_by_one, default=LAST[spec.last_argument]))
     forward.__signature__ = inspect.Signature(parameters)
     return cast(Callable[..., Any], forward)
 
@@ -188,9 +188,9 @@ def _whole_sum(value: Tensor) -> Tensor:
 
 def _run_forward(spec: Spec, *args: Any) -> Any:
     number = 2.0
-    if spec.told != "nothing":
+    if spec.last_argument != "nothing":
         number, last = args[spec.number_at], args[-1]
-        right = last is LAST[spec.told] or last == LAST[spec.told]
+        right = last is LAST[spec.last_argument] or last == LAST[spec.last_argument]
         _require(number == 2.0 and right, f"arguments without a derivative: got {number!r} and {last!r}")
     tensors = tensors_of(spec, args)
     wide = [_in_float64(t) for t in tensors]
@@ -279,7 +279,7 @@ def _run_backward(spec: Spec, ctx: Any, *grads: Any) -> Any:
             continue
         parts = list(_contributions(spec, i, cotangents, wide, outputs))
         gradients.append(_gather(spec, parts, ctx.shapes[i]))
-    if spec.told == "nothing":
+    if spec.last_argument == "nothing":
         return tuple(gradients) if spec.arity > 1 else gradients[0]
     return (*gradients[: spec.number_at], None, *gradients[spec.number_at :], None)
 
@@ -324,8 +324,8 @@ def _sum_to_shape(part: Tensor, shape: Any) -> Tensor:
 
 def _run_jvp(spec: Spec, ctx: Any, *all_tangents: Any) -> Args:
     tangents = tensors_of(spec, all_tangents)
-    if spec.told != "nothing":
-        zeros = spec.told == "complex" and spec.materializes
+    if spec.last_argument != "nothing":
+        zeros = spec.last_argument == "complex" and spec.materializes
         _require((all_tangents[-1] is not None) is zeros, f"a tangent of what has none: got {all_tangents[-1]!r}")
     saved = ctx.saved_tensors
     places = _saved_outputs(spec)
@@ -386,7 +386,7 @@ def _one_call(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tupl
     at = -1 if spec.last_dim else 0
 
     def moved(arg: Any, dim: int | None) -> Any:
-        if not isinstance(arg, Tensor) or arg is LAST.get(spec.told):
+        if not isinstance(arg, Tensor) or arg is LAST.get(spec.last_argument):
             return arg
         # The call sees one batch, so an argument that all slices share is repeated for each of them, without a copy.
         if dim is None:

@@ -36,7 +36,7 @@ from .user import dtypes_when_called
 #: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain, frozen operands, a
 #: second backward and two graphs alive, and calls in between others.
 KERNEL_PROPERTIES = ("FWD", "VJP", "LAYOUT", "SPECIAL", "PURE", "DET", "EMPTY", "DATA", "NEEDS", "WAYS", "CALLS")
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -123,7 +123,7 @@ def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = Non
     ).changed(
         invariant=op.promises.invariant if offer.invariant else None,
         without=op.promises.without | own["without"], saved=None, one_graph=own["one_graph"],
-        specials=op.promises.specials and own["specials"], flush=own["flush"], nesting=0, called=(),
+        specials=op.promises.specials and own["specials"], flush=own["flush"], nesting=0, error_names=(),
         algorithms=op.promises.arithmetic.algorithms | own["algorithms"], kernels="", ranks=None, devices=None,
     )  # fmt: skip
 
@@ -177,7 +177,7 @@ def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[
     """
     parameters = _parameters(function)
     options = {n: v for n, v in constants.items() if parameters is None or n in parameters or _takes_any(parameters)}
-    named = parameters is not None and all(n in parameters and parameters[n].kind in _NAMED for n in names)
+    named = parameters is not None and all(n in parameters and parameters[n].kind in _BY_NAME for n in names)
     is_function = isinstance(function, type) and issubclass(function, torch.autograd.Function)
     signature = None if parameters is None else inspect.Signature(list(parameters.values()))
 
@@ -197,12 +197,12 @@ def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[
         bound(*names)
     except TypeError as err:
         raise ValueError(f"{what}: does not take shapes {', '.join(names)} and constants: {err}") from err
-    shown: Any = call
-    shown.__signature__ = inspect.Signature(
+    surface: Any = call
+    surface.__signature__ = inspect.Signature(
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     )
-    shown.__name__ = _kernel_name(function)
-    shown.__wrapped__ = function
+    surface.__name__ = _kernel_name(function)
+    surface.__wrapped__ = function
     return call
 
 
@@ -214,7 +214,7 @@ def _writing(
     by_name = all(name in parameters for name in names)
     rest = [n for n in parameters if n not in names] if by_name else list(parameters)[len(names) :]
     needed = [parameters[name] for name in rest if name not in constants]
-    places = [p.name for p in needed if p.default is p.empty and p.kind in _NAMED]
+    places = [p.name for p in needed if p.default is p.empty and p.kind in _BY_NAME]
     outputs = pytree.tree_leaves(formula(*operands)) if places and isinstance(formula, SpecFormula) else ()
     if len(places) != len(outputs) or not places:
         return None
@@ -302,14 +302,14 @@ def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable
 def _filter_samples(op: Op, supported: Callable[..., Any]) -> Callable[..., Any]:
     """The samples of an op that a kernel supports; values that no supported sample has are not declared."""
     read = Signature(op.reference).reader(f"{op.name}: supported", supported)
-    met: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    pairs: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
     @st.composite
     def draw_supported(draw: st.DrawFn, dtype: str, kind: str, drafts: st.SearchStrategy[Draft]) -> Draft:
         with choices.record_choices() as record:
             draft = draw(drafts)
         assume(read(draft.fill(np.random.default_rng(0))))
-        values = met.setdefault((dtype, kind), set())
+        values = pairs.setdefault((dtype, kind), set())
         values |= record.values
         choices.restrict(values)
         return draft

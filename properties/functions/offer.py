@@ -148,8 +148,8 @@ def forward_of(function: Any) -> Callable[..., Any]:
         context.needs_input_grad = (False,) * len(args)
         return forward(context, *args)
 
-    shown: Any = plain
-    shown.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+    surface: Any = plain
+    surface.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
     return plain
 
 

@@ -15,8 +15,8 @@ from ...reference.functions import Term
 #: Containers of the outputs.
 CONTAINERS = ("tuple", "one", "list", "dict", "nested")
 RULES = ("generated", "slices", "whole")
-TOLD = ("text", "tuple", "list", "nothing", "integers", "complex")
-CALLED = ("by position", "by default", "by name")
+LAST_ARGUMENTS = ("text", "tuple", "list", "nothing", "integers", "complex")
+CALL_FORMS = ("by position", "by default", "by name")
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,9 @@ class Spec(Formulas):
         rule: of vmap: "generated", or written by the author: a loop over "slices", or one call on the "whole" batch.
         number_at: position of the number among the arguments.
         last_dim: whether the author's vmap rule puts the batch last.
-        told: the last argument: a "text", a "tuple" or a "list" of numbers, as dims are, or a constant tensor of
-            "integers", made in inference mode, or of "complex" numbers; "nothing" where the arguments are the tensors
-            alone.
-        called: how the last argument is given, one of `CALLED`.
+        last_argument: a "text", a "tuple" or a "list" of numbers, as dims are, or a constant tensor of "integers",
+            made in inference mode, or of "complex" numbers; "nothing" where the arguments are the tensors alone.
+        call_form: how the last argument is given, one of `CALLED`.
         under_vmap: whether the call is one slice of a vmap over a last axis of the first tensor. All slices share the
             other tensors, even a written one, unless it is filled from the first tensor.
         mistake: the name of a mistake in `mistakes`, which is made instead of this call.
@@ -72,8 +71,8 @@ class Spec(Formulas):
     rule: str = "generated"
     number_at: int = 0
     last_dim: bool = False
-    told: str = "text"
-    called: str = "by position"
+    last_argument: str = "text"
+    call_form: str = "by position"
     under_vmap: bool = False
     mistake: str = ""
 

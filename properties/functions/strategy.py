@@ -12,7 +12,7 @@ from ...reference.dtypes import HALF_TYPES
 from ...reference.functions import Term
 from ..declaring import drawing, strategies
 from ..declaring.choices import choose
-from .spec import CALLED, CONTAINERS, RULES, TOLD, Spec
+from .spec import CALL_FORMS, CONTAINERS, LAST_ARGUMENTS, RULES, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere
 _USES = (*("free",) * 5, "returned", *("written",) * 2, "step")
@@ -72,7 +72,7 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     # derivative would need; so neither is saved.
     saved = [i for i, use in enumerate(uses) if use in ("free", "step")]
     extras = draw(choose("extras", (False, True)))
-    last = draw(choose("told", (*TOLD, "nothing", "nothing")))
+    last = draw(choose("told", (*LAST_ARGUMENTS, "nothing", "nothing")))
     # An output that is an argument itself shares its memory, which no slice of a vmap does.
     alone = all(use != "returned" for use in uses)
     return Spec(
@@ -96,8 +96,8 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         rule=draw(choose("rule", ("generated",) if half else _rules(pairs))),
         number_at=draw(choose("number_at", range(arity + 1))),
         last_dim=draw(choose("last_dim", (False, True))),
-        told=last,
-        called=draw(choose("called", CALLED if last != "nothing" else CALLED[:1])),
+        last_argument=last,
+        call_form=draw(choose("called", CALL_FORMS if last != "nothing" else CALL_FORMS[:1])),
         under_vmap=alone and draw(choose("under_vmap", (False, True))),
     )
 

@@ -31,7 +31,7 @@ SAMPLES_EACH = 2
 #: How many samples more than planned a cell has at most, where the planned ones lack an owed value.
 EXTRA = 6
 #: How many values a reason names.
-NAMED = 6
+NAMES = 6
 
 
 class Cover:
@@ -86,9 +86,11 @@ class Cover:
         """How many pairs of values the picked drafts have, and how many all drafts."""
         return int(np.count_nonzero(self._new_pairs == 0)), len(self._new_pairs)
 
-    def unmet(self, met: frozenset[Pair]) -> list[Pair]:
-        """The declared values that are not in `met`."""
-        return [(name, value) for name, values in self.declared.items() for value in values if (name, value) not in met]
+    def unmet(self, pairs: frozenset[Pair]) -> list[Pair]:
+        """The declared values that are not in `pairs`."""
+        return [
+            (name, value) for name, values in self.declared.items() for value in values if (name, value) not in pairs
+        ]
 
 
 def _draw_enough(drafts: Drafts, count: int) -> tuple[Sequence[DrawnDraft], dict[str, tuple[str, ...]]]:
@@ -139,18 +141,18 @@ def coverage(cover: Cover, tally: Tally) -> ValueCover:
     A cell of few samples cannot have every value. So a missing value makes a cell weak only if there were twice as many
     samples as its name has values; otherwise it is mentioned.
     """
-    unmet = cover.unmet(tally.met())
+    unmet = cover.unmet(tally.sampled_values())
     unjudged = sorted(tally.starved_values())
     missing = [pair for pair in unmet if SAMPLES_EACH * len(cover.declared[pair[0]]) <= cover.picked]
     reasons = [(f"no element could be judged with {_describe_pairs(unjudged)}", unjudged)]
     reasons += [(f"no sample had {_describe_pairs(missing)}", missing)]
     lacking = "; ".join(text for text, pairs in reasons if pairs)
     declared = sum(len(values) for values in cover.declared.values())
-    met, pairs = cover.pairs()
-    words = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
+    sampled, pairs = cover.pairs()
+    words = f"{declared - len(unmet)} of {declared} declared values and {sampled} of {pairs} pairs of them"
     return ValueCover((words + (f" (not {_describe_pairs(unmet)})" if unmet else ""),), lacking)
 
 
 def _describe_pairs(pairs: Sequence[Pair]) -> str:
-    named = ", ".join(f"{name} {value}" for name, value in pairs[:NAMED])
-    return named + (f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else "")
+    named = ", ".join(f"{name} {value}" for name, value in pairs[:NAMES])
+    return named + (f" and {len(pairs) - NAMES} more" if len(pairs) > NAMES else "")

@@ -30,7 +30,7 @@ def closest(judge: Judge, sample: Sample) -> float:
     A result is decisive if its distance is larger than its bound: then only one of the two numbers is right.
     """
     dtypes = judge.op.promises.dtypes(sample.args)
-    problem = Problem(judge.op, sample.args, sample.kept)
+    problem = Problem(judge.op, sample.args, sample.originals)
     with judge.tally.clock("generate"):
         readings = balls(problem.formula((), len(dtypes)), problem.arrays(), judge.contract_of(0))
     nearest = 0.5

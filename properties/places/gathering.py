@@ -88,7 +88,7 @@ class LocalTeam:
             world = [self.world.comm, self.world.fabric, size]
             hello = {"world": world, "rank": rank, "store": path, "deadline": deadline}
             # Rank 0 is at work here and does not read the output of a rank, which goes where this process's own goes.
-            self._processes.append(Process(hello, command=command, heard=False, marked=False))
+            self._processes.append(Process(hello, command=command, signals=False, marked=False))
         store = _stores.FileStore(path, size)
         # Where ranks meet, torch hears neither an interrupt nor that a process has ended.
         while not store.check([arrival(rank) for rank in range(1, size)]):
@@ -100,7 +100,7 @@ class LocalTeam:
     @property
     def whole(self) -> bool:
         """Whether all processes run, and the ranks can exchange messages."""
-        broken = self._team is not None and self._team.broken
+        broken = self._team is not None and self._team.failure
         return not broken and not any(process.ended for process in self._processes)
 
     def enter(self) -> None:
@@ -166,8 +166,8 @@ def gather(world: World, deadline: float = DEADLINE) -> None:
         # Ranks that torchrun started cannot be replaced from here, so once they have lost each other COMM can be
         # judged no more.
         launched = join(world)
-        if launched.broken:
-            raise RuntimeError(f"gather: the ranks that torchrun started have lost each other: {launched.broken}")
+        if launched.failure:
+            raise RuntimeError(f"gather: the ranks that torchrun started have lost each other: {launched.failure}")
         launched.enter()
         return
     local: LocalTeam | None = worlds.helper(_RANKS)

@@ -85,7 +85,7 @@ class Process:
     """
 
     def __init__(
-        self, hello: Mapping[str, Any], *, command: Sequence[str] | Start, attached: bool = False, heard: bool = True,
+        self, hello: Mapping[str, Any], *, command: Sequence[str] | Start, attached: bool = False, signals: bool = True,
         marked: bool = True,
     ) -> None:  # fmt: skip
         self.attached, self.printed = attached, 0
@@ -97,7 +97,7 @@ class Process:
         self._stacks = os.fdopen(os.memfd_create("opassay-stacks"), "w+b")
         theirs_in, self._questions = os.pipe()
         self.answers, theirs_out = os.pipe()
-        self.output, outlet = os.pipe() if heard and not attached else (-1, None)
+        self.output, outlet = os.pipe() if signals and not attached else (-1, None)
         theirs = (theirs_in, theirs_out, self._stacks.fileno())
         try:
             words = [str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"]

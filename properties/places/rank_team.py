@@ -51,13 +51,13 @@ class Team:
         deadline: seconds that a collective of a program waits for the other ranks.
 
     Attributes:
-        broken: why the ranks can exchange no messages any more, or empty.
+        failure: why the ranks can exchange no messages any more, or empty.
     """
 
     def __init__(self, world: World, rank: int, store: Any, together: bool, deadline: float = DEADLINE) -> None:
         if world.comm == "nccl":
             torch.cuda.set_device(rank % torch.cuda.device_count())
-        self.world, self.rank, self.broken = world, rank, ""
+        self.world, self.rank, self.failure = world, rank, ""
         self._together, self._deadline = together, deadline
         self._board: Board | None = None  # made by rank 0 for the next group
         self._comm: TorchComm | None = None  # for programs; None at first, and after a program has failed
@@ -94,9 +94,9 @@ class Team:
                 # message is the order to follow now.
                 order = self._pending_order or self._exchange(pack(MessageKind.FREE, reason))[0]
                 self._pending_order, reason = None, ""
-                if order.said is MessageKind.END:
+                if order.kind is MessageKind.END:
                     break
-                if order.said is MessageKind.CASE:
+                if order.kind is MessageKind.CASE:
                     try:
                         judge(order.text)
                     except Exception as err:  # rank 0, whose verdict it is, has most likely had the same error
@@ -105,16 +105,16 @@ class Team:
 
     def close(self) -> bool:
         """Leave the groups, and send END to the others if this is rank 0; whether they received it. Waits briefly."""
-        heard = False
+        signals = False
         try:
-            if self.rank == 0 and not self.broken:
+            if self.rank == 0 and not self.failure:
                 # The wire usually waits for a day, which is too long where a rank may be gone already.
                 self._wire.deadline = _FAREWELL
                 with contextlib.suppress(_ApartError):
                     self._exchange(pack(MessageKind.END))
-                    heard = True
+                    signals = True
         finally:
-            self.broken = self.broken or "this team is closed"
+            self.failure = self.failure or "this team is closed"
             for board in (self._board, None if self._comm is None else self._comm.board):
                 if board is not None:
                     board.close()
@@ -123,7 +123,7 @@ class Team:
                 with self._as_default(self._all):
                     dist.destroy_process_group()
             self._all = None
-        return heard
+        return signals
 
     # ------------------------------------------------------------------------------------------------------ the wire
 
@@ -142,13 +142,13 @@ class Team:
         try:
             yield
         except BaseException as err:
-            self.broken = self.broken or f"{type(err).__name__}: {err}"
+            self.failure = self.failure or f"{type(err).__name__}: {err}"
             raise
 
     def _exchange(self, packed: bytes) -> list[Message]:
         """Send a message, and receive those of all ranks, by rank."""
-        if self.broken:
-            raise _ApartError(f"the ranks have lost each other: {self.broken}")
+        if self.failure:
+            raise _ApartError(f"the ranks have lost each other: {self.failure}")
         with self._breaking(), self._as_default(self._all):
             own = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
             try:
@@ -193,17 +193,17 @@ class Team:
         """
         # A board is shared memory: there can be one only where all ranks are on one machine, and a new one is needed
         # only for a new group.
-        if self.rank == 0 and self._together and not (self._comm or self._board or self.broken):
+        if self.rank == 0 and self._together and not (self._comm or self._board or self.failure):
             self._board = Board.create(self.world.size or 1)
         messages: list[Message] = []
         if self._pending_order is None:
             messages = self._exchange(pack(MessageKind.RUN, "" if self._board is None else self._board.path))
             # Rank 0 gives the orders, so any other message than RUN from it means that it has left this case.
-            if messages[0].said is not MessageKind.RUN:
+            if messages[0].kind is not MessageKind.RUN:
                 self._pending_order = messages[0]
         if self._pending_order is not None:
             raise RuntimeError("rank 0 has left the case")
-        absent = [(rank, each.text) for rank, each in enumerate(messages) if each.said is not MessageKind.RUN]
+        absent = [(rank, each.text) for rank, each in enumerate(messages) if each.kind is not MessageKind.RUN]
         if absent:
             raise RuntimeError("; ".join(f"rank {rank} has left the case {why}".rstrip() for rank, why in absent))
         return messages[0].text

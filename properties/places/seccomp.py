@@ -23,7 +23,7 @@ _X32 = 0x40000000
 
 #: Calls that are refused, and why: they make what outlives all processes and counts as nobody's memory; they do what a
 #: filter does not see, or open files by no path; they read and write another process; they are a whole machine.
-_REFUSED = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl",
+_FORBIDDEN = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl",
             "io_uring_setup", "open_by_handle_at",
             "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd",
             "bpf", "perf_event_open")  # fmt: skip

@@ -43,11 +43,11 @@ class Message(msgspec.Struct, frozen=True):
     """What one rank sends.
 
     Attributes:
-        said: the kind of the message. text: a case file, a path or a reason, by the kind.
+        kind: the kind of the message. text: a case file, a path or a reason, by the kind.
         failed: whether the text is an error. result: of a program: tensors, numbers and texts, in lists.
     """
 
-    said: MessageKind
+    kind: MessageKind
     text: str = ""
     failed: bool = False
     result: Any = None

@@ -21,7 +21,7 @@ from .measure import layouts_of
 from .tables import promised
 
 #: The distance of the bit patterns of float32, and the number of arguments of float64, which are drawn with the seed.
-EVERY, DRAWN, SEED = 1021, 200_000, 0
+EVERY, DRAWS, SEED = 1021, 200_000, 0
 _CENTRES: dict[str, Callable[[Any], Any]] = {"erf": erf_centre, "erfc": erfc_centre}
 #: Functions that torch does not have; and functions of two arguments, or without a counterpart in NumPy.
 _NUMPY_ALONE = frozenset({"cbrt"})
@@ -36,7 +36,7 @@ def sample_arguments(dtype: str, every: int = EVERY) -> Any:
     if dtype == "float64":
         rng = np.random.default_rng(SEED)
         return np.concatenate(
-            [rng.uniform(-s, s, DRAWN) for s in (1.0, 30.0)] + [np.exp2(rng.uniform(-1022, 1023, DRAWN))]
+            [rng.uniform(-s, s, DRAWS) for s in (1.0, 30.0)] + [np.exp2(rng.uniform(-1022, 1023, DRAWS))]
         )
     bits = FORMATS[dtype].bits
     patterns = np.arange(0, 2**bits, every if bits == 32 else 1).astype(f"u{bits // 8}").view(f"i{bits // 8}")

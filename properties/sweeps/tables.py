@@ -82,7 +82,7 @@ class Swept:
     promised: float | None
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         """Whether the device has a larger error than the contract, by which right results could be rejected."""
         return self.promised is not None and self.normal > self.promised
 

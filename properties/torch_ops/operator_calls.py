@@ -165,12 +165,12 @@ def _call(info: Any, sample: Any) -> OperatorCall | None:
     if not places or not dense or sum(t.numel() for t in tensors) > MOST:
         return None
     plain = tuple(leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves)
-    args, kwargs = pytree.tree_unflatten(list(map(_shown, plain)), structure)
+    args, kwargs = pytree.tree_unflatten(list(map(_abbreviate, plain)), structure)
     words = [*map(str, args), *(f"{name}={value}" for name, value in kwargs.items())]
     return OperatorCall(f"{info.name}({', '.join(words)})", info.op, plain, structure, places)
 
 
-def _shown(leaf: Any) -> Any:
+def _abbreviate(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
     return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}".replace("float64", "")

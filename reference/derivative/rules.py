@@ -205,18 +205,18 @@ class _Largest:
     """The largest element of every row by its index; or, where there are several, how they share the slope.
 
     Attributes:
-        chosen: which elements take part. share: the part of each where that is open, for the exact reading.
+        selection: which elements take part. share: the part of each where that is open, for the exact reading.
         count: by how many each of them is divided. index: of the only one in every row, with the axes kept.
     """
 
-    chosen: Any = None
+    selection: Any = None
     share: Any = 0.5
     count: Any = 1
     index: tuple[Any, ...] | None = None
 
     def part(self, g: Any) -> Any:
         """What of a slope belongs to each element."""
-        return choose(self.chosen, g if np.max(self.count) == 1 else g / self.count, 0.0, self.share)
+        return choose(self.selection, g if np.max(self.count) == 1 else g / self.count, 0.0, self.share)
 
 
 def _index_of(choice: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...oracles.verdicts.verdict import FAILED, Code, Failure, Outcome, Verdict, counted, steps_of
+from ...oracles.verdicts.verdict import FAILED, Code, Failure, Outcome, Verdict, quantity, steps_of
 from ...reference.dtypes import HALF_TYPES
 from ..text import by_key, number, one_line
 from .severity import Severity, gravity, severity_of
@@ -161,7 +161,7 @@ class Cause:
         size = self.size and f" ({most}{self.size}{'' if self.size == _NOT_FINITE else ' of the largest number'})"
         facts = f"; with {', '.join(self.common)}" if self.common else ""
         dtypes = ", ".join(self.axis("dtype"))
-        extent = f"{counted(len(self.cells), 'cell')}, {counted(self.samples, 'sample')}"
+        extent = f"{quantity(len(self.cells), 'cell')}, {quantity(self.samples, 'sample')}"
         return one_line(f"{self.severity}{size}: {self.title}; {dtypes}; {extent}{facts}", 400)
 
 

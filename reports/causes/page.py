@@ -8,7 +8,7 @@ from functools import cache
 
 import jinja2
 
-from ...oracles.verdicts.verdict import Code, clean, counted, replaying, shorten
+from ...oracles.verdicts.verdict import Code, clean, quantity, replaying, shorten
 from ..record import Run
 from ..templates import templates_of
 from ..text import code_span, markdown
@@ -34,7 +34,7 @@ def page(cause: Cause, run: Run) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    templates = templates_of(__package__, escaped=False, counted=counted, spans=_spans, block=_block)
+    templates = templates_of(__package__, escaped=False, quantity=quantity, spans=_spans, block=_block)
     return templates.get_template("page.txt")
 
 
@@ -42,7 +42,7 @@ def index(causes: list[tuple[str, Cause]], run: Run) -> str:
     """The list of the pages: a line per cause, with the name of its file."""
     lines = [f"- [{markdown(cause.line)}]({name})" for name, cause in causes]
     failed_cells = {key for _, cause in causes for key in cause.cells}
-    head = f"# {counted(len(causes), 'cause')} of {len(failed_cells)} failed cells"
+    head = f"# {quantity(len(causes), 'cause')} of {len(failed_cells)} failed cells"
     return "\n".join([head, "", f"profile {markdown(run.profile)}, seed {run.seed}", "", *lines]) + "\n"
 
 
@@ -83,8 +83,8 @@ def _inputs(case: str) -> str:
 def _show_argument(arg: object) -> str:
     if isinstance(arg, dict) and "shape" in arg:
         bits = clean(str(arg.get("bits", "")))
-        shown = bits if len(bits) <= 160 else f"{bits[:160]}… ({len(bits) // 2} bytes)"
-        return f"{arg.get('dtype')} of shape {arg['shape']}: {shown}"
+        text = bits if len(bits) <= 160 else f"{bits[:160]}… ({len(bits) // 2} bytes)"
+        return f"{arg.get('dtype')} of shape {arg['shape']}: {text}"
     if isinstance(arg, dict) and len(arg) == 1:
         return str(next(iter(arg.values())))
     return str(arg)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from ...oracles.verdicts.verdict import counted
+from ...oracles.verdicts.verdict import quantity
 from .. import baseline, exit_codes
 from ..gate import Files, GateFinding, accept, exit_code, find_regressions, finding_line, is_shard
 from ..record import Run
@@ -79,7 +79,7 @@ def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], rea
         if not after and not budget.exists():  # An empty file would block the gate of every later run.
             return _say_changes(changes, f"no cell has held, so {budget} is not written")
         write_atomically(budget, baseline.dump_budget(after))
-    return _say_changes(changes, f"{counted(len(changes), 'change')} in {budget}")
+    return _say_changes(changes, f"{quantity(len(changes), 'change')} in {budget}")
 
 
 @click.command("accept")
@@ -111,7 +111,7 @@ def accept_command(
     with as_usage(ValueError):
         after, changes = accept(run, before, cells, reason=reason, issue=issue, owner=owner, expires=expires.date())
         write_atomically(known, baseline.dump_known(after))
-    return _say_changes(changes, f"{counted(len(changes), 'change')} in {known}")
+    return _say_changes(changes, f"{quantity(len(changes), 'change')} in {known}")
 
 
 @click.command("prune")
@@ -182,7 +182,8 @@ def check_command(
     blocking = [finding for finding in findings if finding.code]
     _annotate(blocking)
     click.echo(
-        f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), {counted(len(blocking), 'blocking finding')}"
+        f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), "
+        f"{quantity(len(blocking), 'blocking finding')}"
     )
     return code
 

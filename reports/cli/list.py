@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ...oracles.verdicts.verdict import AXES, Cell, counted
+from ...oracles.verdicts.verdict import AXES, Cell, quantity
 from ...properties.catalog import CATALOG
 from ...properties.catalog.loading import plugin_entry_points
 from ...properties.engine.plan import Selection
@@ -56,15 +56,15 @@ def list_command(
 
 def _print_ops(cells: Sequence[Cell]) -> None:
     names = list(dict.fromkeys(one_line(cell.op, 100) for cell in cells))
-    click.echo(f"{counted(len(names), 'op')}:")
+    click.echo(f"{quantity(len(names), 'op')}:")
     lines = textwrap.TextWrapper(
         _WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     click.echo(lines.fill(", ".join(names)))
     # Of a candidate both are asked, and a code of both is one question.
     for rows, of in ((PROPERTIES, "an op"), (QUESTIONS, "a candidate, by opassay judge")):
-        click.echo(f"{counted(len(rows), 'question')} of {of}:\n{lines.fill(', '.join(rows))}")
-    click.echo(f"{counted(len(cells), 'cell')}: `opassay list OP` shows those of one op, `opassay list --cells` all")
+        click.echo(f"{quantity(len(rows), 'question')} of {of}:\n{lines.fill(', '.join(rows))}")
+    click.echo(f"{quantity(len(cells), 'cell')}: `opassay list OP` shows those of one op, `opassay list --cells` all")
 
 
 def _print_cells(cells: Sequence[Cell], selection: Selection) -> None:
@@ -72,7 +72,7 @@ def _print_cells(cells: Sequence[Cell], selection: Selection) -> None:
         click.echo(f"{cell.id}  {one_line(cell.key, 600)}")
     # Devices and subjects have defaults, so cells of others are not what a filter of the user removed.
     removed = len(plan_cells(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
-    click.echo(f"{counted(len(cells), 'cell')}; the filters removed {removed}", err=True)
+    click.echo(f"{quantity(len(cells), 'cell')}; the filters removed {removed}", err=True)
 
 
 def _print_plugins() -> int:

@@ -30,7 +30,7 @@ class _RecordPath(click.Path):
 
 RECORD_PATH = _RecordPath(path_type=Path, dir_okay=False)
 # What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
-_REFUSED = frozenset(
+_UNREADABLE = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
     | {errno.ENAMETOOLONG}
 )
@@ -57,6 +57,6 @@ def as_usage(*wrong: type[Exception]) -> Iterator[None]:
     except errors as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except OSError as err:
-        if err.errno not in _REFUSED:
+        if err.errno not in _UNREADABLE:
             raise  # a full or broken disk is no fault of the user
         raise Stop(exit_codes.USAGE, str(err)) from err

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ...oracles.verdicts.verdict import Cell, counted
+from ...oracles.verdicts.verdict import Cell, quantity
 from ...properties.engine import environment as surroundings
 from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
@@ -87,7 +87,7 @@ def _run(
     """
     console = make_console(sys.stdout)
     mine = [cell for cell in cells if cell.key not in exclusions]
-    console.print(first_line(request, counted(len(mine), "cell")), soft_wrap=True)
+    console.print(first_line(request, quantity(len(mine), "cell")), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:
         again = f"opassay report recover {folder.path} --run {earlier}"
         text = f"an earlier run in this folder ended without its record: {again}"
@@ -151,10 +151,10 @@ def claim_folder(path: Path) -> Folder:
 def first_line(request: Request, what: str) -> str:
     """The first line on the terminal: what is asked, such as `3 cells`, by how many workers, with which versions."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
-    shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
+    text = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
     settings, workers = request.terms.settings, request.terms.workers
-    where = counted(workers, "worker") if workers else "1 worker at this terminal"
-    return f"opassay {request.verb}: profile {settings['profile']}, seed {settings['seed']}; {what}, {where}; {shown}"
+    where = quantity(workers, "worker") if workers else "1 worker at this terminal"
+    return f"opassay {request.verb}: profile {settings['profile']}, seed {settings['seed']}; {what}, {where}; {text}"
 
 
 def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ...oracles.verdicts.verdict import FAILED, Outcome, Verdict, counted, replaying
+from ...oracles.verdicts.verdict import FAILED, Outcome, Verdict, quantity, replaying
 from ..causes.grouping import causes_of
 from ..exit_codes import Reason
 from ..progress import print_wrapped
@@ -117,7 +117,7 @@ def write_step_summary(run: Run) -> None:
 
 def step_summary(run: Run) -> str:
     """The run as markdown: the headline, the first failures, counts per op; below 60 000 characters."""
-    templates = templates_of(__package__, escaped=False, counted=counted, what=what_of, replay=replay_of)
+    templates = templates_of(__package__, escaped=False, quantity=quantity, what=what_of, replay=replay_of)
     return templates.get_template("step_summary.txt").render(
         run=run,
         standings=standings(run.verdicts),
@@ -143,9 +143,9 @@ def _counts_by_op(run: Run) -> Table:
     rows = by_key(run.verdicts, lambda verdict: (verdict.cell.op, verdict.cell.subject))
     for (op, subject), mine in rows.items():
         tally = counts(mine)
-        shown = [str(tally[outcome]) if outcome in tally else "" for outcome in present]
+        text = [str(tally[outcome]) if outcome in tally else "" for outcome in present]
         ratios = [v.measure.max_ratio for v in mine if is_measured(v)]
         worst = number(max(ratios)) if ratios else ""
         names = (clean(op), clean(subject)) if several else (clean(op),)
-        table.add_row(*names, *shown, worst, duration(sum(v.seconds for v in mine)))
+        table.add_row(*names, *text, worst, duration(sum(v.seconds for v in mine)))
     return table

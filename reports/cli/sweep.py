@@ -192,7 +192,7 @@ def sweep_table(rows: Sequence[tables.Swept]) -> TextTable:
         f"{row.key.function} in {row.key.dtype} on {row.key.device}: the contract allows {row.promised:.6g} ulp, and "
         f"argument {row.where} is {row.normal:.6g} ulp off; the contract is too tight for this device"
         for row in rows
-        if row.broken
+        if row.is_broken
     ]
     measured = ("function", "dtype", "device", "arguments", "not correctly rounded", "worst (ulp)", "at")
     headings = (*measured, "worst below the normal range", "contract (ulp)", "verdict")
@@ -200,7 +200,7 @@ def sweep_table(rows: Sequence[tables.Swept]) -> TextTable:
 
 
 def _cells(row: tables.Swept) -> tuple[str, ...]:
-    verdict = "too tight" if row.broken else "" if row.promised is None else "holds"
+    verdict = "too tight" if row.is_broken else "" if row.promised is None else "holds"
     return (
         row.key.function, row.key.dtype, row.key.device,
         f"{'all ' if row.complete else ''}{row.inputs:,}", f"{row.misrounded:.3%}", _ulps(row.normal), row.where,

@@ -92,7 +92,7 @@ class Comparison:
     """All that differs.
 
     Attributes:
-        both: cells that both records have. added, gone: cells of one of them alone, those among them that
+        both: cells that both records have. added, absent: cells of one of them alone, those among them that
             were left out by a selection included.
         other_inputs: what makes the two runs draw different inputs; empty if they asked the same.
         pace: how many times as long a typical cell took; NaN where too few took long enough to tell.
@@ -103,7 +103,7 @@ class Comparison:
     times: tuple[OpTime, ...]
     both: int
     added: int
-    gone: tuple[str, ...]
+    absent: tuple[str, ...]
     other_inputs: tuple[str, ...]
     pace: float
 
@@ -129,7 +129,7 @@ def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
         times=tuple(_times(timed)),
         both=len(both),
         added=len(second) - len(both),
-        gone=tuple(key for key in first if key not in second),
+        absent=tuple(key for key in first if key not in second),
         other_inputs=unlike,
         pace=pace,
     )
@@ -272,9 +272,12 @@ def exit_reasons(comparison: Comparison, *, partial: bool = False) -> list[Reaso
     Of a `partial` later run, one of a selection, cells that it did not ask are no loss.
     """
     reasons = [(change.code, f"{change.kind}: {change.cell}") for change in comparison.changes if change.code]
-    if comparison.gone and not partial:
+    if comparison.absent and not partial:
         reasons.append(
-            (INCOMPLETE, f"{len(comparison.gone)} cells were not asked, among them {comparison.gone[0]}; see --partial")
+            (
+                INCOMPLETE,
+                f"{len(comparison.absent)} cells were not asked, among them {comparison.absent[0]}; see --partial",
+            )
         )
     if not comparison.both:
         reasons.append((NOTHING, "the records have no cell in common"))

@@ -43,7 +43,7 @@ class Intake:
 
     new: int
     old: int
-    refused: tuple[str, ...]
+    refusals: tuple[str, ...]
 
 
 class History:

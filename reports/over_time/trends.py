@@ -42,7 +42,7 @@ class Point:
     """An op of one subject in one run; its cells are counted by how they ended."""
 
     run: HistoryRun
-    held: int
+    passing: int
     failed: int
     undecided: int  # crashed, out of time, or an error of the framework
     ratio: float  # largest error/bound; NaN where none was measured
@@ -51,7 +51,7 @@ class Point:
     @property
     def state(self) -> str:
         """A failure outweighs what is not decided, and that outweighs what held."""
-        return "failed" if self.failed else "undecided" if self.undecided else "held" if self.held else "not checked"
+        return "failed" if self.failed else "undecided" if self.undecided else "held" if self.passing else "not checked"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Trend:
 
 def describe_state(point: Point) -> str:
     """`81 held`, `2 failed, 79 held`."""
-    counts = {"failed": point.failed, "undecided": point.undecided, "held": point.held}
+    counts = {"failed": point.failed, "undecided": point.undecided, "held": point.passing}
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or point.state
 
 

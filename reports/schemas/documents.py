@@ -48,13 +48,13 @@ _BUDGET = {
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of a file, which is one of `NAMES`."""
-    schema: dict[str, Any] = json.loads(text_of(name)) if name == _WRITTEN else _MAKERS[name]()
+    schema: dict[str, Any] = json.loads(text_of(name)) if name == _DOCUMENT else _MAKERS[name]()
     return schema
 
 
 def text_of(name: str) -> str:
     """The same as the text of the file that is shipped."""
-    if name == _WRITTEN:
+    if name == _DOCUMENT:
         return resources.files(__package__).joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
     return json.dumps(schema_of(name), indent=1) + "\n"
 
@@ -81,5 +81,5 @@ def _describe_fields(schema: dict[str, Any], title: str, about: dict[str, str]) 
 
 _MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"run": run_schema, "known": _known_schema, "budget": _budget_schema}
 #: A judgement is printed and not read, so that no type has its fields: its schema is written by hand.
-_WRITTEN = "judgement"
-NAMES = (*_MAKERS, _WRITTEN)
+_DOCUMENT = "judgement"
+NAMES = (*_MAKERS, _DOCUMENT)

@@ -229,10 +229,10 @@ class Folder:
             finally:
                 os.close(handle)
         if marker is None and (set(names) - {PRIVATE} or [n for n in private if n != "lock" and not _SCRATCH.match(n)]):
-            shown = ", ".join(repr(name) for name in sorted(names)[:3])
+            text = ", ".join(repr(name) for name in sorted(names)[:3])
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             self._refuse(
-                f"holds {shown}{more} and no marker .opassay/marker.json",
+                f"holds {text}{more} and no marker .opassay/marker.json",
                 "need a folder that is new, empty, or made by opassay; nothing was changed",
             )
         return marker

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .chooser import Chooser, first_of_ties, last_of_ties, normal
 
-TOKENS, WIDTH, EXPERTS, TAKEN, GROUPS = 12, 16, 8, 2, 4
+TOKENS, WIDTH, EXPERTS, TOP, GROUPS = 12, 16, 8, 2, 4
 Top = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
@@ -29,14 +29,14 @@ def _biased_inputs(dtype: torch.dtype) -> tuple[Tensor, ...]:
 
 def shares(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
     """Weights of the best experts, which add up to 1, and these experts."""
-    best, which = torch.softmax(x @ router, -1).topk(TAKEN)
+    best, which = torch.softmax(x @ router, -1).topk(TOP)
     return best / best.sum(-1, keepdim=True), which
 
 
-def _shares(top: Top, k: int = TAKEN, normed: bool = True, ascending: bool = False) -> Callable[..., object]:
+def _shares(top: Top, k: int = TOP, normed: bool = True, ascending: bool = False) -> Callable[..., object]:
     def kernel(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
         best, which = top(torch.softmax(x @ router, -1), k)
-        best, which = best[:, -TAKEN:], which[:, -TAKEN:]
+        best, which = best[:, -TOP:], which[:, -TOP:]
         best = best / best.sum(-1, keepdim=True) if normed else best
         return (best.flip(-1), which.flip(-1)) if ascending else (best, which)
 
@@ -45,12 +45,12 @@ def _shares(top: Top, k: int = TAKEN, normed: bool = True, ascending: bool = Fal
 
 def _of_logits(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
     """The same: softmax keeps the order, and the sum of the others cancels."""
-    best, which = torch.topk((x.flip(-1) @ router.flip(0)), TAKEN)
+    best, which = torch.topk((x.flip(-1) @ router.flip(0)), TOP)
     return torch.softmax(best, -1), which
 
 
 def _exponentials_of_shares(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
-    best, which = torch.softmax(x @ router, -1).topk(TAKEN)
+    best, which = torch.softmax(x @ router, -1).topk(TOP)
     return torch.softmax(best, -1), which
 
 
@@ -58,10 +58,10 @@ def _twice(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
     """The best of either half, and the halves have a column in common."""
     scores = torch.softmax(x @ router, -1)
     cut = EXPERTS // 2
-    parts = [scores[:, : cut + 1].topk(TAKEN), scores[:, cut:].topk(TAKEN)]
+    parts = [scores[:, : cut + 1].topk(TOP), scores[:, cut:].topk(TOP)]
     values = torch.cat([parts[0][0], parts[1][0]], -1)
     places = torch.cat([parts[0][1], parts[1][1] + cut], -1)
-    best, at = values.topk(TAKEN)
+    best, at = values.topk(TOP)
     return best / best.sum(-1, keepdim=True), places.gather(1, at)
 
 
@@ -76,19 +76,19 @@ def _both_ties_dropped(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
 
 def _of_padding(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
     """Columns are filled up with zeros, which are larger than negative scores."""
-    best, which = torch.nn.functional.pad(x @ router, (0, 8)).topk(TAKEN)
+    best, which = torch.nn.functional.pad(x @ router, (0, 8)).topk(TOP)
     return best, which
 
 
 def best_scores(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
     """The best scores, and whose they are."""
-    best, which = (x @ router).topk(TAKEN)
+    best, which = (x @ router).topk(TOP)
     return best, which
 
 
 def _passes_over_nans(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
     scores = x @ router
-    which = scores.nan_to_num(-1e30, torch.inf, -torch.inf).topk(TAKEN).indices
+    which = scores.nan_to_num(-1e30, torch.inf, -torch.inf).topk(TOP).indices
     return scores.gather(1, which), which
 
 
@@ -103,7 +103,7 @@ def _narrow_indices(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
 def layer(x: Tensor, router: Tensor, bias: Tensor, w: Tensor) -> Tensor:
     """A bias helps to choose the experts, and has no part in their weights."""
     scores = torch.sigmoid(x @ router)
-    which = (scores + bias).topk(TAKEN, sorted=False).indices
+    which = (scores + bias).topk(TOP, sorted=False).indices
     weights = scores.gather(1, which)
     weights = weights / weights.sum(-1, keepdim=True)
     return torch.einsum("tk,td,tkdh->th", weights, x, w[which])
@@ -112,7 +112,7 @@ def layer(x: Tensor, router: Tensor, bias: Tensor, w: Tensor) -> Tensor:
 def _layer(top: Top, biased: bool = False, normed: bool = True) -> Callable[..., object]:
     def kernel(x: Tensor, router: Tensor, bias: Tensor, w: Tensor) -> Tensor:
         scores = torch.sigmoid(x @ router)
-        which = top(scores + bias, TAKEN)[1]
+        which = top(scores + bias, TOP)[1]
         weights = (scores + bias if biased else scores).gather(1, which)
         weights = weights / weights.sum(-1, keepdim=True) if normed else weights
         every = torch.zeros_like(scores).scatter(1, which, weights)
@@ -134,7 +134,7 @@ def _grouped(of_group: Callable[[Tensor], Tensor], dropped: float = 0.0) -> Call
         indices = of_group(groups).topk(GROUPS // 2, sorted=False).indices
         mask = torch.zeros(len(x), GROUPS, dtype=torch.bool).scatter(1, indices, True)
         allowed = groups.masked_fill(~mask[..., None], dropped).flatten(1)
-        which = allowed.topk(TAKEN).indices
+        which = allowed.topk(TOP).indices
         return scores.gather(1, which), which
 
     return kernel
@@ -167,7 +167,7 @@ CHOOSERS = (
         lambda dtype: _inputs(dtype)[:2],
         {"of logits": _of_logits, "last of ties": _shares(last_of_ties), "first of ties": _shares(first_of_ties)},
         {
-            "one rank too far": _shares(torch.topk, TAKEN + 1),
+            "one rank too far": _shares(torch.topk, TOP + 1),
             "the same expert twice": _twice,
             "ties are dropped": _both_ties_dropped,
             "softmax of shares": _exponentials_of_shares,
@@ -181,8 +181,8 @@ CHOOSERS = (
         best_scores,
         lambda dtype: _inputs(dtype)[:2],
         {
-            "last of ties": lambda x, router: last_of_ties(x @ router, TAKEN),
-            "in another order": lambda x, router: first_of_ties(x.flip(-1) @ router.flip(0), TAKEN),
+            "last of ties": lambda x, router: last_of_ties(x @ router, TOP),
+            "in another order": lambda x, router: first_of_ties(x.flip(-1) @ router.flip(0), TOP),
         },
         {"index of the padding": _of_padding, "passes over NaNs": _passes_over_nans},
     ),

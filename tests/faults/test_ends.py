@@ -33,15 +33,15 @@ def one_is_finished(folder: Path) -> Callable[[], bool]:
     return lambda: '"cell_finished"' in log_of(folder)
 
 
-def require_partial(folder: Path, said: str) -> None:
+def require_partial(folder: Path, message: str) -> None:
     """The record stands, holds what was finished, and has no verdict that an interrupt made."""
     result = load(folder)
-    assert {v.outcome for v in result.verdicts} <= {Outcome.VERIFIED, Outcome.NOT_RUN}, said
+    assert {v.outcome for v in result.verdicts} <= {Outcome.VERIFIED, Outcome.NOT_RUN}, message
     assert {v.code for v in result.verdicts} <= {Code.HELD, Code.INTERRUPTED}
     assert len(result.verdicts) == 18
     logged = log_of(folder).count('"cell_finished"')
     assert sum(v.outcome is Outcome.VERIFIED for v in result.verdicts) == logged
-    assert "report  opassay-report/report.html" in said
+    assert "report  opassay-report/report.html" in message
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -50,9 +50,9 @@ def test_a_signal_ends_the_run_with_a_report(tmp_path: Path, number: signal.Sign
     process = start(tmp_path)
     wait_for(one_is_finished(tmp_path))
     (os.killpg if group else os.kill)(process.pid, number)
-    said, _ = process.communicate(timeout=30)
-    assert process.returncode == 130, said
-    require_partial(tmp_path, said)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output
+    require_partial(tmp_path, output)
     assert workers_of(process.pid) == []
 
 
@@ -64,10 +64,10 @@ def test_impatience_loses_nothing(tmp_path: Path, times: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.4 / times)
-    said, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=30)
     # A signal that comes when all is written may end Python itself, which a shell shows as 130, too.
-    assert process.returncode in (130, -signal.SIGINT), said
-    require_partial(tmp_path, said)
+    assert process.returncode in (130, -signal.SIGINT), output
+    require_partial(tmp_path, output)
 
 
 @pytest.mark.slow
@@ -80,12 +80,12 @@ def test_interrupts_at_random_moments(tmp_path: Path) -> None:
         process = start(folder)
         time.sleep(draw.uniform(0.2, 1.2))
         os.killpg(process.pid, signal.SIGINT)
-        said, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=30)
         if (folder / "opassay-report/run.json").exists():
-            assert process.returncode in (0, 130, -signal.SIGINT), said
-            require_partial(folder, said)
+            assert process.returncode in (0, 130, -signal.SIGINT), output
+            require_partial(folder, output)
         else:  # before the first cell, when Python itself may still be starting
-            assert process.returncode in (130, -signal.SIGINT, 1), said
+            assert process.returncode in (130, -signal.SIGINT, 1), output
             assert '"cell_finished"' not in log_of(folder)
         assert workers_of(process.pid) == []
 
@@ -137,8 +137,8 @@ def test_a_second_run_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     assert second.returncode == 2, second.stdout
     assert name in second.stderr
     assert str(process.pid) in second.stderr
-    said, _ = process.communicate(timeout=30)
-    assert process.returncode == 0, said
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
     assert {v.outcome for v in load(tmp_path).verdicts} == {Outcome.VERIFIED}
 
 
@@ -156,12 +156,12 @@ def test_a_full_disk_is_told_and_so_is_the_summary(tmp_path: Path, room: int, lo
     (tmp_path / "opassay-report").mkdir()
     assert run(tmp_path, *cells(GOOD, properties=("FWD",)), "-n", "1").returncode == 0  # so that the marker stands
     process = start(tmp_path, pace=0.0, preexec_fn=_room(room))
-    said, _ = process.communicate(timeout=30)
-    assert process.returncode == 3, said
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 3, output
     if room:
-        assert "18 verified" in said
+        assert "18 verified" in output
         for name in lost:
-            assert f"{name} " in said, said
+            assert f"{name} " in output, output
     assert workers_of(process.pid) == []
 
 

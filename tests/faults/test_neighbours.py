@@ -59,10 +59,10 @@ def test_neighbours_are_unharmed_and_who_harms_is_named(tmp_path: Path, monkeypa
     alone = [run_cell(cell, Settings("brief", max_examples=SAMPLES)) for cell in cells]
     assert _as_data(among) == _as_data(alone)
     assert {v.outcome for v in alone} == {Outcome.VERIFIED}
-    for name, said in HARMS.items():
+    for name, message in HARMS.items():
         own = {v.cell.property: v for v in among if v.cell.op == f"contaminating:{name}"}
         assert own["PURE"].outcome is Outcome.FAIL, name
         assert own["PURE"].code is Code.MUTATED, name
         assert own["PURE"].failure is not None
-        assert said in own["PURE"].failure.message, (name, own["PURE"].failure.message)
+        assert message in own["PURE"].failure.message, (name, own["PURE"].failure.message)
         assert own["FWD"].outcome is Outcome.VERIFIED, (name, own["FWD"])

@@ -63,13 +63,13 @@ def test_a_fault_costs_its_op_alone(fault: str, tmp_path: Path) -> None:
         command(*words), cwd=tmp_path, env=environment({BAD: fault}), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     result = load(tmp_path)
-    assert outcomes(result, GOOD) == FINE, said
-    assert outcomes(result, BAD) == EXPECTED[fault], said
-    assert process.returncode == result.exit_code == CODES[EXPECTED[fault][0]], said
-    assert len(said) < 20_000
-    assert "\x1b" not in said
+    assert outcomes(result, GOOD) == FINE, output
+    assert outcomes(result, BAD) == EXPECTED[fault], output
+    assert process.returncode == result.exit_code == CODES[EXPECTED[fault][0]], output
+    assert len(output) < 20_000
+    assert "\x1b" not in output
     end = time.monotonic() + 5
     while workers_of(process.pid) and time.monotonic() < end:
         time.sleep(0.02)

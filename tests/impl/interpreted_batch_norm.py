@@ -81,7 +81,7 @@ class Case:
         lay = LAST[len(shape)] if "last" in name else torch.contiguous_format
         self.x, self.g = (t.to(dtype).contiguous(memory_format=lay) for t in (x, g))
         operands = (self.mean, torch.full_like(which, invstd), self.weight, self.bias, self.grad_mean, self.grad_invstd)
-        self.given = [t.to(wide) for t in operands]
+        self.operands = [t.to(wide) for t in operands]
         dims = (0, *range(2, len(shape)))
         w, n = self.weight.view(along), self.count
         self.out = normalized * w + self.bias.view(along)
@@ -95,7 +95,7 @@ class Case:
         self.d_through = self.d_input + through
 
 
-def judged(op: Any, args: tuple[Any, ...], expected: tuple[Tensor | None, ...]) -> dict[str, Any]:
+def judge(op: Any, args: tuple[Any, ...], expected: tuple[Tensor | None, ...]) -> dict[str, Any]:
     """What a call returned, against what was expected of it."""
     before = MACHINE.book.launches.total()
     moved = traffic()
@@ -128,13 +128,13 @@ def traffic() -> int:
 def results(name: str, dtype: torch.dtype) -> dict[str, Any]:
     """Every op of batch norm on one case."""
     case = Case(name, dtype)
-    mean, invstd, weight, bias, grad_mean, grad_invstd = case.given
+    mean, invstd, weight, bias, grad_mean, grad_invstd = case.operands
     var = invstd**-2
     result = {
-        "training": judged(
+        "training": judge(
             operators.batch_norm_training, (case.x, weight, bias, 0.0), (case.out, case.mean, invstd, case.moments)
         ),
-        "evaluation": judged(operators.batch_norm_evaluation, (case.x, weight, bias, mean, var, 0.0), (case.out,)),
+        "evaluation": judge(operators.batch_norm_evaluation, (case.x, weight, bias, mean, var, 0.0), (case.out,)),
     }
     everything = (case.d_input, case.d_weight, case.d_bias)
     for label, mask, through in (
@@ -146,12 +146,12 @@ def results(name: str, dtype: torch.dtype) -> dict[str, Any]:
         args = (case.g, *cotangents, case.x, mean, invstd, weight, torch.float32, weight.dtype, 0.0, list(mask))
         expected = (case.d_through, *everything[1:]) if through else everything
         wanted = tuple(t if m else None for t, m in zip(expected, mask, strict=True))
-        result[f"backward, {label}"] = judged(operators.batch_norm_backward, args, wanted)
+        result[f"backward, {label}"] = judge(operators.batch_norm_backward, args, wanted)
         if not through:
             constant = (case.g, case.x, mean, var, weight, torch.float32, weight.dtype, 0.0, list(mask))
             wanted = (case.d_constant if mask[0] else None, *wanted[1:])
             label = f"evaluation backward, {label}"
-            result[label] = judged(operators.batch_norm_evaluation_backward, constant, wanted)
+            result[label] = judge(operators.batch_norm_evaluation_backward, constant, wanted)
     return result
 
 
@@ -181,7 +181,7 @@ def updates(dtype: torch.dtype) -> dict[str, bool]:
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     for name in ("within a tile", "a few rows", "long lines", "many rows", "volume, channels last"):
         case = Case(name, dtype)
-        *_, weight, bias, _, _ = case.given
+        *_, weight, bias, _, _ = case.operands
         draw = torch.Generator().manual_seed(SEED)
         for momentum in (0.1, 0.0, 1.0, 1):
             for kind in {wide, dtype}:
@@ -209,7 +209,7 @@ def shared() -> dict[str, bool]:
     """
     result = {}
     case = Case("a few rows", torch.float32)
-    *_, weight, bias, _, _ = case.given
+    *_, weight, bias, _, _ = case.operands
     for name in ("apart", "mean is var", "mean is weight", "var is bias", "every other", "mean in the input"):
         results = []
         for kernel in (operators.batch_norm_training_and_update.kernels.cuda, ON_CPU):

@@ -24,14 +24,14 @@ class Step:
     """A collective: its name, its arguments after x, and x for every rank."""
 
     op: str
-    given: list[Tensor]
+    tensors: list[Tensor]
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def wrong(self, comm: Comm, result: Any) -> bool:
         """Whether what a rank got is anything but what the collective means, bit for bit."""
-        x = self.given[comm.rank]
+        x = self.tensors[comm.rank]
         words = {"root": None, "reduction": "sum" if "reduce" in self.op else None, **self.arguments}
-        exact = carry_out(Call(self.op, x.dtype, tuple(x.shape), **words), self.given, comm.rank)
+        exact = carry_out(Call(self.op, x.dtype, tuple(x.shape), **words), self.tensors, comm.rank)
         if self.op == "all_to_all":
             exact = [torch.stack(exact)]
         result = [result] if isinstance(result, Tensor) else result
@@ -90,15 +90,15 @@ def _altered(kind: str, steps: list[Step], number: int) -> list[Step]:
         case "swap":
             return [*before, after[0], step, *after[1:]]
         case "op":
-            step = Step("broadcast", step.given, {"root": 0, "tag": "gradients"})
+            step = Step("broadcast", step.tensors, {"root": 0, "tag": "gradients"})
         case "root":
-            step = Step(step.op, step.given, step.arguments | {"root": 1})
+            step = Step(step.op, step.tensors, step.arguments | {"root": 1})
         case "reduction":
-            step = Step(step.op, step.given, step.arguments | {"reduction": "max"})
+            step = Step(step.op, step.tensors, step.arguments | {"reduction": "max"})
         case "dtype":
-            step = Step(step.op, [x.view(torch.int32) for x in step.given], step.arguments)
+            step = Step(step.op, [x.view(torch.int32) for x in step.tensors], step.arguments)
         case "shape":
-            step = Step(step.op, [x[:-1] for x in step.given], step.arguments)
+            step = Step(step.op, [x[:-1] for x in step.tensors], step.arguments)
     return [*before, step, *after]
 
 
@@ -116,7 +116,7 @@ def faulty(comm: Comm, faults: list[tuple[int, str, int, float]]) -> int:
         for at, kind, seconds in mine:
             if at == number:
                 _befall(kind, seconds)
-        result = getattr(comm, step.op)(step.given[comm.rank], **step.arguments)
+        result = getattr(comm, step.op)(step.tensors[comm.rank], **step.arguments)
         assert not step.wrong(comm, result), f"call {number} gave a wrong number"
         right += 1
     return right
@@ -145,7 +145,7 @@ def collectives(comm: Comm) -> dict[str, Any]:
         program += [Step(op, [x[:, :0] for x in squares], words) for op, words in EMPTY.items()]
         for step in program:
             count += 1
-            if step.wrong(comm, getattr(comm, step.op)(step.given[comm.rank], **step.arguments)):
+            if step.wrong(comm, getattr(comm, step.op)(step.tensors[comm.rank], **step.arguments)):
                 wrong.append(f"{step.op} {dtype} {step.arguments}")
     comm.barrier()
     return {"wrong": wrong, "count": count}

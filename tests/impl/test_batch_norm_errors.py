@@ -13,7 +13,7 @@ from opassay import impl
 
 X, W, MEAN, VAR = torch.ones(4, 3, 5), torch.ones(3), torch.zeros(3), torch.ones(3)
 
-REFUSED: list[tuple[Any, type[Exception], str]] = [
+REFUSALS: list[tuple[Any, type[Exception], str]] = [
     (lambda: impl.batch_norm(X, None, None), RuntimeError, "got running_mean=None, need running statistics without"),
     (lambda: impl.batch_norm(X, MEAN, None, training=True), ValueError, "got running_var=None, need running_mean and"),
     (
@@ -61,7 +61,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "text"), REFUSED)
+@pytest.mark.parametrize(("call", "error", "text"), REFUSALS)
 def test_refusals(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()

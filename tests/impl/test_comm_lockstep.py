@@ -87,7 +87,7 @@ def test_a_dry_rank_gives_what_ranks_of_equal_data_give(size: int) -> None:
         dry = DryComm(rank, size)
         assert all(torch.equal(a, b) for a, b in zip(program(dry), wet, strict=True))
         assert len(dry.ledger) == 9
-        assert all((e.sent > 0 and e.seconds > 0) or size == 1 or e.call.op == "barrier" for e in dry.ledger)
+        assert all((e.sent_bytes > 0 and e.seconds > 0) or size == 1 or e.call.op == "barrier" for e in dry.ledger)
     with pytest.raises(ValueError, match="got rank=2, size=2"):
         DryComm(2, 2)
 

@@ -33,7 +33,7 @@ class Fault:
 
     Attributes:
         kind, number, seconds: what befalls rank 1 at which call, and how long it takes.
-        told: a part of what every other rank is told; a number that is not known before is written #.
+        message: a part of what every other rank is told; a number that is not known before is written #.
         ends: how rank 1 ends.
         bound: seconds from the first call of a rank within which it must have the error.
         others: faults of other ranks. options: for TorchComm.
@@ -42,7 +42,7 @@ class Fault:
     name: str
     kind: str
     number: int
-    told: str
+    message: str
     ends: str = "CommError"
     bound: float = 1.0
     seconds: float = 0.0
@@ -120,7 +120,7 @@ def _judge(pool: Pool, fault: Fault, board: bool, table: list[str]) -> None:
     options = {"deadline": 5.0, **fault.options}
     ended = pool.run("faulty", SIZE, board, stopped, options, faults=fault.all())
     others = [ended[rank] for rank in (0, 2)]
-    text = re.escape(fault.told).replace(r"\#", "#").replace("#", r"[\d.]+")
+    text = re.escape(fault.message).replace(r"\#", "#").replace("#", r"[\d.]+")
     for each in others:
         assert each["how"] == "CommError", ended
         assert re.search(text, each["text"]), each["text"]
@@ -191,9 +191,9 @@ def test_batch_norm_of_ranks_without_rows_or_without_gradient(pool: Pool, rows: 
 def test_the_guide_on_faults_says_what_happens(pool: Pool) -> None:
     text = GUIDE.read_text(encoding="utf-8")
     (program,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
-    (shown,) = re.findall(r"```\n(CommError: .*?)\n```", text, re.DOTALL)
+    (view,) = re.findall(r"```\n(CommError: .*?)\n```", text, re.DOTALL)
     ended = pool.run("example", 2, text=program, options={"deadline": 5.0})
-    assert f"{ended[0]['how']}: {ended[0]['text']}" == " ".join(shown.split())
+    assert f"{ended[0]['how']}: {ended[0]['text']}" == " ".join(view.split())
     assert ended[1]["how"] == "returned"
 
 

@@ -91,7 +91,7 @@ assert torch.equal(again.tangent, ours.tangent)
 
 @pytest.mark.parametrize("use", ["tangents(softmax, g, soft)", "torch.func.jvp(torch.sin, (x,), (x,))"])
 def test_after_any_forward_ad_it_is_too_late(use: str) -> None:
-    said = _run(f"""
+    output = _run(f"""
 {use}
 try:
     d.install_jvp_decompositions()
@@ -99,11 +99,11 @@ except d.TooLateError as err:
     print(err)
 assert not d.installed()
 """)
-    assert "need a process in which no forward AD has run" in said
+    assert "need a process in which no forward AD has run" in output
 
 
 def test_without_torchscript_nothing_can_be_registered() -> None:
-    said = _run("""
+    output = _run("""
 import os
 os.environ["PYTORCH_JIT"] = "0"
 try:
@@ -111,12 +111,12 @@ try:
 except RuntimeError as err:
     print(err)
 """)
-    assert "got PYTORCH_JIT=0" in said
+    assert "got PYTORCH_JIT=0" in output
 
 
 def test_what_forward_ad_decomposes_is_what_can_be_installed() -> None:
     """Without any registration, an op with a formula of its own has a tangent, and one without raises."""
-    said = _run("""
+    output = _run("""
 level = torch._C._enter_dual_level()  # not make_dual, which would register torch's own
 operands = {
     aten.trace.default: (x,),
@@ -133,7 +133,7 @@ for op, args in operands.items():
     except NotImplementedError as err:
         assert d.installable(op), op
 """)
-    assert said == ""
+    assert output == ""
 
 
 def test_the_table_has_the_ops_and_their_signatures() -> None:

@@ -284,7 +284,7 @@ def test_a_tensor_of_a_level_that_has_ended_is_taken_for_what_it_holds() -> None
 # --------------------------------------------------------------------------------------------------- what is kept
 
 
-class Written(Function):
+class InPlace(Function):
     """x <- 3 x in place, and a step of it beside."""
 
     generate_vmap_rule = True
@@ -313,7 +313,7 @@ def test_an_argument_that_is_written_stays_the_object_that_was_passed() -> None:
 
     def f(x: Tensor) -> Tensor:
         own = x.clone()
-        result, step = Written.apply(own)
+        result, step = InPlace.apply(own)
         arguments.append(result is own and not step.requires_grad)
         square: Tensor = own * own  # the object that was passed: value and derivatives are those after the write
         return square
@@ -331,7 +331,7 @@ def test_an_argument_that_is_written_stays_the_object_that_was_passed() -> None:
 
 def test_what_is_marked_under_vmap_is_marked() -> None:
     def step(x: Tensor) -> Tensor:
-        result: Tensor = Written.apply(x.clone())[1]
+        result: Tensor = InPlace.apply(x.clone())[1]
         return result
 
     x = X.clone().requires_grad_()

@@ -66,8 +66,8 @@ def test_a_vmap_rule_is_told_of_batch_and_randomness() -> None:
 @pytest.mark.parametrize("randomness", ["same", "different"])
 def test_a_generated_rule_draws_as_vmap_is_told(randomness: str) -> None:
     noisy = _double(generate_vmap_rule=True, forward=lambda x: x + torch.rand(()).double())
-    drawn = vmap(noisy.apply, randomness=randomness)(torch.zeros(5).double())
-    assert len(set(drawn.tolist())) == (1 if randomness == "same" else 5)
+    draws = vmap(noisy.apply, randomness=randomness)(torch.zeros(5).double())
+    assert len(set(draws.tolist())) == (1 if randomness == "same" else 5)
     with pytest.raises(RuntimeError, match="randomness"):
         vmap(noisy.apply)(X)
 
@@ -181,8 +181,8 @@ def test_an_argument_that_is_a_container_is_no_tensor_under_jvp_of_vmap(last: An
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            x, seen, y = inputs
-            assert seen == last
+            x, sums, y = inputs
+            assert sums == last
             ctx.save_for_forward(x, y)
 
         @staticmethod

@@ -69,10 +69,10 @@ MISTAKES: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
 def test_mistake(mistake: str) -> None:
     kind, text, change = MISTAKES[mistake]
     arguments: dict[str, Any] = {"input": X, "num_groups": 3, "weight": W, "bias": W, "eps": 1e-5}
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         group_norm(**(arguments | change))
-    assert str(caught.value).startswith(f"group_norm: {text}")
-    assert type(caught.value) is kind
+    assert str(error.value).startswith(f"group_norm: {text}")
+    assert type(error.value) is kind
 
 
 def _native(x: Any = X, n: Any = 2, c: Any = 6, l: Any = 4, group: Any = 3) -> Any:  # noqa: E741
@@ -109,9 +109,9 @@ NATIVE_MISTAKES: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("name", "call"), [("native_group_norm", _native), ("native_group_norm_backward", _backward)])
 def test_native_mistake(name: str, call: Callable[..., Any], mistake: str) -> None:
     kind, text, change = NATIVE_MISTAKES[mistake]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         call(**change)
-    assert str(caught.value).startswith(f"{name}: {text}")
+    assert str(error.value).startswith(f"{name}: {text}")
 
 
 BACKWARD_MISTAKES: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
@@ -144,9 +144,9 @@ BACKWARD_MISTAKES: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
 @pytest.mark.parametrize("mistake", BACKWARD_MISTAKES)
 def test_backward_mistake(mistake: str) -> None:
     kind, text, change = BACKWARD_MISTAKES[mistake]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         _backward(**change)
-    assert str(caught.value).startswith(f"native_group_norm_backward: {text}")
+    assert str(error.value).startswith(f"native_group_norm_backward: {text}")
 
 
 def test_eps_an_int() -> None:

@@ -126,11 +126,11 @@ def test_nothing_is_asked_of_aten_where_there_are_no_elements(
 ) -> None:
     """ATen raises for no channels and for no positions from torch 2.14 on; an empty mean was 0 before."""
 
-    def refused(*args: Any) -> Any:
+    def refuse(*args: Any) -> Any:
         raise RuntimeError("Expected number of channels to be greater than 0, got 0")
 
-    monkeypatch.setattr(torch, "native_group_norm", refused)
-    monkeypatch.setattr(group_norm_cpu, "_aten_backward", refused)
+    monkeypatch.setattr(torch, "native_group_norm", refuse)
+    monkeypatch.setattr(group_norm_cpu, "_aten_backward", refuse)
     x, w = torch.ones(shape), torch.ones(shape[1])
     out, mean, rstd, d_input, d_weight, d_bias = every(x, w, x, 3)
     assert out.shape == d_input.shape == shape

@@ -109,10 +109,10 @@ def _backward(x: Any, shape: Any, weight: Any = None, bias: Any = None) -> Any:
 )
 def test_forward_mistake(name: str, call: Callable[..., Any], mistake: str) -> None:
     kind, text, make = MISTAKES[mistake]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         make(call)
-    assert str(caught.value).startswith(f"{name}: {text}")
-    assert type(caught.value) is kind
+    assert str(error.value).startswith(f"{name}: {text}")
+    assert type(error.value) is kind
 
 
 BACKWARD_MISTAKES: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
@@ -157,9 +157,9 @@ def test_backward_mistake(mistake: str) -> None:
         "grad_out": X, "input": X, "normalized_shape": (4,), "mean": MEAN, "rstd": MEAN,
         "weight": W, "bias": W, "output_mask": [True, True, True],
     }  # fmt: skip
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         native_layer_norm_backward(**(arguments | change))
-    assert str(caught.value).startswith(f"native_layer_norm_backward: {text}")
+    assert str(error.value).startswith(f"native_layer_norm_backward: {text}")
 
 
 def test_eps_not_a_number() -> None:

@@ -93,9 +93,9 @@ def test_forward_without_affine(missing: tuple[bool, bool]) -> None:
             continue
         args = (
             make((ROWS, LENGTH), x_dim, torch.float32, 0, rows),
-            *(None if gone else make((LENGTH,), dim, torch.float32, 1) for gone in missing),
+            *(None if absent else make((LENGTH,), dim, torch.float32, 1) for absent in missing),
         )
-        in_dims = (x_dim, *(None if gone else dim for gone in missing))
+        in_dims = (x_dim, *(None if removed else dim for removed in missing))
         compare_with_loop(forward, in_dims, args, "native_layer_norm")
 
 

@@ -25,9 +25,9 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
     ],
 )
 def test_forward_mistake(op: Any, operands: Any, kind: type[Exception], text: str) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         op(operands)
-    assert str(caught.value).startswith(f"{op.__name__}: {text}")
+    assert str(error.value).startswith(f"{op.__name__}: {text}")
 
 
 BACKWARD_MISTAKES: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
@@ -43,9 +43,9 @@ BACKWARD_MISTAKES: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("mistake", BACKWARD_MISTAKES)
 def test_backward_mistake(mistake: str) -> None:
     kind, text, args = BACKWARD_MISTAKES[mistake]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         log_sigmoid_backward(*args)
-    assert str(caught.value).startswith(f"log_sigmoid_backward: {text}")
+    assert str(error.value).startswith(f"log_sigmoid_backward: {text}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -86,10 +86,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize("loss", [nll_loss, cross_entropy])
 def test_mistake(loss: Callable[..., Any], mistake: str) -> None:
     change, kind, text = MISTAKES[mistake]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         loss(**({"input": X, "target": T} | change))
-    assert str(caught.value).startswith(f"{loss.__name__}: {text}")
-    assert type(caught.value) is kind
+    assert str(error.value).startswith(f"{loss.__name__}: {text}")
+    assert type(error.value) is kind
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ FORWARD_MISTAKES: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", FORWARD)
 def test_forward_mistake(name: str, mistake: str) -> None:
     kind, text, args = FORWARD_MISTAKES[mistake]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         FORWARD[name](*args)
-    assert str(caught.value).startswith(f"{name}: {text}")
-    assert type(caught.value) is kind
+    assert str(error.value).startswith(f"{name}: {text}")
+    assert type(error.value) is kind
 
 
 BACKWARD_MISTAKES: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
@@ -71,10 +71,10 @@ BACKWARD_MISTAKES: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", BACKWARD)
 def test_backward_mistake(name: str, mistake: str) -> None:
     kind, text, args = BACKWARD_MISTAKES[mistake]
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         BACKWARD[name](*args)
-    assert str(caught.value).startswith(f"{name}: {text}")
-    assert type(caught.value) is kind
+    assert str(error.value).startswith(f"{name}: {text}")
+    assert type(error.value) is kind
 
 
 @pytest.mark.parametrize("name", FORWARD)

@@ -25,10 +25,10 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
     ],
 )
 def test_mistake(operands: Any, kind: type[Exception], text: str) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         trace(operands)
-    assert str(caught.value).startswith(f"trace: {text}")
-    assert type(caught.value) is kind
+    assert str(error.value).startswith(f"trace: {text}")
+    assert type(error.value) is kind
 
 
 def _views() -> dict[str, Tensor]:

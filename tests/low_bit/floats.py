@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .problem import E4M3, E5M2, E8M0, Inputs, Problem, drawn, in_blocks, truncated
+from .problem import E4M3, E5M2, E8M0, Inputs, Problem, draw, in_blocks, truncated
 
 FNUZ = torch.float8_e4m3fnuz
 
@@ -54,7 +54,7 @@ def rows_back(q: Tensor, s: Tensor) -> Tensor:
 BY_ROW = Problem(
     "quantise rows to e4m3",
     by_row,
-    lambda dtype, seed: (drawn(16, 64, seed=seed, dtype=dtype),),
+    lambda dtype, seed: (draw(16, 64, seed=seed, dtype=dtype),),
     rows_back,
     {"by the reciprocal of the scale": by_reciprocal, "by 448 over the largest": by_factor},
     {
@@ -88,7 +88,7 @@ def static(x: Tensor, s: Tensor, largest: float = 240.0, dtype: torch.dtype = FN
 STATIC = Problem(
     "quantise to e4m3fnuz by a given scale",
     static,
-    lambda dtype, seed: (drawn(16, 64, seed=seed, scale=100.0, dtype=dtype), torch.tensor(0.75)),
+    lambda dtype, seed: (draw(16, 64, seed=seed, scale=100.0, dtype=dtype), torch.tensor(0.75)),
     lambda q: q.float() * 0.75,
     {"by the reciprocal": lambda x, s: (x.float() * (1.0 / s)).clamp(-240.0, 240.0).to(FNUZ)},
     {
@@ -117,7 +117,7 @@ def ties_away(x: Tensor) -> Tensor:
 CAST = Problem(
     "cast to e5m2",
     cast_alone,
-    lambda dtype, seed: (drawn(16, 64, seed=seed, dtype=dtype),),
+    lambda dtype, seed: (draw(16, 64, seed=seed, dtype=dtype),),
     lambda q: q.float(),
     {"by way of float32": lambda x: x.float().to(E5M2)},
     {
@@ -158,7 +158,7 @@ def next_block(x: Tensor) -> tuple[Tensor, Tensor]:
 MX = Problem(
     "quantise blocks of 32 to e4m3 with e8m0 scales",
     mx_blocks,
-    lambda dtype, seed: (drawn(8, 128, seed=seed, dtype=dtype),),
+    lambda dtype, seed: (draw(8, 128, seed=seed, dtype=dtype),),
     lambda q, s: (in_blocks(q.float(), 32) * s.float().unsqueeze(-1)).flatten(-2),
     {
         "by the reciprocal of the scale": by_exponent,
@@ -180,8 +180,8 @@ def blocks_back(q: Tensor, s: Tensor, block: int = 128) -> Tensor:
 
 
 def blocks(dtype: torch.dtype, seed: int) -> Inputs:
-    q = drawn(4, 512, seed=seed, scale=100.0).to(E4M3)
-    return q, drawn(4, 4, seed=seed + 1, scale=0.1).abs().add(0.01).to(dtype)
+    q = draw(4, 512, seed=seed, scale=100.0).to(E4M3)
+    return q, draw(4, 4, seed=seed + 1, scale=0.1).abs().add(0.01).to(dtype)
 
 
 DEQUANTISE = Problem(
@@ -214,7 +214,7 @@ def norm_and_rows(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 NORM = Problem(
     "RMS norm, then rows of e4m3",
     norm_and_rows,
-    lambda dtype, seed: (drawn(16, 64, seed=seed, dtype=dtype), drawn(64, seed=seed + 1, scale=1.0, dtype=dtype)),
+    lambda dtype, seed: (draw(16, 64, seed=seed, dtype=dtype), draw(64, seed=seed + 1, scale=1.0, dtype=dtype)),
     rows_back,
     {"by the reciprocal of the scale": lambda x, w: by_reciprocal(normed(x, w))},
     {

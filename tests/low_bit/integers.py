@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .problem import E4M3, E5M2, Inputs, Problem, drawn, in_blocks
+from .problem import E4M3, E5M2, Inputs, Problem, draw, in_blocks
 
 
 def about_zero(x: Tensor, s: Tensor, low: int = -128, whole: Any = torch.round) -> Tensor:
@@ -19,7 +19,7 @@ def about_zero(x: Tensor, s: Tensor, low: int = -128, whole: Any = torch.round) 
 INT8 = Problem(
     "int8 by a scale for each row",
     about_zero,
-    lambda dtype, seed: (drawn(16, 64, seed=seed, scale=50.0, dtype=dtype), drawn(16, 1, seed=seed + 1).abs() + 0.25),
+    lambda dtype, seed: (draw(16, 64, seed=seed, scale=50.0, dtype=dtype), draw(16, 1, seed=seed + 1).abs() + 0.25),
     lambda q: q.float(),
     {"by the reciprocal": lambda x, s: torch.round(x.float() * (1.0 / s)).clamp(-128, 127).to(torch.int8)},
     {
@@ -50,7 +50,7 @@ def clamped_before(x: Tensor) -> tuple[Tensor, ...]:
 ASYMMETRIC = Problem(
     "uint8 with a zero point for each row",
     with_zero_point,
-    lambda dtype, seed: (drawn(16, 64, seed=seed, dtype=dtype),),
+    lambda dtype, seed: (draw(16, 64, seed=seed, dtype=dtype),),
     lambda q, s, z: (q.float() - z.float()) * s,
     {"by the reciprocal": lambda x: (
         (torch.round(x.float() * (1.0 / with_zero_point(x)[1])) + with_zero_point(x)[2].float())
@@ -81,7 +81,7 @@ def of_four_bits(packed: Tensor, s: Tensor, first: int = 0, offset: int = 8, gro
 def packed_weights(dtype: torch.dtype, seed: int) -> Inputs:
     generator = torch.Generator().manual_seed(seed)
     packed = torch.randint(0, 256, (8, 64), generator=generator, dtype=torch.uint8)
-    return packed, (drawn(8, 4, seed=seed, scale=0.1).abs() + 0.01).to(dtype)
+    return packed, (draw(8, 4, seed=seed, scale=0.1).abs() + 0.01).to(dtype)
 
 
 def in_twos_complement(packed: Tensor, s: Tensor) -> Tensor:
@@ -111,8 +111,8 @@ def scaled_product(a: Tensor, b: Tensor, s: Tensor, t: Tensor) -> Tensor:
 
 
 def products(dtype: torch.dtype, seed: int) -> Inputs:
-    a, b = (drawn(rows, 64, seed=seed + i).to(E4M3) for i, rows in enumerate((16, 16)))
-    return a, b, drawn(16, 1, seed=seed + 2).abs() + 0.1, drawn(16, 1, seed=seed + 3).abs() + 0.1
+    a, b = (draw(rows, 64, seed=seed + i).to(E4M3) for i, rows in enumerate((16, 16)))
+    return a, b, draw(16, 1, seed=seed + 2).abs() + 0.1, draw(16, 1, seed=seed + 3).abs() + 0.1
 
 
 def multiplied(a: Tensor, b: Tensor, s: Tensor, t: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .problem import E4M3, Inputs, Problem, drawn, in_blocks
+from .problem import E4M3, Inputs, Problem, draw, in_blocks
 
 #: The magnitudes of e2m1, by their codes.
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -69,18 +69,18 @@ def restored(pairs: Tensor, scales: Tensor, s: Tensor | float = 0.01) -> Tensor:
 
 
 def tensors(dtype: torch.dtype, seed: int) -> Inputs:
-    return drawn(8, 64, seed=seed, dtype=dtype), torch.tensor(0.01)
+    return draw(8, 64, seed=seed, dtype=dtype), torch.tensor(0.01)
 
 
 def pairs(dtype: torch.dtype, seed: int) -> Inputs:
     codes = torch.randint(0, 256, (8, 32), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
-    return codes, drawn(8, 4, seed=seed, scale=100.0).abs().to(E4M3), torch.tensor(0.01)
+    return codes, draw(8, 4, seed=seed, scale=100.0).abs().to(E4M3), torch.tensor(0.01)
 
 
 CAST = Problem(
     "cast to pairs of e2m1",
     lambda x: packed(codes_of(x)),
-    lambda dtype, seed: (drawn(8, 64, seed=seed, dtype=dtype),),
+    lambda dtype, seed: (draw(8, 64, seed=seed, dtype=dtype),),
     numbers_of,
     {"column by column": lambda x: packed(torch.stack([codes_of(part) for part in x.unbind(-1)], -1))},
     {

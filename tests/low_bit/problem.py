@@ -36,7 +36,7 @@ class Problem:
     dtypes: tuple[torch.dtype, ...] = field(default=DTYPES)
 
 
-def drawn(*shape: int, seed: int, scale: float = 3.0, dtype: torch.dtype = torch.float32) -> Tensor:
+def draw(*shape: int, seed: int, scale: float = 3.0, dtype: torch.dtype = torch.float32) -> Tensor:
     """Normal numbers times a scale."""
     generator = torch.Generator().manual_seed(seed)
     return (scale * torch.randn(shape, generator=generator)).to(dtype)

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opassay.oracles import process
 
 #: Keeps what would be closed, or end, when nobody held it any more.
-_HELD: list[Any] = []
+_STORE: list[Any] = []
 _RELEASED = threading.Event()
 
 
@@ -44,7 +44,7 @@ def _new_dispatches() -> Any:
 
 def _entered(context: Any) -> None:
     context.__enter__()
-    _HELD.append(context)
+    _STORE.append(context)
 
 
 def _replaced(owner: Any, name: str) -> None:
@@ -59,11 +59,11 @@ def _rounds_upward() -> None:
 def _leaves_a_thread() -> None:
     thread = threading.Thread(target=_RELEASED.wait, name="left behind", daemon=True)
     thread.start()
-    _HELD.append(thread)
+    _STORE.append(thread)
 
 
 def _leaves_a_process() -> None:
-    _HELD.append(subprocess.Popen(["sleep", "60"]))
+    _STORE.append(subprocess.Popen(["sleep", "60"]))
 
 
 def release() -> None:
@@ -74,13 +74,13 @@ def release() -> None:
 
 def _end_all() -> None:
     _RELEASED.set()
-    for thing in _HELD:
+    for thing in _STORE:
         if isinstance(thing, subprocess.Popen):
             thing.kill()
             thing.wait()
         elif hasattr(thing, "close"):
             thing.close()
-    _HELD.clear()
+    _STORE.clear()
     _RELEASED.clear()
 
 
@@ -151,11 +151,11 @@ CHANGES: dict[str, tuple[Callable[[], object], str]] = {
     "numpy.median": (lambda: _replaced(np, "median"), "numpy.median: replaced"),
 }
 #: None can be taken back.
-LEFT: dict[str, tuple[Callable[[], object], str]] = {
+CHANGES_OF_PROCESSES: dict[str, tuple[Callable[[], object], str]] = {
     "thread": (_leaves_a_thread, "left a thread: left behind"),
     "process": (_leaves_a_process, "left a child process: "),
     "descriptor": (
-        lambda: _HELD.append(os.fdopen(os.open(os.devnull, os.O_RDONLY))),
+        lambda: _STORE.append(os.fdopen(os.open(os.devnull, os.O_RDONLY))),
         "left a file descriptor: /dev/null",
     ),
 }

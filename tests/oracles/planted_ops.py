@@ -73,7 +73,7 @@ def sample(seed: int, dtype: str = "float32", lead: tuple[int, ...] = (4,), n: i
     return Sample(pairs[0], seed, slices=tuple(pairs[1:]))
 
 
-def judged(check: Check, op: Op, sample: Sample, dtype: str = "float32") -> Tally:
+def judge(check: Check, op: Op, sample: Sample, dtype: str = "float32") -> Tally:
     """What was counted of one sample; raises the violation, if any."""
     judge = Judge(op, "opassay", contract(dtype))
     check(judge, sample)
@@ -83,7 +83,7 @@ def judged(check: Check, op: Op, sample: Sample, dtype: str = "float32") -> Tall
 def violation(check: Check, op: Op, sample: Sample, dtype: str = "float32") -> Violation | None:
     """What a check finds in one sample."""
     try:
-        judged(check, op, sample, dtype)
+        judge(check, op, sample, dtype)
     except Violation as error:
         return error
     return None

@@ -37,7 +37,7 @@ def accepted(candidate: Tensor, ball: Ball) -> Any:
     return places.accepted
 
 
-def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, ...]:
+def draw(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(seed)
     return tuple(torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
 

@@ -16,7 +16,7 @@ from opassay.oracles.bound.rounding import Ball, affine, balls, repetition, slop
 from opassay.oracles.specs import traced
 from opassay.reference.array import sigmoid
 from opassay.reference.exact import evaluate, to_float_pair
-from tests.oracles.spec_judging import accepted, drawn, read
+from tests.oracles.spec_judging import accepted, draw, read
 from workshop.checking.directed import decompose, directed_errors
 from workshop.random_evaluation import evaluate_at_random
 
@@ -89,7 +89,7 @@ def _without_forms(spec: Spec, tensors: tuple[Tensor, ...], monkeypatch: pytest.
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_has_a_radius_that_legal_evaluations_come_near(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, text, shape = CHAINS[name]
-    tensors = drawn(shape)
+    tensors = draw(shape)
     (ball,) = read(spec, tensors)
     radius = torch.as_tensor(np.array(ball.radii())).reshape(-1)
     graph = decompose(text, tensors)
@@ -104,7 +104,7 @@ def test_a_chain_has_a_radius_that_legal_evaluations_come_near(name: str, monkey
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_form_holds_the_exact_value_and_random_evaluations(name: str) -> None:
     spec, _, shape = CHAINS[name]
-    tensors = drawn(shape, seed=3)
+    tensors = draw(shape, seed=3)
     formula, arrays = traced(spec, *tensors), [x.double().numpy() for x in tensors]
     (ball,) = balls(formula, arrays, TERMS)
     high, low = to_float_pair(evaluate(formula, *arrays)[0][0])
@@ -133,7 +133,7 @@ FAULTS: dict[str, tuple[Spec, Spec, tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_that_a_ball_alone_lets_pass_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, fault, shape = FAULTS[name]
-    tensors = drawn(shape, seed=1)
+    tensors = draw(shape, seed=1)
     (ball,) = read(spec, tensors)
     assert accepted(spec(*tensors), ball).all()
     wrong = fault(*tensors).double().numpy()
@@ -186,7 +186,7 @@ def by_welford(x: Tensor) -> Tensor:
 def test_other_algorithms_of_a_step_are_held(spec: Spec, name: str, shift: float) -> None:
     """A kernel chooses the algorithm of a step, whatever way the text has."""
     for seed in range(4):
-        (x,) = drawn((8, 64), seed=seed)
+        (x,) = draw((8, 64), seed=seed)
         x = x + shift
         y = x
         for _ in range(8):
@@ -214,7 +214,7 @@ def test_other_algorithms_of_sinkhorns_steps_are_held() -> None:
         return p
 
     for seed in range(16):
-        tensors = drawn((3, 4, 4), seed=seed)
+        tensors = draw((3, 4, 4), seed=seed)
         (ball,) = read(sinkhorn(8), tensors)
         for kernel in (by_vectors, by_reciprocals):
             assert accepted(kernel(*tensors), ball).all()
@@ -273,7 +273,7 @@ def test_a_remainder_that_is_dropped_shows(name: str, monkeypatch: pytest.Monkey
 
 def test_roundings_are_in_the_form_and_show_where_they_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     spec, text, shape = CHAINS["sinkhorn of 8 rounds"]
-    tensors = drawn(shape)
+    tensors = draw(shape)
     error = directed_errors(decompose(text, tensors), tensors, 0, 0).reshape(-1)[0].abs()
     assert error <= read(spec, tensors)[0].radii().reshape(-1)[0]
     combine = affine.combine_forms
@@ -307,14 +307,14 @@ def _states_of(spec: Spec, *tensors: Tensor) -> list[int]:
 
 
 def test_states_stand_between_the_steps_that_a_text_repeats() -> None:
-    (x,) = drawn((4, 4))
+    (x,) = draw((4, 4))
     assert _states_of(sinkhorn(5), x) == [1] * 5
     assert _states_of(newton_schulz(5), x) == [1] * 5
     assert _states_of(norms_spelled_out(4), x) == [1] * 3
 
 
 def test_no_states_are_where_nothing_is_repeated_or_a_scan_has_none() -> None:
-    x, w = drawn((4, 4), (4, 4))
+    x, w = draw((4, 4), (4, 4))
 
     def scan(x: Tensor, w: Tensor) -> Tensor:
         h = x[0]
@@ -329,7 +329,7 @@ def test_no_states_are_where_nothing_is_repeated_or_a_scan_has_none() -> None:
 
 
 def test_too_many_coefficients_leave_the_ball(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = drawn((3, 4, 4))
+    tensors = draw((3, 4, 4))
     plain = _without_forms(sinkhorn(20), tensors, monkeypatch)
     monkeypatch.setattr(affine, "LARGEST", 10.0)
     (ball,) = read(sinkhorn(20), tensors)

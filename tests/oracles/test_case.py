@@ -140,7 +140,7 @@ def _without(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda body: body.pop(name)
 
 
-BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     **{f"no {name}": (_without(name), name) for name in ("schema", "cell", "args", "slices", "seed", "regime")},
     "another schema": (lambda body: body.update(schema="opassay-case/2"), "opassay-case/2"),
     "a field of the cell missing": (lambda body: body["cell"].pop("dtype"), "dtype"),
@@ -175,10 +175,10 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_broken_file_says_what_is_broken(name: str) -> None:
-    change, said = BROKEN[name]
-    with pytest.raises(CaseError, match=said):
+    change, text = FAULTS[name]
+    with pytest.raises(CaseError, match=text):
         load_case(_text(change))
 
 
@@ -202,9 +202,9 @@ def test_an_extent_out_of_range_says_so() -> None:
 
 def test_a_number_too_long_says_so() -> None:
     text = _text(lambda body: None).replace('"seed": 3', '"seed": ' + "1" * 5000)
-    with pytest.raises(CaseError) as caught:
+    with pytest.raises(CaseError) as error:
         load_case(text)
-    assert type(caught.value) is CaseError
+    assert type(error.value) is CaseError
 
 
 @pytest.mark.parametrize("depth", [300, 900, 3000, 100_000])

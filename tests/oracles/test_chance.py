@@ -129,11 +129,11 @@ def test_what_no_error_has_moved_is_computed_once(monkeypatch: pytest.MonkeyPatc
     calls: list[Any] = []
     rule = RULES["matmul"]
 
-    def counted(*args: Any, **params: Any) -> Any:
+    def count(*args: Any, **params: Any) -> Any:
         calls.append(args)
         return rule(*args, **params)
 
-    monkeypatch.setitem(RULES, "matmul", counted)
+    monkeypatch.setitem(RULES, "matmul", count)
     x = np.random.default_rng(0).standard_normal((6, 6))
     endless = Evaluations(lambda a: ((a @ a.T) @ a, a @ a.T), [x], contract("float32"), np.random.default_rng(1))
     runs = list(itertools.islice(endless, 3))

@@ -34,13 +34,13 @@ def test_a_tally_books_what_a_sample_showed_to_its_regime_and_counts_it_once_it_
         tally.ratio(0.5, steers=True)
         tally.ratio(0.75)
 
-    def broken() -> None:
+    def fail() -> None:
         with tally.sample(Sample((), regime="ties")):
             tally.count(not_judged=1)
             raise KeyError
 
     with pytest.raises(KeyError):
-        broken()
+        fail()
     measure = tally.measure()
     assert (measure.samples, measure.judged, measure.not_judged, measure.max_ratio) == (1, 2, 4, 0.75)
     assert measure.regimes == (("huge", 2, 3), ("ties", 0, 1))
@@ -134,16 +134,16 @@ def _draws(tree: ast.AST) -> Iterator[str]:
             yield f"{node.lineno}: {ast.unparse(node.func)}"
 
 
-def _found(rule: Any, *but: str) -> list[str]:
+def _find(rule: Any, *but: str) -> list[str]:
     sources = [path for path in sorted(ORACLES.rglob("*.py")) if path.name not in but]
     assert len(sources) > 30
     return [f"{path.name}:{line}" for path in sources for line in rule(ast.parse(path.read_text()))]
 
 
 def test_nothing_writes_into_a_judge_and_directions_are_drawn_by_paths_alone() -> None:
-    assert _found(_assigned) == []
-    assert _found(_named_j) == []
-    assert _found(_draws, "paths.py") == []
+    assert _find(_assigned) == []
+    assert _find(_named_j) == []
+    assert _find(_draws, "paths.py") == []
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ def test_a_failure_of_a_large_sample_is_told_by_the_exact_value_of_its_worst_ele
 
     judge = Judge(declared(off), "opassay", contract("float32"))
     judge.tally.part = LARGE
-    with pytest.raises(Violation) as caught:
+    with pytest.raises(Violation) as error:
         judge.hold(Sample((x, x[0].clone())))
     product = evaluate(lambda a, b: a * b, np.float64(x[1234, 56].item()), np.float64(x[0, 56].item()))[0][0].values[()]
-    card = re.search(r"element    out\[1234, 56\]\n.*\n +exact +(\S+)", caught.value.message)
+    card = re.search(r"element    out\[1234, 56\]\n.*\n +exact +(\S+)", error.value.message)
     assert card is not None
-    assert caught.value.fault is not None
-    assert caught.value.fault.index == (1234, 56)
+    assert error.value.fault is not None
+    assert error.value.fault.index == (1234, 56)
     assert card.group(1) == libmp.to_str(product, 25)

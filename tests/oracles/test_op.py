@@ -29,7 +29,7 @@ def test_positions_of_any_number_of_arguments() -> None:
     t = torch.ones(1)
     assert _op("rest").differentiable_positions((t, t, 3, t)) == (1, 3)
     assert _op("scale").differentiable_positions((t, t, t)) == (0,)
-    assert _op().written((t, t, t)) == (1, 2)
+    assert _op().mutated_positions((t, t, t)) == (1, 2)
 
 
 def test_zeros_without_memory_are_read_as_zeros() -> None:

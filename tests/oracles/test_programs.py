@@ -21,7 +21,7 @@ from opassay.oracles.op.script import NoProgram, Script
 from opassay.oracles.programs.along import along_path
 from opassay.oracles.programs.questions import of_element
 from opassay.oracles.programs.values import literal
-from opassay.oracles.programs.writing import LONGEST, named, program, without
+from opassay.oracles.programs.writing import LONGEST, defining_script, program, without
 from opassay.oracles.verdicts.verdict import Cell
 from opassay.oracles.verdicts.violation import Fault, Violation
 from opassay.properties.catalog.loading import load_op
@@ -40,9 +40,9 @@ def _sample(dtype: str) -> Sample:
 
 
 def _failure(op: Op, subject: str, sample: Sample, word: Word, dtype: str, engine: str = "func") -> Violation:
-    with pytest.raises(Violation) as caught:
+    with pytest.raises(Violation) as error:
         Judge(op, subject, contract(dtype)).hold(sample, word, engine)
-    return caught.value
+    return error.value
 
 
 def _text(op: Op, subject: str, violation: Violation) -> str:
@@ -143,19 +143,19 @@ def test_a_subject_is_named_where_a_fresh_process_can_import_it(
     subject: Callable[..., Any], lines: tuple[str, ...]
 ) -> None:
     if lines:
-        assert named(subject).lines == lines
+        assert defining_script(subject).lines == lines
     else:
         with pytest.raises(NoProgram, match=r"cannot|can be imported by its name"):
-            named(subject)
+            defining_script(subject)
 
 
 def test_a_call_of_torch_that_the_framework_wraps_is_written_out() -> None:
     op = load_op("nll_loss")
-    result = named(op.subjects["decomposition"])
+    result = defining_script(op.subjects["decomposition"])
     assert result.imports == ("import torch._refs.nn.functional as refs",)
     assert result.lines[-1] == "op = _refs_nll_loss"
     with pytest.raises(NoProgram, match=r"object of the framework|imported by its name"):
-        named(op.subjects["module"])
+        defining_script(op.subjects["module"])
 
 
 def test_why_there_is_no_program_stands_in_its_place() -> None:

@@ -42,13 +42,13 @@ def _same(sample: Sample) -> Sample:
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedFault:
     """A fault that one property sees: the subject, what is special of the declaration and of the sample."""
 
     property: str
     subject: Callable[..., Tensor]
     more: dict[str, Any] = field(default_factory=dict)
-    given: Callable[[Sample], Sample] = _same
+    change: Callable[[Sample], Sample] = _same
     lead: tuple[int, ...] = (4,)
     dtype: str = "float32"
 
@@ -56,56 +56,56 @@ class Planted:
         op = declared(self.subject)
         return replace(op.changed(nesting=3), **self.more)
 
-    def found(self) -> Violation:
-        case = self.given(sample(3, self.dtype, self.lead, slices=PROPERTIES[self.property].sampling.slices))
-        with pytest.raises(Violation) as caught:
+    def violation(self) -> Violation:
+        case = self.change(sample(3, self.dtype, self.lead, slices=PROPERTIES[self.property].sampling.slices))
+        with pytest.raises(Violation) as error:
             CHECKS[self.property](Judge(self.op(), "opassay", contract(self.dtype)), case)
-        return caught.value
+        return error.value
 
 
 REFUSALS = (Refusal("weight of another length", _longer_weight, RuntimeError, ("size",)),)
 
-PLANTED = (
-    *(Planted(code, products.value) for code in ("FWD", "VJP", "JVP", "ORD2", "VMAP", "NEST", "WORD", "SIZE")),
-    Planted("NEST", products.at_the_end),
-    Planted("ORD3", products.value, dtype="float64"),
-    Planted("FWD", products.raising),
-    Planted("EMPTY", products.raising, lead=(0,)),
-    Planted("VJP", products.slope),
-    Planted("ADJ", products.slope),
-    Planted("DUAL", products.tracked),
-    Planted("DATA", products.off_by_little, given=_integers),
-    Planted("LAYOUT", products.strided),
-    Planted("SPECIAL", products.clipping),
-    Planted("ERROR", products.accepting, {"refusals": REFUSALS}),
-    Planted("PURE", products.writing),
-    Planted("PURE", products.sharing, given=_ones),
-    Planted("FAKE", products.unlike_meta),
-    Planted("DET", products.drifting),
-    Planted("AUTOCAST", products.cast),
-    Planted("MEM", products.keeping),
-    Planted("WAYS", products.by_keyword),
+FAULT = (
+    *(PlantedFault(code, products.value) for code in ("FWD", "VJP", "JVP", "ORD2", "VMAP", "NEST", "WORD", "SIZE")),
+    PlantedFault("NEST", products.at_the_end),
+    PlantedFault("ORD3", products.value, dtype="float64"),
+    PlantedFault("FWD", products.raising),
+    PlantedFault("EMPTY", products.raising, lead=(0,)),
+    PlantedFault("VJP", products.slope),
+    PlantedFault("ADJ", products.slope),
+    PlantedFault("DUAL", products.tracked),
+    PlantedFault("DATA", products.off_by_little, change=_integers),
+    PlantedFault("LAYOUT", products.strided),
+    PlantedFault("SPECIAL", products.clipping),
+    PlantedFault("ERROR", products.accepting, {"refusals": REFUSALS}),
+    PlantedFault("PURE", products.writing),
+    PlantedFault("PURE", products.sharing, change=_ones),
+    PlantedFault("FAKE", products.unlike_meta),
+    PlantedFault("DET", products.drifting),
+    PlantedFault("AUTOCAST", products.cast),
+    PlantedFault("MEM", products.keeping),
+    PlantedFault("WAYS", products.by_keyword),
 )
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: f"{planted.property}: {planted.subject.__name__}")
-def test_a_program_sees_the_fault_and_passes_the_right_op(planted: Planted) -> None:
-    result = planted.found()
+@pytest.mark.parametrize("fault", FAULT, ids=lambda fault: f"{fault.property}: {fault.subject.__name__}")
+def test_a_program_sees_the_fault_and_passes_the_right_op(fault: PlantedFault) -> None:
+    result = fault.violation()
     assert result.make_script is not None, result.message
-    cell = Cell("scaled", planted.property, planted.dtype, "cpu", "opassay")
-    text = program(planted.op(), cell, result.make_script(), result.title, "1234-ab")
+    cell = Cell("scaled", fault.property, fault.dtype, "cpu", "opassay")
+    text = program(fault.op(), cell, result.make_script(), result.title, "1234-ab")
     wrong = run_program(text)
     assert wrong.status == 1, f"{wrong.printed}\n{result.message}\n{text}"
     for word in ("computed", "allowed"):
         assert word in wrong.printed
     name = f"op = {products.__name__}."
-    assert f"{name}{planted.subject.__name__}" in text
-    right = run_program(text.replace(f"{name}{planted.subject.__name__}", f"{name}right"))
+    assert f"{name}{fault.subject.__name__}" in text
+    right = run_program(text.replace(f"{name}{fault.subject.__name__}", f"{name}right"))
     assert right.status == 0, f"{right.printed}\n{text}"
 
 
 def test_every_property_has_programs_or_says_why_not() -> None:
-    with_programs = {planted.property for planted in PLANTED}
+    with_programs = {fault.property for fault in FAULT}
     reasons = {code: row.no_program for code, row in PROPERTIES.items() if row.no_program}
     assert with_programs | reasons.keys() == PROPERTIES.keys()
     assert not with_programs & reasons.keys()

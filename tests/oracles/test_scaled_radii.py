@@ -57,9 +57,9 @@ TERMS = {
 
 def _operands(size: float) -> list[Any]:
     rng = np.random.default_rng(11)
-    drawn = [rng.standard_normal(shape).astype(np.float32).astype(np.float64) * size for shape in ((3, 40), (3, 1))]
-    drawn[0][0, 0] = 0.0
-    return drawn
+    draws = [rng.standard_normal(shape).astype(np.float32).astype(np.float64) * size for shape in ((3, 40), (3, 1))]
+    draws[0][0, 0] = 0.0
+    return draws
 
 
 def _element_by_element(

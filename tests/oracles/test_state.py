@@ -16,7 +16,7 @@ import torch
 from opassay.oracles import process
 from opassay.properties.checks.purity import check_purity
 
-from .planted_changes import CHANGES, LEFT, release
+from .planted_changes import CHANGES, CHANGES_OF_PROCESSES, release
 from .planted_ops import declared, sample, scaled, violation
 
 TIERS = (process.SETTINGS, process.DEEP, process.LEFTOVERS)
@@ -39,9 +39,9 @@ def test_a_change_is_named_and_put_back(name: str) -> None:
     assert all(len(result) <= process.MAX_LINE for result in changes)
 
 
-@pytest.mark.parametrize("name", LEFT)
+@pytest.mark.parametrize("name", CHANGES_OF_PROCESSES)
 def test_what_is_left_is_named_once(name: str) -> None:
-    leave, line = LEFT[name]
+    leave, line = CHANGES_OF_PROCESSES[name]
     with process.watched(process.LEFTOVERS) as changes:
         leave()
     with process.watched(process.LEFTOVERS) as after:
@@ -50,9 +50,9 @@ def test_what_is_left_is_named_once(name: str) -> None:
     assert after == []
 
 
-@pytest.mark.parametrize("name", [*CHANGES, *LEFT])
+@pytest.mark.parametrize("name", [*CHANGES, *CHANGES_OF_PROCESSES])
 def test_pure_finds_it(name: str) -> None:
-    change, line = {**CHANGES, **LEFT}[name]
+    change, line = {**CHANGES, **CHANGES_OF_PROCESSES}[name]
 
     def changing(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         y = scaled(x, w)

@@ -106,8 +106,8 @@ def stops_at(name: str, axis: str, first: int, how: str) -> Op:
             args = (back(cut), *args[1:])
         return declared.subjects["opassay"](*args)
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return fault
 
 
 def long_diagonal(first: int, how: str) -> Op:
@@ -120,8 +120,8 @@ def long_diagonal(first: int, how: str) -> Op:
         out: Tensor = declared.subjects["opassay"](x)
         return out
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return fault
 
 
 def many_rows(axis: int, first: int) -> Op:
@@ -132,5 +132,5 @@ def many_rows(axis: int, first: int) -> Op:
         out: Tensor = declared.subjects["opassay"](x)
         return out * 2 if x.shape[axis] >= first else out
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return fault

@@ -21,7 +21,7 @@ from tests.tiers import one_fast_in
 from .planted_state import calls
 
 
-def _judged(subject: Callable[..., Any], documented: Documented | None = None) -> Verdict:
+def _judge(subject: Callable[..., Any], documented: Documented | None = None) -> Verdict:
     own = {} if documented is None else {"planted": documented}
     op = dataclasses.replace(load_op("layer_norm"), subjects={"planted": subject}, documented=own)
     return run_cell(Cell("layer_norm", "CALLS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
@@ -29,14 +29,14 @@ def _judged(subject: Callable[..., Any], documented: Documented | None = None) -
 
 @pytest.mark.parametrize("name", one_fast_in(6, calls.FAULTS))
 def test_an_op_that_remembers_is_refused(name: str) -> None:
-    verdict = _judged(calls.FAULTS[name]())
+    verdict = _judge(calls.FAULTS[name]())
     print(f"\n{name:40s} {verdict.outcome:8s} {verdict.reason}")
     assert verdict.outcome == Outcome.FAIL, verdict.reason
 
 
 @pytest.mark.parametrize("name", calls.RIGHT)
 def test_an_op_of_its_values_alone_is_verified(name: str) -> None:
-    verdict = _judged(calls.RIGHT[name]())
+    verdict = _judge(calls.RIGHT[name]())
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 
@@ -50,7 +50,7 @@ def test_who_documents_nothing_of_wrong_arguments_gets_none(unchecked: bool) -> 
         return layer_norm(x, *args)
 
     documented = Documented("the manual", not_asked={"ERROR": "nothing is documented"} if unchecked else {})
-    assert _judged(subject, documented).outcome == Outcome.VERIFIED
+    assert _judge(subject, documented).outcome == Outcome.VERIFIED
     assert bool(wrong) is not unchecked
 
 

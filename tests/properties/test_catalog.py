@@ -18,7 +18,7 @@ from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.names import SelectionError
 
 #: Judged through something else that calls them: what generates classes from a base class, or chooses devices.
-CALLED = {
+CALL_FORMS = {
     "function": opassay.impl.Function,
     "broadcast": opassay.impl.Broadcast,
     "reduce_add_coalesced": opassay.impl.ReduceAddCoalesced,
@@ -30,7 +30,7 @@ NO_OPS = {"convert_sync_batchnorm", "get_stream"}
 #: Other texts of a formula, which are no ops either.
 OTHER_TEXTS = {"log_softmax_by", "of_stored_sum", "less_log_sum"}
 _FUNCTIONS = {n for n, v in vars(opassay.impl).items() if inspect.isfunction(v) and not n.startswith("_")}
-PUBLIC_OPS = {*_FUNCTIONS - {*NO_OPS}, *CALLED}
+PUBLIC_OPS = {*_FUNCTIONS - {*NO_OPS}, *CALL_FORMS}
 
 
 def _formulas() -> set[str]:
@@ -59,7 +59,7 @@ def test_a_declaration_names_what_exists(name: str) -> None:
     assert op.name == name
     assert op.reference.__name__ == name
     shipped: Any = op.subjects["opassay"]
-    assert shipped.args[0] is CALLED[name] if name in CALLED else shipped is getattr(opassay.impl, name)
+    assert shipped.args[0] is CALL_FORMS[name] if name in CALL_FORMS else shipped is getattr(opassay.impl, name)
     assert set(op.differentiable) <= set(op.arguments)
 
 

@@ -142,10 +142,10 @@ def test_contradicting_readings_are_an_error_not_a_failure(monkeypatch: pytest.M
 
 
 def test_a_fault_of_the_framework_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any, **kwargs: Any) -> Any:
+    def fail(*args: Any, **kwargs: Any) -> Any:
         raise KeyError("harness")
 
-    monkeypatch.setattr(judge, "balls", broken)
+    monkeypatch.setattr(judge, "balls", fail)
     verdict = run_cell(cell("FWD"), FEW, declared(layer_norm))
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.HARNESS)
 

@@ -129,12 +129,12 @@ def test_shrinking_keeps_the_magnitude_of_the_first_failure() -> None:
 
     magnitudes: list[int] = []
 
-    def counted(*args: Any) -> Tensor:
+    def count(*args: Any) -> Tensor:
         y = op(*args)
         magnitudes.extend([1] * (args[0].ndim == 3))
         return y
 
-    verdict = _verdict(counted)
+    verdict = _verdict(count)
     assert verdict.outcome == Outcome.FAIL
     assert verdict.measure.worst is not None
     assert verdict.measure.worst.ratio > 1024

@@ -105,7 +105,7 @@ def _detached(ctx: Any, g: Tensor, *rest: Any) -> Any:
     return 3 * ctx.scale * x.detach() ** 2 * g, None
 
 
-def _hidden(ctx: Any, inputs: Any, output: Any) -> None:
+def _hide(ctx: Any, inputs: Any, output: Any) -> None:
     Cube.setup_context(ctx, inputs, output)
     ctx.x = inputs[0]
 
@@ -130,7 +130,7 @@ MISTAKES = [
     ("mean instead of elements", {"backward": _summed}, "VJP", Code.VALUE),
     ("derivative of backward lost", {"backward": _detached}, "ORD2", Code.VALUE),
     ("jvp of another sign", {"jvp": lambda ctx, t, s: (-Cube.jvp(ctx, t, s)[0], None, None)}, "ADJ", Code.ADJOINT),
-    ("tensor kept on the context", {"setup_context": _hidden}, "SAVE", Code.MEMORY),
+    ("tensor kept on the context", {"setup_context": _hide}, "SAVE", Code.MEMORY),
     ("tensor kept in a closure", {"setup_context": _enclosed, "backward": _from_enclosed}, "SAVE", Code.MUTATED),
     ("argument written unmarked", {"forward": _writing}, "PURE", Code.MUTATED),
 ]

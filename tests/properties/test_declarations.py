@@ -161,6 +161,6 @@ def test_the_command_line_ends_with_2_and_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "opassay", "run", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == USAGE, done.stdout + done.stderr
-    said = " ".join(done.stdout.split())
-    assert "arrays have no attribute 'minn' (did you mean 'min'?); known are T, argmax" in said
-    assert "theirs.py:5" in said.replace(" ", "")
+    output = " ".join(done.stdout.split())
+    assert "arrays have no attribute 'minn' (did you mean 'min'?); known are T, argmax" in output
+    assert "theirs.py:5" in output.replace(" ", "")

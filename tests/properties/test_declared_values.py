@@ -38,8 +38,8 @@ def wrong_where(name: str, when: When) -> Op:
             return result
         return tuple(2 * y for y in result) if isinstance(result, tuple) else 2 * result
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
+    return fault
 
 
 #: op, dtype, profile, and where it is wrong
@@ -119,8 +119,8 @@ def test_a_declared_value_that_no_sample_has_makes_a_cell_weak_and_is_named() ->
 
 
 def test_a_declared_value_of_which_nothing_could_be_judged_makes_a_cell_weak(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(asked: Any, sample: Sample) -> None:
-        asked.tally.count(*((0, 3) if sample.args[4] == 1e-3 else (3, 0)))
+    def look(questions: Any, sample: Sample) -> None:
+        questions.tally.count(*((0, 3) if sample.args[4] == 1e-3 else (3, 0)))
 
     monkeypatch.setitem(CHECKS, "FWD", look)
     cell = Cell("layer_norm", "FWD", "float32", "cpu", "opassay")
@@ -145,8 +145,8 @@ def test_all_values_come_before_pairs_and_every_pair_comes_in_the_end() -> None:
     drafts = drafting.drafts(load_op("cross_map_lrn2d"), "float32", "ordinary", 0)
     cover = Cover(drafts, 40, 0)
     picked = list(cover.picks(40))
-    met = frozenset(pair for one in picked for pair in one.draft.values)
-    assert not cover.unmet(met)
+    pairs = frozenset(pair for one in picked for pair in one.draft.values)
+    assert not cover.unmet(pairs)
     some, every = cover.pairs()
     assert some < every
     list(cover.picks(1000))
@@ -200,8 +200,8 @@ def writes_its_input(name: str, at: int, value: float) -> Op:
             args[at].detach().fill_(value)
         return declared.subjects["opassay"](*args)
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return fault
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def wrong_with_strides(name: str, at: int) -> Op:
             operands[at] = tensor.as_strided(tensor.shape, dense)
         return declared.subjects["opassay"](*operands)
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return fault
 
 
 @pytest.mark.parametrize(("name", "at"), [("cross_entropy", 1), ("nll_loss", 1), ("batch_norm", 1), ("batch_norm", 2)])

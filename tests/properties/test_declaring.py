@@ -49,14 +49,14 @@ def test_arguments_have_a_usual_name_and_their_own() -> None:
     signature = Signature(grad)
     assert signature.names == ("grad_output", "input", "eps")
     assert signature.own("input") == "self"
-    assert signature.named((1, 2, 3)) == {"grad_output": 1, "input": 2, "eps": 3}
+    assert signature.by_name((1, 2, 3)) == {"grad_output": 1, "input": 2, "eps": 3}
     assert signature.args("samples", {"self": 2, "grad_output": 1}) == (1, 2, 1.0)
     assert signature.changed("law", (1, 2, 3), {"epsilon": 4}) == (1, 2, 4)
 
 
 def test_any_number_of_arguments_have_one_name() -> None:
     signature = Signature(spread)
-    assert signature.named((2, "a", "b")) == {"count": 2, "tensors": ("a", "b")}
+    assert signature.by_name((2, "a", "b")) == {"count": 2, "tensors": ("a", "b")}
     assert signature.changed("law", (2, "a", "b"), {"tensors": ["c"]}) == (2, "c")
     assert signature.reader("dtypes", lambda tensors: len(tensors))((2, "a", "b")) == 2
 
@@ -255,8 +255,8 @@ def _over_machine_epsilon(x: Tensor, eps: float | None = None) -> Tensor:
 
 
 def _without_eps(dtype: str, kind: str) -> st.SearchStrategy[Draft]:
-    drawn = strategies.same_shape(1)(dtype, kind)
-    return drawn.map(lambda draft: dataclasses.replace(draft, fill=lambda rng: {"x": draft.fill(rng)[0]}))
+    draws = strategies.same_shape(1)(dtype, kind)
+    return draws.map(lambda draft: dataclasses.replace(draft, fill=lambda rng: {"x": draft.fill(rng)[0]}))
 
 
 def test_a_formula_gets_a_default_that_depends_on_a_dtype_as_a_number() -> None:

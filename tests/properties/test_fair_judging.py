@@ -165,12 +165,12 @@ def _share(wrong: Callable[[Tensor, Tensor], Tensor], x: list[float]) -> Severit
     """How severe it is that a product of a tensor and ones is wrong."""
     op = dataclasses.replace(load_op("log_sigmoid"), reference=lambda input: input * 1.0, subjects={"theirs": wrong})
     judge = Judge(op, "theirs", contract("float64"))
-    with pytest.raises(Violation) as caught:
+    with pytest.raises(Violation) as error:
         judge.hold(Sample((torch.tensor(x, dtype=torch.float64),)))
-    assert caught.value.worst is not None
-    share = caught.value.worst.share
+    assert error.value.worst is not None
+    share = error.value.worst.share
     assert share is not None
-    return severity_of(Failure(caught.value.code, "t", "m", signs=Signs(share=share)), "float64")
+    return severity_of(Failure(error.value.code, "t", "m", signs=Signs(share=share)), "float64")
 
 
 def test_an_error_beside_an_exact_zero_is_as_severe_as_it_is_large() -> None:
@@ -204,15 +204,15 @@ def test_torch_s_functions_return_a_tensor_or_a_tuple() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("message", "text"),
     [
         ("backend='x' raised:\nValueError: size 3\n\nWhile executing", "ValueError: size #"),
         ("one raised:", "RuntimeError: one raised:"),
         ("one\ntwo", "RuntimeError: one"),
     ],
 )
-def test_an_error_that_stands_for_another_is_told_by_that_one(said: str, text: str) -> None:
-    error = RuntimeError(said)
+def test_an_error_that_stands_for_another_is_told_by_that_one(message: str, text: str) -> None:
+    error = RuntimeError(message)
     violation = raised("op", error, "forward")
     violation.__cause__ = error
     assert error_of(violation) == text

@@ -41,7 +41,7 @@ def confined(
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
-        said = b""
+        message = b""
         try:
             if not namespace:
                 vars(isolation)["enter_namespace"] = lambda: False
@@ -49,15 +49,15 @@ def confined(
             assert wanted == "none" or [*result.holds, *["processes"] * (not namespace)] == OFFER.holds, result
             run()
         except BaseException as err:
-            said = type(err).__name__.encode()
+            message = type(err).__name__.encode()
         finally:
-            os.write(writing, said)
+            os.write(writing, message)
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        said = pipe.read()
+        message = pipe.read()
     os.waitpid(pid, 0)
-    return said.decode()
+    return message.decode()
 
 
 JUDGE = os.getpid()
@@ -76,7 +76,7 @@ def _by_call(name: str, *words: int) -> Callable[[], None]:
     return run
 
 
-REFUSED: dict[str, Callable[[], object]] = {
+FORBIDDEN: dict[str, Callable[[], object]] = {
     "reads the memory of its judge": lambda: open(f"/proc/{JUDGE}/mem", "rb").close(),
     "writes it": lambda: open(f"/proc/{JUDGE}/mem", "r+b").close(),
     "reads the environment of its judge": lambda: open(f"/proc/{JUDGE}/environ", "rb").close(),
@@ -99,18 +99,18 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 
 @needs_all
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", FORBIDDEN)
 def test_what_would_reach_the_judge_is_refused(what: str, tmp_path: Path) -> None:
-    assert confined(REFUSED[what], tmp_path, namespace=False) in ("PermissionError", "OSError")
-    assert confined(REFUSED[what], tmp_path)
+    assert confined(FORBIDDEN[what], tmp_path, namespace=False) in ("PermissionError", "OSError")
+    assert confined(FORBIDDEN[what], tmp_path)
     assert Path(__file__).is_file()
 
 
 @needs_all
 def test_most_of_what_is_refused_is_possible_without_isolation(tmp_path: Path) -> None:
     """Else a test of a refusal would say nothing; those that would change something are left out."""
-    harmless = [name for name in REFUSED if name.split()[0] in ("reads", "opens", "limits", "asks", "stops")]
-    possible = [name for name in harmless if not confined(REFUSED[name], tmp_path, wanted="none")]
+    harmless = [name for name in FORBIDDEN if name.split()[0] in ("reads", "opens", "limits", "asks", "stops")]
+    possible = [name for name in harmless if not confined(FORBIDDEN[name], tmp_path, wanted="none")]
     assert len(possible) >= 6, possible
 
 

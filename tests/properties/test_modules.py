@@ -13,7 +13,7 @@ from opassay import Cell, Code, Outcome, Settings, Verdict, declare, run_cell, s
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.properties.catalog.loading import load_op, op_names
-from opassay.properties.checks.ways.module_calls import Built, ModuleSubject
+from opassay.properties.checks.ways.module_calls import ModuleCall, ModuleSubject
 from opassay.properties.engine.cells import judge_sample
 from opassay.properties.engine.failures import calls_of, kernel_of
 from opassay.properties.engine.plan import Selection, plan
@@ -41,8 +41,8 @@ def test_every_module_of_torch_gives_the_values_of_its_op(op: str) -> None:
 @pytest.mark.parametrize("op", ["nll_loss", "cross_entropy"])
 def test_the_losses_of_torch_give_the_values_of_their_ops_for_targets_that_they_take(op: str) -> None:
     judged = 0
-    for number, drawn in enumerate(drafts(load_op(op), "float64", "ordinary", seed=0).first(24)):
-        sample = drawn.draft.sample(number)
+    for number, draws in enumerate(drafts(load_op(op), "float64", "ordinary", seed=0).first(24)):
+        sample = draws.draft.sample(number)
         if sample.args[1].dtype == torch.int64:
             verdict = judge_sample(Cell(op, "FWD", "float64", "cpu", "module"), sample)
             assert verdict.failure is None, verdict.reason
@@ -158,14 +158,14 @@ def _verdict(kind: type[torch.nn.BatchNorm1d], code: str = "WAYS") -> Verdict:
     def build(
         x: Tensor, mean: Any, var: Any, weight: Any = None, bias: Any = None,
         training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
-    ) -> Built:  # fmt: skip
+    ) -> ModuleCall:  # fmt: skip
         module = kind(x.shape[1], eps, momentum, track_running_stats=mean is not None).train(training)
         # Any number of dims will do here.
         setattr(module, "_check_input_dim", lambda x: None)  # noqa: B010
         for name, value in (("weight", weight), ("bias", bias)):
             if value is None:
                 module.register_parameter(name, None)
-        return Built(module, {"running_mean": mean, "running_var": var, "weight": weight, "bias": bias}, (x,))
+        return ModuleCall(module, {"running_mean": mean, "running_var": var, "weight": weight, "bias": bias}, (x,))
 
     op = dataclasses.replace(load_op("batch_norm"), subjects={"faulty": ModuleSubject(build)})
     return run_cell(

@@ -18,33 +18,33 @@ from opassay.properties.engine.cells import judge_sample
 from .planted_state import needs
 
 
-def _judged(subject: Callable[..., Any], name: str = "layer_norm") -> Verdict:
+def _judge(subject: Callable[..., Any], name: str = "layer_norm") -> Verdict:
     op = dataclasses.replace(load_op(name), subjects={"planted": subject})
     return run_cell(Cell(name, "NEEDS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
 @pytest.mark.parametrize("name", needs.FAULTS)
 def test_gradients_that_depend_on_others_are_refused(name: str) -> None:
-    verdict = _judged(needs.FAULTS[name])
+    verdict = _judge(needs.FAULTS[name])
     print(f"\n{name:40s} {verdict.outcome:8s} {verdict.reason}")
     assert verdict.outcome == Outcome.FAIL, verdict.reason
 
 
 @pytest.mark.parametrize("name", needs.RIGHT)
 def test_gradients_that_do_not_are_verified(name: str) -> None:
-    verdict = _judged(needs.RIGHT[name])
+    verdict = _judge(needs.RIGHT[name])
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 
 def test_an_output_that_is_differentiated_alone_must_reach_the_inputs() -> None:
     """A backward that loses the cotangent of one output where that of another one is missing."""
-    verdict = _judged(needs.scale_lost_without_the_mean, "native_layer_norm")
+    verdict = _judge(needs.scale_lost_without_the_mean, "native_layer_norm")
     assert verdict.outcome == Outcome.FAIL, verdict.reason
     assert re.search(r"cotangents of (out\[0\], )?out\[2\] of 3 outputs", verdict.reason), verdict.reason
 
 
 def test_a_tangent_must_have_the_dtype_of_its_output() -> None:
-    verdict = _judged(needs.half_tangent_without_that_of_the_input, "native_layer_norm")
+    verdict = _judge(needs.half_tangent_without_that_of_the_input, "native_layer_norm")
     assert verdict.outcome == Outcome.FAIL, verdict.reason
     assert "got dtype=torch.float16, need torch.float32" in verdict.reason
 

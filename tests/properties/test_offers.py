@@ -22,7 +22,7 @@ def total(x: Tensor) -> Tensor:
     return x.sum(-1)
 
 
-def asked(kernel: Any, *codes: str, reference: Any = total, **options: Any) -> dict[str, Verdict]:
+def ask(kernel: Any, *codes: str, reference: Any = total, **options: Any) -> dict[str, Verdict]:
     words: dict[str, Any] = {"shapes": ROWS, "settings": FEW, **options}
     words |= {"properties": codes} if codes else {}
     return {v.cell.property: v for v in verify_kernel(kernel, reference, **words)}
@@ -41,7 +41,7 @@ def racing(x: Tensor) -> Tensor:
 
 
 def test_equal_bits_are_not_asked_of_a_kernel_that_offers_none() -> None:
-    result = asked(racing, offer=Offer(deterministic=False))
+    result = ask(racing, offer=Offer(deterministic=False))
     unasked = [result.pop(code) for code in ("DET", "CALLS")]
     assert [(v.outcome, v.code) for v in unasked] == [(Outcome.UNSUPPORTED, Code.NOT_APPLICABLE)] * 2
     assert all("its offer says deterministic=False" in v.reason for v in unasked)
@@ -50,8 +50,8 @@ def test_equal_bits_are_not_asked_of_a_kernel_that_offers_none() -> None:
 
 def test_they_are_asked_of_others_and_values_of_both() -> None:
     # Another cut every time: a failure need not come again, so it may be unstable.
-    assert {v.outcome for v in asked(racing, "DET", "CALLS", "WAYS").values()} <= {Outcome.FAIL, Outcome.UNSTABLE}
-    wrong = asked(lambda x: racing(x) * 1.001, "FWD", "WAYS", offer=Offer(deterministic=False))
+    assert {v.outcome for v in ask(racing, "DET", "CALLS", "WAYS").values()} <= {Outcome.FAIL, Outcome.UNSTABLE}
+    wrong = ask(lambda x: racing(x) * 1.001, "FWD", "WAYS", offer=Offer(deterministic=False))
     assert wrong["FWD"].outcome is Outcome.FAIL
 
 
@@ -73,16 +73,16 @@ def split_from(rows: int) -> Callable[[Tensor], Tensor]:
 @pytest.mark.parametrize("rows", [2, 4, 32, 256])
 def test_a_promise_of_bits_in_any_batch_is_asked_for(rows: int) -> None:
     options: dict[str, Any] = {"offer": Offer(invariant="N"), "settings": Settings("brief")}
-    assert asked(split_from(rows), "INV", **options)["INV"].outcome is Outcome.FAIL
+    assert ask(split_from(rows), "INV", **options)["INV"].outcome is Outcome.FAIL
 
 
 @pytest.mark.slow
 def test_it_is_asked_where_it_is_promised_and_there_alone() -> None:
-    result = asked(one_by_one, offer=Offer(invariant=True))
+    result = ask(one_by_one, offer=Offer(invariant=True))
     assert set(result) == {*opassay.KERNEL_PROPERTIES, "INV"}
     assert result["INV"].outcome is Outcome.VERIFIED, str(result["INV"])
-    assert "INV" not in asked(split_from(4))
-    (unasked,) = asked(split_from(4), "INV").values()
+    assert "INV" not in ask(split_from(4))
+    (unasked,) = ask(split_from(4), "INV").values()
     assert (unasked.outcome, unasked.reason) == (Outcome.UNSUPPORTED, "kernel promises nothing of slices")
     op = opassay.custom_kernel(one_by_one, total, ROWS, offer=Offer(invariant="N"))
     assert [question.id for question in questions(op)][-1] == "INV-float32"
@@ -133,12 +133,12 @@ def raw(x: Tensor, out: Tensor) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_may_write_into_destinations() -> None:
-    assert opassay.ok(list(asked(into).values()))
-    scaled = asked(into_by_name, "FWD", "VJP", reference=lambda x, scale: scale * x.sum(-1), constants={"scale": 3.0})
+    assert opassay.ok(list(ask(into).values()))
+    scaled = ask(into_by_name, "FWD", "VJP", reference=lambda x, scale: scale * x.sum(-1), constants={"scale": 3.0})
     assert opassay.ok(list(scaled.values()))
-    assert asked(added, "FWD")["FWD"].outcome is Outcome.FAIL
-    assert asked(raw, "FWD", "VJP")["VJP"].outcome is Outcome.FAIL
-    assert opassay.ok(list(asked(raw, offer=Offer(max_order=0)).values()))
+    assert ask(added, "FWD")["FWD"].outcome is Outcome.FAIL
+    assert ask(raw, "FWD", "VJP")["VJP"].outcome is Outcome.FAIL
+    assert opassay.ok(list(ask(raw, offer=Offer(max_order=0)).values()))
 
 
 # ----------------------------------------------------------------------------------------------------------- orders
@@ -161,11 +161,11 @@ class Cube(torch.autograd.Function):
 
 def test_no_second_order_is_asked_of_a_kernel_that_offers_the_first() -> None:
     codes = ("VJP", "ORD2", "ORD3", "ADJ", "NEST", "WORD", "DUAL", "NEEDS", "WAYS", "SAVE", "AGREE")
-    result = asked(Cube.apply, *codes, reference=lambda x: x**3, offer=Offer(max_order=1), dtypes="float64")
+    result = ask(Cube.apply, *codes, reference=lambda x: x**3, offer=Offer(max_order=1), dtypes="float64")
     assert {v.outcome for v in result.values()} <= {Outcome.VERIFIED, Outcome.UNSUPPORTED, Outcome.WEAK}, str(result)
     assert result["VJP"].outcome is Outcome.VERIFIED
     assert [result[code].outcome for code in ("ORD2", "ORD3")] == [Outcome.UNSUPPORTED] * 2
-    assert asked(Cube.apply, "ORD2", reference=lambda x: x**3)["ORD2"].outcome is Outcome.FAIL
+    assert ask(Cube.apply, "ORD2", reference=lambda x: x**3)["ORD2"].outcome is Outcome.FAIL
 
 
 @pytest.mark.slow
@@ -177,4 +177,4 @@ def test_a_kernel_that_tires_is_seen_by_the_default_questions() -> None:
         calls += 1
         return x.sum(-1) * (1 if calls < 100 else 1.01)
 
-    assert Outcome.FAIL in {v.outcome for v in asked(tiring).values()}
+    assert Outcome.FAIL in {v.outcome for v in ask(tiring).values()}

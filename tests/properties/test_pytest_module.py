@@ -119,11 +119,11 @@ def test_torch_s_log_of_its_compilers_is_silent_while_an_op_is_judged(monkeypatc
     log, silent = logging.getLogger("torch.__trace"), []
     verdict = Verdict(Cell("trace", "FWD", "float32", "cpu", "opassay"), Outcome.VERIFIED, Code.HELD, "held")
 
-    def judged(*_args: object, **_named: object) -> list[Verdict]:
+    def judge(*_args: object, **_named: object) -> list[Verdict]:
         silent.append(log.disabled)
         return [verdict]
 
-    monkeypatch.setattr("opassay.pytest.verify", judged)
+    monkeypatch.setattr("opassay.pytest.verify", judge)
     before = log.disabled
     assert assert_verified("trace") == [verdict]
     assert silent == [True]

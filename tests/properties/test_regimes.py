@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 Faulty = Callable[..., Any]
 
 
-def planted(name: str, faulty: Callable[[Callable[..., Any]], Faulty]) -> Op:
+def plant(name: str, faulty: Callable[[Callable[..., Any]], Faulty]) -> Op:
     """The op with a subject "faulty", made of the right one, which is "right"."""
     declared = load_op(name)
     right = declared.subjects["opassay"]
@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Faulty], str, str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_a_regime_is_refused(name: str) -> None:
     op_name, fault, code, dtype, profile = FAULTS[name]
-    op = planted(op_name, fault)
+    op = plant(op_name, fault)
     verdict = run_cell(Cell(op_name, code, dtype, "cpu", "faulty"), Settings(profile, simpler=False), op)
     assert verdict.outcome == Outcome.FAIL, verdict.reason
     right = run_cell(Cell(op_name, code, dtype, "cpu", "right"), Settings("brief"), op)
@@ -126,5 +126,5 @@ def test_three_samples_in_turn_have_every_special_value_in_every_argument() -> N
     every = special_values(torch.zeros(1, dtype=torch.float16))
     assert len(every) == 9
     for at in range(4):
-        shown = {(3 * (turn + at) + j) % 9 for turn in (5, 6, 7) for j in range(3)}
-        assert shown == set(range(9))
+        names = {(3 * (turn + at) + j) % 9 for turn in (5, 6, 7) for j in range(3)}
+        assert names == set(range(9))

@@ -24,7 +24,7 @@ DRAFTS = st.builds(_draft, st.sampled_from(SIZES), st.sampled_from(KINDS))
 LIMITS = limits_of(20, steered=False, shrunk=True)
 
 
-def _asked(start: tuple[int, str], most: int, seconds: float) -> list[tuple[int, str]]:
+def _ask(start: tuple[int, str], most: int, seconds: float) -> list[tuple[int, str]]:
     """The size and the kind of each draft that is asked when one that fails is made simpler; all of them fail."""
     trials = []
 
@@ -41,17 +41,17 @@ def _asked(start: tuple[int, str], most: int, seconds: float) -> list[tuple[int,
 
 
 def test_a_failing_sample_becomes_one_of_no_more_elements_and_the_simplest_choices() -> None:
-    trials = _asked((65, "strange"), 100, 60.0)
+    trials = _ask((65, "strange"), 100, 60.0)
     assert trials[-1] == (8, "plain")
     assert all(size <= 65 for size, _ in trials)
 
 
 @pytest.mark.parametrize(("most", "seconds"), [(0, 60.0), (100, -1.0)])
 def test_a_failing_sample_stays_what_it_is_if_nothing_may_be_tried(most: int, seconds: float) -> None:
-    assert _asked((65, "strange"), most, seconds) == [(65, "strange")]
+    assert _ask((65, "strange"), most, seconds) == [(65, "strange")]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_no_more_are_tried_than_may_be(most: int) -> None:
     # The last one is the simplest, asked once more.
-    assert len(_asked((65, "strange"), most, 60.0)) == most + 1
+    assert len(_ask((65, "strange"), most, 60.0)) == most + 1

@@ -34,8 +34,8 @@ def off_where(name: str, when: Callable[..., bool]) -> Op:
         changed = first * factors.reshape(first.shape)
         return (changed, *result[1:]) if isinstance(result, tuple) else changed
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
+    return fault
 
 
 def with_slopes_off_where(name: str, when: Callable[..., bool]) -> Op:
@@ -47,8 +47,8 @@ def with_slopes_off_where(name: str, when: Callable[..., bool]) -> Op:
         x = args[0]
         return right(2 * x - x.detach(), *args[1:]) if when(*args) else right(*args)
 
-    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
-    return planted
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
+    return fault
 
 
 def unaligned(tensor: Tensor) -> bool:

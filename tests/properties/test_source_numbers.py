@@ -16,7 +16,7 @@ from opassay.properties.engine import source_numbers
 NUMBER = 3141592653
 
 
-def _drawn() -> list[int]:
+def _draw() -> list[int]:
     results: list[int] = []
 
     @hypothesis.seed(5)
@@ -32,7 +32,7 @@ def _drawn() -> list[int]:
 def test_numbers_in_modules_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
     with source_numbers.exclude():
-        before = _drawn()
+        before = _draw()
     (tmp_path / "with_numbers.py").write_text(f"NUMBERS = [{NUMBER}, 2718281828]\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.import_module("with_numbers")
@@ -40,7 +40,7 @@ def test_numbers_in_modules_are_not_drawn(tmp_path: Path, monkeypatch: pytest.Mo
         assert NUMBER in providers._get_local_constants().integers  # what Hypothesis would draw from
         with source_numbers.exclude():
             assert NUMBER not in providers._get_local_constants().integers
-            assert _drawn() == before
+            assert _draw() == before
         assert NUMBER in providers._get_local_constants().integers  # and it is put back
     finally:
         del sys.modules["with_numbers"]

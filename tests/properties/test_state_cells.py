@@ -28,12 +28,12 @@ from opassay.oracles.verdicts.violation import Unsupported
 from opassay.properties.engine import cells
 from tests.tiers import one_fast_in
 
-from ..oracles.planted_changes import CHANGES, LEFT, release
+from ..oracles.planted_changes import CHANGES, CHANGES_OF_PROCESSES, release
 from ..oracles.planted_ops import declared, scaled
 
 FEW = Settings("commit", max_examples=3, simpler=False)
 #: Properties that a product has an answer to, with and without derivatives, through every way subjects are called.
-ASKED = ("FWD", "VJP", "JVP", "ADJ", "VMAP", "DUAL", "LAYOUT", "PURE", "FAKE", "DET", "SAVE", "SPECIAL")
+QUESTIONS = ("FWD", "VJP", "JVP", "ADJ", "VMAP", "DUAL", "LAYOUT", "PURE", "FAKE", "DET", "SAVE", "SPECIAL")
 
 
 @pytest.fixture(autouse=True)
@@ -46,17 +46,17 @@ def _samples(dtype: str, kind: str) -> Any:
     if kind == "large":
         raise Unsupported(Code.NOT_APPLICABLE, "these samples are small")
 
-    def drawn(rng: Any) -> tuple[Tensor, ...]:
+    def draw(rng: Any) -> tuple[Tensor, ...]:
         return tuple(torch.from_numpy(rng.standard_normal(shape)).to(getattr(torch, dtype)) for shape in ((4, 5), (5,)))
 
-    return st.just(Draft(drawn, "benign"))
+    return st.just(Draft(draw, "benign"))
 
 
-def planted(subject: Callable[..., Any], **changes: Any) -> Op:
+def plant(subject: Callable[..., Any], **changes: Any) -> Op:
     return declared(subject, samples=_samples, **changes)
 
 
-def asked(code: str, dtype: str = "float32") -> Cell:
+def ask(code: str, dtype: str = "float32") -> Cell:
     return Cell("scaled", code, dtype, "cpu", "opassay")
 
 
@@ -81,14 +81,14 @@ def without_times(verdict: Verdict) -> Verdict:
     return replace(verdict, seconds=0.0, timing=())
 
 
-EVERY = {**CHANGES, **LEFT}
+EVERY = {**CHANGES, **CHANGES_OF_PROCESSES}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_pure_fails_and_names_the_change(name: str) -> None:
     change, line = EVERY[name]
-    verdict = run_cell(asked("PURE"), FEW, planted(after(change)))
+    verdict = run_cell(ask("PURE"), FEW, plant(after(change)))
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED), verdict.reason
     assert verdict.failure is not None
     assert line in verdict.failure.message
@@ -99,9 +99,9 @@ def test_pure_fails_and_names_the_change(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "grad mode"])  # FWD calls with gradients off
 def test_a_setter_that_fires_once_fails_pure_wherever_it_fired(name: str) -> None:
     change, line = EVERY[name]
-    first = run_cell(asked("PURE"), FEW, planted(after(once(change))))
+    first = run_cell(ask("PURE"), FEW, plant(after(once(change))))
     assert (first.outcome, first.code) == (Outcome.FAIL, Code.MUTATED), first.reason
-    fired, pure = verify(planted(after(once(change))), properties=("FWD", "PURE"), dtypes=("float32",), settings=FEW)
+    fired, pure = verify(plant(after(once(change))), properties=("FWD", "PURE"), dtypes=("float32",), settings=FEW)
     assert fired.outcome == Outcome.VERIFIED, fired.reason
     assert any(result.startswith(line) for result in fired.changed)
     assert pure.changed == ()
@@ -112,19 +112,19 @@ def test_a_setter_that_fires_once_fails_pure_wherever_it_fired(name: str) -> Non
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Verdict]:
     """The right op's verdicts where nothing has run before."""
-    return {code: without_times(run_cell(asked(code), FEW, planted(scaled))) for code in ASKED}
+    return {code: without_times(run_cell(ask(code), FEW, plant(scaled))) for code in QUESTIONS}
 
 
 @pytest.mark.parametrize("name", one_fast_in(4, CHANGES))
 def test_a_neighbour_is_judged_as_if_nothing_had_run_before(name: str, alone: dict[str, Verdict]) -> None:
-    run_cell(asked("FWD"), FEW, planted(after(CHANGES[name][0])))
-    again = {code: without_times(run_cell(asked(code), FEW, planted(scaled))) for code in ("FWD", "VJP", "SPECIAL")}
+    run_cell(ask("FWD"), FEW, plant(after(CHANGES[name][0])))
+    again = {code: without_times(run_cell(ask(code), FEW, plant(scaled))) for code in ("FWD", "VJP", "SPECIAL")}
     # NaN is not equal to itself, so the measures are compared as text, which tells every bit of a float.
     assert {code: repr(verdict) for code, verdict in again.items()} == {code: repr(alone[code]) for code in again}
 
 
 def test_a_right_op_is_not_accused(alone: dict[str, Verdict]) -> None:
-    assert {code: verdict.changed for code, verdict in alone.items()} == dict.fromkeys(ASKED, ())
+    assert {code: verdict.changed for code, verdict in alone.items()} == dict.fromkeys(QUESTIONS, ())
     assert alone["PURE"].outcome == Outcome.VERIFIED
 
 
@@ -140,14 +140,14 @@ def test_ops_of_the_catalog_are_not_accused(op: str) -> None:
 def test_an_error_of_ours_in_a_process_that_the_subject_changed_is_the_subject_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(*args: Any) -> Any:
+    def fail(*args: Any) -> Any:
         raise KeyError("harness")
 
-    monkeypatch.setattr(cells, "_judge_samples", broken)
-    op = planted(scaled)
-    assert run_cell(asked("FWD"), FEW, op).outcome == Outcome.ERROR
-    monkeypatch.setattr(cells, "_judge_samples", lambda *args: [os.environ.update(OPASSAY_PLANTED="1"), broken()])
-    verdict = run_cell(asked("FWD"), FEW, op)
+    monkeypatch.setattr(cells, "_judge_samples", fail)
+    op = plant(scaled)
+    assert run_cell(ask("FWD"), FEW, op).outcome == Outcome.ERROR
+    monkeypatch.setattr(cells, "_judge_samples", lambda *args: [os.environ.update(OPASSAY_PLANTED="1"), fail()])
+    verdict = run_cell(ask("FWD"), FEW, op)
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED)
     assert "OPASSAY_PLANTED" in verdict.reason
 
@@ -165,7 +165,7 @@ def test_what_a_subject_raises_is_its_failure(kind: type[BaseException], code: s
     def raising(x: Tensor, w: Tensor) -> Tensor:
         raise kind("planted")
 
-    verdict = run_cell(asked(code), FEW, planted(raising))
+    verdict = run_cell(ask(code), FEW, plant(raising))
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.RAISED), verdict.reason
     assert f"raised {kind.__name__} on valid input" in verdict.reason
 
@@ -175,7 +175,7 @@ def test_a_refusal_that_would_end_the_process_is_a_failure() -> None:
         raise SystemExit(0)
 
     refusal = Refusal("no second factor", lambda args: (args[0], None), TypeError, ())
-    verdict = run_cell(asked("ERROR"), FEW, planted(exiting, refusals=(refusal,)))
+    verdict = run_cell(ask("ERROR"), FEW, plant(exiting, refusals=(refusal,)))
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.RAISED), verdict.reason
 
 
@@ -183,7 +183,7 @@ def test_the_text_of_an_exception_is_bounded() -> None:
     def raising(x: Tensor, w: Tensor) -> Tensor:
         raise type("E" * 10**6, (ValueError,), {})(("x" * 10**6 + "\n") * 50)
 
-    verdict = run_cell(asked("FWD"), FEW, planted(raising))
+    verdict = run_cell(ask("FWD"), FEW, plant(raising))
     assert verdict.failure is not None
     assert len(verdict.failure.message) < (MAX_LINES + 1) * (MAX_LINE + 3)
 
@@ -196,7 +196,7 @@ def test_an_exception_without_a_text_is_a_failure() -> None:
     def raising(x: Tensor, w: Tensor) -> Tensor:
         raise Mute
 
-    verdict = run_cell(asked("FWD"), FEW, planted(raising))
+    verdict = run_cell(ask("FWD"), FEW, plant(raising))
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.RAISED)
 
 
@@ -233,7 +233,7 @@ def test_an_interrupt_is_no_verdict(subject: Callable[[Tensor, Tensor], Tensor])
         timer = threading.Timer(moments.uniform(0.0, 0.2), os.kill, (os.getpid(), signal.SIGINT))
         starts = iter([timer.start])
         with pytest.raises(KeyboardInterrupt):
-            run_cell(asked("ADJ"), Settings("commit", max_examples=10_000), planted(_first(starts, subject)))
+            run_cell(ask("ADJ"), Settings("commit", max_examples=10_000), plant(_first(starts, subject)))
         timer.join()
         assert signal.getsignal(signal.SIGINT) is handler
 
@@ -263,7 +263,7 @@ def test_a_signal_waits_while_the_state_is_read_and_put_back(reader: str, monkey
     monkeypatch.setattr(SampleSettings, reader, interrupted)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_cell(asked("FWD"), FEW, planted(scaled))
+            run_cell(ask("FWD"), FEW, plant(scaled))
         assert came
         assert torch.get_default_dtype() is torch.float64
         assert signal.getsignal(signal.SIGINT) is handler
@@ -291,7 +291,7 @@ def test_an_interrupt_that_a_callback_of_the_garbage_collector_swallows_ends_the
 
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)  # what Python says of the swallowed exception
     with pytest.raises(KeyboardInterrupt):
-        run_cell(asked("FWD"), Settings("commit", max_examples=10_000), planted(op))
+        run_cell(ask("FWD"), Settings("commit", max_examples=10_000), plant(op))
     assert len(calls) < 10
 
 
@@ -307,20 +307,20 @@ def test_an_interrupt_while_a_failure_is_repeated_is_no_verdict() -> None:
 
         return op
 
-    assert run_cell(asked("FWD"), FEW, planted(failing(0))).outcome == Outcome.FAIL
+    assert run_cell(ask("FWD"), FEW, plant(failing(0))).outcome == Outcome.FAIL
     every = len(calls)
     for at in range(1, every + 1):
         calls.clear()
         with pytest.raises(KeyboardInterrupt):
-            run_cell(asked("FWD"), FEW, planted(failing(at)))
+            run_cell(ask("FWD"), FEW, plant(failing(at)))
 
 
 def test_a_handler_of_the_user_that_raises_nothing_ends_nothing() -> None:
-    heard: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    signals: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: signals.append(number))
     try:
-        op = planted(after(once(lambda: signal.raise_signal(signal.SIGINT))))
-        assert run_cell(asked("FWD"), FEW, op).outcome == Outcome.VERIFIED
+        op = plant(after(once(lambda: signal.raise_signal(signal.SIGINT))))
+        assert run_cell(ask("FWD"), FEW, op).outcome == Outcome.VERIFIED
     finally:
         signal.signal(signal.SIGINT, before)
-    assert heard == [signal.SIGINT]
+    assert signals == [signal.SIGINT]

@@ -156,7 +156,7 @@ def three(faulty: str) -> Iterator[World]:
         worlds.leave()
 
 
-def _judged(op: str) -> Verdict:
+def _judge(op: str) -> Verdict:
     return run_cell(Cell(op, "COMM", "float32", "cpu", "opassay"), SHORT)
 
 
@@ -165,14 +165,14 @@ def _says(verdict: Verdict) -> str:
 
 
 def test_a_team_disbands_and_comes_together_again(gloo: World, request: pytest.FixtureRequest) -> None:
-    _judged("broadcast")
+    _judge("broadcast")
     worlds.enter(World())
     assert worlds.run(2, lambda comm: comm.rank) == [0, 1]  # in lockstep again
     worlds.leave()
     three = request.getfixturevalue("three")  # stays for the tests below
     assert worlds.helper("ranks") is not None
     worlds.enter(three)  # without peers, which a cell finds again
-    verdict = _judged("gather")
+    verdict = _judge("gather")
     assert verdict.outcome == Outcome.VERIFIED, _says(verdict)
     assert "on 3 ranks of gloo" in verdict.reason
 
@@ -180,19 +180,19 @@ def test_a_team_disbands_and_comes_together_again(gloo: World, request: pytest.F
 def test_a_rank_that_raises_is_named_and_harms_no_other_cell(three: World) -> None:
     gathering.gather(three)
     start = time.monotonic()
-    verdict = _judged("faulty:RAISES")
+    verdict = _judge("faulty:RAISES")
     assert time.monotonic() - start < 2.0
     assert verdict.outcome == Outcome.FAIL, verdict.reason
     assert "rank 1 raised ArithmeticError: planted" in _says(verdict)
-    again = _judged("broadcast")
+    again = _judge("broadcast")
     assert again.outcome == Outcome.VERIFIED, _says(again)
 
 
 def test_a_group_that_ranks_have_lost_is_the_default_one_no_more(three: World) -> None:
-    verdict = _judged("faulty:ONCE")  # torch's own collectives hear of nothing before the deadline
+    verdict = _judge("faulty:ONCE")  # torch's own collectives hear of nothing before the deadline
     assert verdict.outcome == Outcome.UNSTABLE, verdict.reason
     assert "repeated 0 of 3 times" in verdict.reason
-    again = _judged("broadcast")
+    again = _judge("broadcast")
     assert again.outcome == Outcome.VERIFIED, _says(again)
 
 
@@ -203,11 +203,11 @@ def test_a_group_that_ranks_have_lost_is_the_default_one_no_more(three: World) -
 def test_a_rank_that_leaves_a_case_is_waited_for_by_none(three: World, op: str, says: str) -> None:
     gathering.gather(three)
     start = time.monotonic()
-    verdict = _judged(f"faulty:{op}")
+    verdict = _judge(f"faulty:{op}")
     assert time.monotonic() - start < 2.0
     assert verdict.outcome != Outcome.VERIFIED
     assert says in _says(verdict)
-    again = _judged("broadcast")
+    again = _judge("broadcast")
     assert again.outcome == Outcome.VERIFIED, _says(again)
 
 
@@ -216,9 +216,9 @@ def test_ranks_come_together_again_after_one_was_killed(three: World) -> None:
     local = worlds.helper("ranks")
     assert local is not None
     processes, folder = list(local._processes), Path(local._folder.name)
-    verdict = _judged("faulty:KILLED")
+    verdict = _judge("faulty:KILLED")
     assert verdict.outcome == Outcome.ERROR, verdict.reason
-    again = _judged("broadcast")
+    again = _judge("broadcast")
     assert again.outcome == Outcome.VERIFIED, _says(again)
     assert worlds.helper("ranks") is not local
     assert [not process.ended for process in processes] == [False, False]
@@ -233,7 +233,7 @@ def test_an_interrupt_ends_the_ranks(three: World) -> None:
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        _judged("faulty:HANGS_LATE")  # rank 0 waits to be told what this gave
+        _judge("faulty:HANGS_LATE")  # rank 0 waits to be told what this gave
     start = time.monotonic()
     worlds.leave()
     assert time.monotonic() - start < 2.0

@@ -39,7 +39,7 @@ def judge_in_float64(op: Op, *codes: str) -> dict[str, Verdict]:
     return {verdict.cell.property: verdict for verdict in verdicts}
 
 
-def planted(op: Op, changed: Callable[..., Any]) -> Op:
+def plant(op: Op, changed: Callable[..., Any]) -> Op:
     """The op with another implementation of its first operand, a function of elements."""
 
     def subject(call: str, *operands: Any) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ def test_a_right_operation_is_accepted() -> None:
 
 
 def test_a_planted_wrong_second_derivative_is_the_cause() -> None:
-    op = planted(load_op("torch:sin"), SineOfConstantSlope.apply)
+    op = plant(load_op("torch:sin"), SineOfConstantSlope.apply)
     verdicts = judge_in_float64(op, "VJP", "ORD2")
     assert verdicts["VJP"].outcome is Outcome.VERIFIED
     failure = verdicts["ORD2"].failure
@@ -119,7 +119,7 @@ def test_a_planted_wrong_second_derivative_is_the_cause() -> None:
 
 
 def test_an_error_that_says_so_is_refused() -> None:
-    verdicts = judge_in_float64(planted(load_op("torch:sin"), SineWithoutTangent.apply), "VJP", "JVP", "ORD2")
+    verdicts = judge_in_float64(plant(load_op("torch:sin"), SineWithoutTangent.apply), "VJP", "JVP", "ORD2")
     assert verdicts["VJP"].outcome is Outcome.VERIFIED
     assert verdicts["JVP"].outcome is Outcome.REFUSED
     assert "is not implemented" in verdicts["JVP"].reason
@@ -130,7 +130,7 @@ def test_any_other_error_is_a_failure() -> None:
     def raises(x: Any) -> Any:
         raise RuntimeError("internal assertion")
 
-    assert judge_in_float64(planted(load_op("torch:sin"), raises), "FWD")["FWD"].outcome is Outcome.FAIL
+    assert judge_in_float64(plant(load_op("torch:sin"), raises), "FWD")["FWD"].outcome is Outcome.FAIL
 
 
 def test_what_is_not_read_says_why() -> None:
@@ -179,9 +179,9 @@ def test_a_spec_by_decomposition_says_so() -> None:
 
 def test_a_tangent_that_is_not_differentiated_contradicts_the_gradient() -> None:
     op = replace(load_op("torch:sin"), reference=opaque("no formula"))
-    right = judge_in_float64(planted(op, SineByFormula.apply), "AGREE")["AGREE"]
+    right = judge_in_float64(plant(op, SineByFormula.apply), "AGREE")["AGREE"]
     assert right.outcome is Outcome.VERIFIED, right.reason
-    wrong = judge_in_float64(planted(op, SineOfConstantTangent.apply), "AGREE")["AGREE"]
+    wrong = judge_in_float64(plant(op, SineOfConstantTangent.apply), "AGREE")["AGREE"]
     assert wrong.reason == "torch:sin vjp∘jvp differs from vjp∘vjp"
 
 

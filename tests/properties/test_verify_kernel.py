@@ -88,7 +88,7 @@ def seeding(seed: Any, x: Tensor, w: Tensor) -> Tensor:
     return norm(x, w)
 
 
-def asked(kernel: Any, *codes: str, **options: Any) -> dict[str, Verdict]:
+def ask(kernel: Any, *codes: str, **options: Any) -> dict[str, Verdict]:
     words: dict[str, Any] = {"settings": FEW, **options}
     result = verify_kernel(kernel, words.pop("spec", reference), words.pop("shapes", SHAPES), properties=codes, **words)
     return {verdict.cell.property: verdict for verdict in result}
@@ -124,30 +124,30 @@ def test_the_ten_lines_take_a_right_kernel(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_wrong_kernel_fails_where_it_must(kernel: Any, code: str) -> None:
-    result = asked(kernel, code)
+    result = ask(kernel, code)
     assert result[code].outcome == Outcome.FAIL, result[code].reason
     assert not opassay.ok(list(result.values()))
 
 
 def test_what_the_wrong_kernels_do_right_is_verified() -> None:
-    assert asked(WrongBackward, "FWD")["FWD"].outcome == Outcome.VERIFIED
-    assert asked(misread_strides, "FWD")["FWD"].outcome == Outcome.VERIFIED
+    assert ask(WrongBackward, "FWD")["FWD"].outcome == Outcome.VERIFIED
+    assert ask(misread_strides, "FWD")["FWD"].outcome == Outcome.VERIFIED
 
 
 def test_what_a_kernel_does_not_offer_is_no_failure() -> None:
     lacking = {"func", "double", "compile", "fake", "jvp", "empty"}
     codes = ("ORD2", "JVP", "VMAP", "COMP", "FAKE", "EMPTY", "NEST", "NEEDS")
-    result = asked(norm, *codes, offer=Offer(without=lacking))
+    result = ask(norm, *codes, offer=Offer(without=lacking))
     assert result.pop("NEEDS").outcome == Outcome.VERIFIED
     assert {v.outcome for v in result.values()} == {Outcome.UNSUPPORTED}
     assert result["ORD2"].reason.startswith("norm offers no double: derivatives of second order")
-    assert asked(norm, "ORD2")["ORD2"].outcome == Outcome.FAIL
-    assert asked(norm, "ORD2", offer=Offer(max_order=1))["ORD2"].outcome == Outcome.UNSUPPORTED
+    assert ask(norm, "ORD2")["ORD2"].outcome == Outcome.FAIL
+    assert ask(norm, "ORD2", offer=Offer(max_order=1))["ORD2"].outcome == Outcome.UNSUPPORTED
 
 
 def test_a_kernel_without_gradients_is_asked_for_values_alone() -> None:
     kernel, codes = (lambda x, w: reference(x.detach(), w.detach())), opassay.KERNEL_PROPERTIES
-    result = asked(kernel, *codes, offer=Offer(max_order=0))
+    result = ask(kernel, *codes, offer=Offer(max_order=0))
     assert [result.pop(code).outcome for code in ("VJP", "NEEDS")] == [Outcome.UNSUPPORTED] * 2
     assert {v.outcome for v in result.values()} == {Outcome.VERIFIED}, {k: v.reason for k, v in result.items()}
 
@@ -161,8 +161,8 @@ def test_the_spec_rounds_where_it_says_so() -> None:
         return reference(x.float(), w.float()).to(x.dtype)
 
     for spec, outcome in ((rounding, Outcome.VERIFIED), (exact, Outcome.FAIL)):
-        assert asked(rounding, "FWD", spec=spec, dtypes=("bfloat16",))["FWD"].outcome == outcome
-    assert asked(exact, "FWD", spec=exact, dtypes=("bfloat16",))["FWD"].outcome == Outcome.VERIFIED
+        assert ask(rounding, "FWD", spec=spec, dtypes=("bfloat16",))["FWD"].outcome == outcome
+    assert ask(exact, "FWD", spec=exact, dtypes=("bfloat16",))["FWD"].outcome == Outcome.VERIFIED
 
 
 def test_a_reference_in_numpy_constants_outputs_and_restricted_sizes() -> None:
@@ -176,9 +176,9 @@ def test_a_reference_in_numpy_constants_outputs_and_restricted_sizes() -> None:
     options: dict[str, Any] = {
         "sizes": {"n": (16, 64)}, "constants": {"eps": 1e-6}, "offer": Offer(outputs=(1,))
     }  # fmt: skip
-    result = asked(kernel, "FWD", "VJP", "EMPTY", spec=formula, **options)
+    result = ask(kernel, "FWD", "VJP", "EMPTY", spec=formula, **options)
     assert {v.outcome for v in result.values()} == {Outcome.VERIFIED}, [v.reason for v in result.values()]
-    assert asked(kernel, "FWD", spec=formula, **options | {"offer": Offer(outputs=(0,))})["FWD"].outcome == Outcome.FAIL
+    assert ask(kernel, "FWD", spec=formula, **options | {"offer": Offer(outputs=(0,))})["FWD"].outcome == Outcome.FAIL
 
 
 def test_a_kernel_under_the_declaration_of_an_op() -> None:
@@ -207,8 +207,8 @@ def test_gradients_are_asked_of_what_the_kernel_differentiates(is_op: bool) -> N
     options: dict[str, Any] = {"spec": linear, "shapes": LINEAR}
     if is_op:
         options = {"spec": custom_kernel(linear, linear, LINEAR), "shapes": None}
-    assert asked(kernel, "VJP", **options)["VJP"].outcome == Outcome.FAIL
-    result = asked(kernel, "VJP", offer=Offer(differentiable="input"), **options)["VJP"]
+    assert ask(kernel, "VJP", **options)["VJP"].outcome == Outcome.FAIL
+    result = ask(kernel, "VJP", offer=Offer(differentiable="input"), **options)["VJP"]
     assert result.outcome == Outcome.VERIFIED, result.reason
 
 
@@ -299,7 +299,7 @@ def test_a_failure_on_fake_tensors_leaves_torchs_log_out(caplog: pytest.LogCaptu
         "opassay_tests::no_shape_rule", lambda x: x + x, mutates_args=(), schema="(Tensor x) -> Tensor"
     )
     with caplog.at_level(logging.ERROR):
-        result = asked(op, "FAKE", spec=lambda x: x + x, shapes={"x": ("n",)})["FAKE"]
+        result = ask(op, "FAKE", spec=lambda x: x + x, shapes={"x": ("n",)})["FAKE"]
     assert result.outcome == Outcome.FAIL
     assert not caplog.records
     assert result.failure is not None
@@ -310,7 +310,7 @@ def test_the_worst_is_told_beside_the_simplest() -> None:
     def wrong(x: Tensor, w: Tensor) -> Tensor:
         return norm(x, w) * (1 + 1e-5 * x.shape[1])
 
-    result = asked(wrong, "FWD", settings=Settings("brief", max_examples=12))["FWD"]
+    result = ask(wrong, "FWD", settings=Settings("brief", max_examples=12))["FWD"]
     assert result.failure is not None
     assert "elsewhere" in result.failure.message
     assert "times its bound at out[" in result.failure.message

@@ -50,15 +50,15 @@ def test_what_is_no_data_is_not_sent(result: Any) -> None:
         pack(MessageKind.RAN, result=result)
 
 
-def _framed(said: Any) -> bytes:
-    head = msgspec.msgpack.encode(said)
+def _framed(message: Any) -> bytes:
+    head = msgspec.msgpack.encode(message)
     return len(head).to_bytes(8, "little") + head
 
 
 def _telling(**changes: Any) -> bytes:
     """A message with a tensor of two float32 that is told otherwise than it is."""
     body = msgspec.msgpack.encode({"dtype": "float32", "shape": [2], "start": 0, "size": 8, **changes})
-    head = _framed({"said": "ran", "result": msgspec.msgpack.Ext(1, body)})
+    head = _framed({"kind": "ran", "result": msgspec.msgpack.Ext(1, body)})
     return head + bytes(-len(head) % 64 + 8)
 
 
@@ -79,8 +79,8 @@ def test_tensors_have_the_memory_that_was_read_and_are_not_copied() -> None:
     [
         b"",
         pickle.dumps(("run", "")),
-        _framed({"said": "shout"}),
-        _framed({"said": "ran", "result": msgspec.msgpack.Ext(7, b"")}),
+        _framed({"kind": "shout"}),
+        _framed({"kind": "ran", "result": msgspec.msgpack.Ext(7, b"")}),
         _telling(start=64),
         _telling(start=-64),
         _telling(start=4),

@@ -80,7 +80,7 @@ def test_a_world_that_is_entered_again_keeps_its_peers() -> None:
     assert worlds.run(2, lambda comm: "mine") == ["mine", "mine"]
 
 
-class _Planted:
+class _PlantedWorld:
     def __init__(self, fails: bool = False) -> None:
         self.fails, self.closed = fails, 0
 
@@ -91,7 +91,7 @@ class _Planted:
 
 
 def test_helpers_end_once_and_the_world_is_left_whatever_they_raise() -> None:
-    first, second = _Planted(), _Planted(fails=True)
+    first, second = _PlantedWorld(), _PlantedWorld(fails=True)
     worlds.keep("first", first)
     assert worlds.helper("first") is first
     worlds.dismiss("first")

@@ -15,21 +15,21 @@ from tests.tiers import one_fast_in
 from .planted_state import writes
 
 
-def _judged(name: str, code: str, subject: object) -> Verdict:
+def _judge(name: str, code: str, subject: object) -> Verdict:
     op = dataclasses.replace(load_op(name), subjects={"planted": subject})
     return run_cell(Cell(name, code, "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
 @pytest.mark.parametrize("name", one_fast_in(2, writes.FAULTS))
 def test_a_write_or_a_hidden_tensor_is_refused(name: str) -> None:
-    verdict = _judged(*writes.FAULTS[name])
+    verdict = _judge(*writes.FAULTS[name])
     print(f"\n{name:40s} {verdict.outcome:8s} {verdict.reason}")
     assert verdict.outcome == Outcome.FAIL, verdict.reason
 
 
 @pytest.mark.parametrize(("name", "code"), sorted({(name, code) for name, code, _ in writes.FAULTS.values()}))
 def test_the_production_op_is_verified(name: str, code: str) -> None:
-    verdict = _judged(name, code, load_op(name).subjects["opassay"])
+    verdict = _judge(name, code, load_op(name).subjects["opassay"])
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 

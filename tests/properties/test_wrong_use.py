@@ -59,7 +59,7 @@ def declared(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "said"),
+    ("call", "error", "message"),
     [
         (lambda: opassay.bound(square, PAIRS), opassay.SpecError, "not implemented for 'Float4_e2m1fn_x2'"),
         (lambda: opassay.bound(square, X.to("meta")), opassay.SpecError, "meta device"),
@@ -94,8 +94,10 @@ def declared(**changes: Any) -> Any:
         (lambda: declared(name="a\u202eb"), ValueError, "printable"),
     ],
 )  # fmt: skip
-def test_wrong_use_is_told_by_name_value_and_rule(call: Callable[[], Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_wrong_use_is_told_by_name_value_and_rule(
+    call: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
         call()
 
 

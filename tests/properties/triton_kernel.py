@@ -46,7 +46,7 @@ def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w
 
 
-def judged(kernel: Any) -> Any:
+def judge(kernel: Any) -> Any:
     """Verdicts on a kernel without a backward."""
     return opassay.verify_kernel(
         kernel, reference, shapes={"x": ("N", "n"), "w": ("n",)}, sizes={"N": (1, 3), "n": (3, 63, 64, 65, 130)},
@@ -56,6 +56,6 @@ def judged(kernel: Any) -> Any:
 
 
 if __name__ == "__main__":
-    print("right", opassay.ok(judged(rms_norm)))
-    faulty = judged(lambda x, w: rms_norm(x, w, tail=False))
+    print("right", opassay.ok(judge(rms_norm)))
+    faulty = judge(lambda x, w: rms_norm(x, w, tail=False))
     print("wrong", sorted({v.cell.property for v in faulty if v.outcome == "fail"}))

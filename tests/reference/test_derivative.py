@@ -170,7 +170,7 @@ def _difference(f: Callable[..., Any], xs: list[Exact], ts: list[Exact]) -> list
     return _flat(tuple((p - m) / (2.0 * STEP) for p, m in zip(plus, minus, strict=True)))
 
 
-def _drawn(name: str, seed: int) -> tuple[Callable[..., Any], list[Exact], list[Exact]]:
+def _draw(name: str, seed: int) -> tuple[Callable[..., Any], list[Exact], list[Exact]]:
     formula, shapes, draw = FORMULAS[name]
     rng = np.random.default_rng(seed)
     xs = [exact(draw(rng, s)) for s in shapes]
@@ -180,7 +180,7 @@ def _drawn(name: str, seed: int) -> tuple[Callable[..., Any], list[Exact], list[
 @pytest.mark.parametrize("name", FORMULAS)
 def test_jvp_is_the_central_difference(name: str) -> None:
     with precision(BITS):
-        f, xs, ts = _drawn(name, 1)
+        f, xs, ts = _draw(name, 1)
         tangents = derivative.jvp(f, xs, ts)[1]
         assert all(map(_close, _flat(tangents), _difference(f, xs, ts)))
 
@@ -188,7 +188,7 @@ def test_jvp_is_the_central_difference(name: str) -> None:
 @pytest.mark.parametrize("name", FORMULAS)
 def test_vjp_is_the_adjoint_of_jvp(name: str) -> None:
     with precision(BITS):
-        f, xs, ts = _drawn(name, 2)
+        f, xs, ts = _draw(name, 2)
         outputs, tangents = derivative.jvp(f, xs, ts)
         rng = np.random.default_rng(3)
         cotangents = [exact(rng.standard_normal(y.shape)) for y in outputs]
@@ -204,7 +204,7 @@ def test_second_order_is_the_difference_of_the_first(name: str) -> None:
         return lambda *a: derivative.vjp(f, a[:count])[1](*a[count:])
 
     with precision(BITS):
-        f, xs, ts = _drawn(name, 4)
+        f, xs, ts = _draw(name, 4)
         rng = np.random.default_rng(5)
         cotangents = [exact(rng.standard_normal(y.shape)) for y in _outputs(f, *xs)]
         g = pulled(f, len(xs))
@@ -223,7 +223,7 @@ def test_every_primitive_is_among_the_formulas() -> None:
     Exact.apply = spy  # type: ignore[method-assign]
     try:
         for name in FORMULAS:
-            f, xs, _ = _drawn(name, 6)
+            f, xs, _ = _draw(name, 6)
             f(*xs)
     finally:
         Exact.apply = original  # type: ignore[method-assign]
@@ -241,7 +241,7 @@ def test_every_primitive_is_among_the_formulas() -> None:
 def test_a_planted_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, wrong: Any) -> None:
     monkeypatch.setitem(derivative.DIAGONAL, name, (wrong,))
     with precision(BITS):
-        f, xs, ts = _drawn(name, 7)
+        f, xs, ts = _draw(name, 7)
         tangents = derivative.jvp(f, xs, ts)[1]
         assert not all(map(_close, _flat(tangents), _difference(f, xs, ts)))
 

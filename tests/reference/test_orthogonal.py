@@ -26,11 +26,11 @@ def hold(a: Any, values: Pair, complete: bool = False) -> tuple[int, int, str]:
     laws = join_factors(factors_of(a, complete), [each.astype(np.float64) for each in values])
     texts = [law.explain(each) for law, each in zip(laws, values, strict=True)]
     pairs = list(zip(laws, values, strict=True))
-    refused, judged = (
+    refusals, judged = (
         sum(int(np.count_nonzero(each)) for each in masks)
-        for masks in ([~law.accepts(each) for law, each in pairs], [law.judged(each) for law, each in pairs])
+        for masks in ([~law.accepts(each) for law, each in pairs], [law.refutable(each) for law, each in pairs])
     )
-    return refused, judged, texts[0] or texts[1]
+    return refusals, judged, texts[0] or texts[1]
 
 
 def by_reflections(a: Any, skips: int = -1) -> Pair:
@@ -137,8 +137,8 @@ def test_evaluations_are_right_whatever_the_condition(evaluate: Callable[[Any], 
 @pytest.mark.parametrize("fault", WRONG)
 def test_faults_are_refused(fault: str, dtype: Any) -> None:
     a = np.random.default_rng(1).standard_normal((6, 4)).astype(dtype)
-    refused, judged, text = hold(a, WRONG[fault](a))
-    assert refused > 0
+    refusals, judged, text = hold(a, WRONG[fault](a))
+    assert refusals > 0
     assert judged == 6 * 4 + 4 * 4
     assert text
 

@@ -14,7 +14,7 @@ from opassay.reference.ranked import Ranked, RankRange
 
 COUNT = 4
 #: RankRange of an order of four elements.
-ASKED = {
+QUERIES = {
     "largest": RankRange(),
     "least": RankRange(descending=False, nans_first=True),
     "best two": RankRange(0, 2),
@@ -40,16 +40,16 @@ def _possible(low: Any, high: Any, ranks: RankRange) -> set[tuple[int, ...]]:
     return sequences if ranks.ordered else {order for one in sequences for order in itertools.permutations(one)}
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", QUERIES)
 def test_the_sequences_are_those_that_some_values_give(name: str) -> None:
-    ranks, rng = ASKED[name], np.random.default_rng(5)
+    ranks, rng = QUERIES[name], np.random.default_rng(5)
     for _ in range(12):
         low = rng.integers(0, 4, COUNT)
         high = low + rng.integers(0, 3, COUNT)
         need = _possible(low, high, ranks)
         ranking = Ranked(_reading(low, high), (0,), ranks)
-        tried = itertools.product(range(-1, COUNT + 1), repeat=ranks.count)
-        assert {each for each in tried if ranking.accepts(np.array(each)).all()} == need
+        attempts = itertools.product(range(-1, COUNT + 1), repeat=ranks.count)
+        assert {each for each in attempts if ranking.accepts(np.array(each)).all()} == need
         if ranks.ordered:
             assert {tuple(each.tolist()) for each in ranking.sequences(0)} == need
             assert (len(need) == 1) == (not ranking.open_rows().size)

@@ -80,7 +80,7 @@ def test_evaluations_are_right_whatever_the_condition(dtype: Any) -> None:
             pairs += [(solution_of(t.T[::-1, ::-1].T, b[::-1], upper=True), substitute(t, b)[::-1])]
             for law, values in pairs:
                 refusals += int(np.count_nonzero(~law.accepts(values)))
-                judged += int(np.count_nonzero(law.judged(values)))
+                judged += int(np.count_nonzero(law.refutable(values)))
                 assert law.explain(values) == ""
     assert refusals == 0
     assert judged == sum(4 * (3 * n * n + 3 * n * 2) for n in range(1, 13))
@@ -155,14 +155,14 @@ def test_what_no_theorem_covers_is_not_judged() -> None:
     nan = np.full((2, 2), np.nan)
     for law in (cholesky_of(a), solution_of(np.array([[1e-200, 0.0], [1e200, 1.0]]), np.full((2, 2), 1e200))):
         assert law.accepts(nan).all()
-        assert not law.judged(nan).any()
+        assert not law.refutable(nan).any()
     for law in (
         cholesky_of(np.array([[1.0, 0.5], [0.0, 1.0]])),
         cholesky_of(np.array([[np.inf, 0.0], [0.0, 1.0]])),
         solution_of(np.array([[0.0, 0.0], [1.0, 1.0]]), np.ones((2, 2))),
     ):
         assert law.accepts(np.eye(2)).all()
-        assert not law.judged(np.eye(2)).any()
+        assert not law.refutable(np.eye(2)).any()
 
 
 def test_operands_between_ends_widen_a_bound() -> None:
@@ -179,7 +179,7 @@ def test_elements_move_as_a_whole() -> None:
     law, right = cholesky_of(a), np.stack([cholesky(each) for each in a])
     moved = law.moved(lambda x: np.swapaxes(x, -1, -2))
     assert moved.accepts(np.swapaxes(right, -1, -2)).all()
-    assert moved.judged(np.swapaxes(right, -1, -2)).all()
+    assert moved.refutable(np.swapaxes(right, -1, -2)).all()
     np.testing.assert_array_equal(np.swapaxes(moved.likely(), -1, -2), law.likely())
     assert not moved.accepts(right).all()
     assert "is not 0" in moved.explain(right)

@@ -167,7 +167,7 @@ def _exact(name: str, numbers: list[float]) -> Interval:
     return interval_of(value.values[()])
 
 
-def _missed(name: str, function: Function, count: int = 60) -> list[str]:
+def _miss(name: str, function: Function, count: int = 60) -> list[str]:
     """The values that are not in the interval of a function on a box that holds their arguments."""
     arity = 1 if name in UNARY else 2
     boxes = [*_boxes(arity * count, name)]
@@ -188,18 +188,18 @@ def _missed(name: str, function: Function, count: int = 60) -> list[str]:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_interval_holds_the_values_of_its_numbers(name: str) -> None:
-    assert _missed(name, FUNCTIONS[name]) == []
+    assert _miss(name, FUNCTIONS[name]) == []
 
 
 @pytest.mark.parametrize("name", ["multiply", "exp", "fmod", "sqrt"])
 def test_an_interval_without_its_radius_is_seen(name: str) -> None:
-    assert _missed(name, lambda *operands: FUNCTIONS[name](*operands).mid())
+    assert _miss(name, lambda *operands: FUNCTIONS[name](*operands).mid())
 
 
 def test_a_special_value_from_numbers_that_stand_for_too_many_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """One number for the whole line has a sign, a logarithm and no pole."""
     monkeypatch.setattr(intervals, "_samples", lambda x: [float(x.mid())])
-    assert _missed("divide", FUNCTIONS["divide"], 200)
+    assert _miss("divide", FUNCTIONS["divide"], 200)
 
 
 def test_an_overflow_of_floats_is_no_infinity() -> None:
@@ -220,5 +220,5 @@ def test_an_overflow_of_floats_is_no_infinity() -> None:
 def test_a_missing_package_is_named_with_its_extra(program: str) -> None:
     blocked = f"import sys; sys.modules['flint'] = None; {program}"
     process = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
-    said = 'the second exact reading needs python-flint, which is not installed; pip install "opassay[second]"'
-    assert process.stderr.splitlines()[-1].endswith(said)
+    message = 'the second exact reading needs python-flint, which is not installed; pip install "opassay[second]"'
+    assert process.stderr.splitlines()[-1].endswith(message)

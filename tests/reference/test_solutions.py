@@ -69,7 +69,7 @@ WRONG: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", ERRORS)
 def test_eliminations_are_right_whatever_the_condition(dtype: Any) -> None:
-    rng, refused, judged, elements = np.random.default_rng(0), 0, 0, 0
+    rng, refusals, judged, elements = np.random.default_rng(0), 0, 0, 0
     for n in range(1, 11):
         for condition in np.geomspace(1.0, 1e-3 / ERRORS[dtype].unit, 4):
             a, b = of_condition(rng, n, n, dtype, condition), rng.standard_normal((n, 2)).astype(dtype)
@@ -78,11 +78,11 @@ def test_eliminations_are_right_whatever_the_condition(dtype: Any) -> None:
                     (solution_of(a, b), evaluate(a, b)), (inverse_of(a), evaluate(a, np.eye(n, dtype=dtype))),
                     (inverse_of(a), evaluate(a.T, np.eye(n, dtype=dtype)).T),
                 ):  # fmt: skip
-                    refused += int(np.count_nonzero(~law.accepts(values)))
-                    judged += int(np.count_nonzero(law.judged(values)))
+                    refusals += int(np.count_nonzero(~law.accepts(values)))
+                    judged += int(np.count_nonzero(law.refutable(values)))
                     elements += values.size
                     assert law.explain(values) == ""
-    assert refused == 0
+    assert refusals == 0
     assert judged > 0.9 * elements
 
 
@@ -112,7 +112,7 @@ def test_matrices_of_unknown_growth_are_not_judged() -> None:
     for a in (signs, singular, np.array([[np.inf, 0.0], [0.0, 1.0]])):
         law = solution_of(a, np.ones((len(a), 1)))
         assert law.accepts(np.zeros((len(a), 1))).all()
-        assert not law.judged(np.zeros((len(a), 1))).any()
+        assert not law.refutable(np.zeros((len(a), 1))).any()
 
 
 def test_growth_is_part_of_the_bound() -> None:

@@ -85,7 +85,7 @@ def test_a_planted_wrong_word_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         _read("np.roll(x, 1, axis=1)")
 
 
-REFUSED = {
+REFUSALS = {
     "float(x)": "numpy.exp and not math.exp",
     "int(x)": "numpy.trunc",
     "x.__setitem__(0, 1.0)": r"numpy\.where",
@@ -103,10 +103,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.parametrize("text", REFUSALS)
 def test_what_has_no_reading_says_what_to_write(text: str) -> None:
     arrays = [exact(value) for value in _values()]
-    with pytest.raises(NoReadingError, match=REFUSED[text]):
+    with pytest.raises(NoReadingError, match=REFUSALS[text]):
         _formula(text)(*arrays)
 
 

@@ -86,8 +86,8 @@ def test_a_copy_of_the_process_can_use_no_gpu() -> None:
         os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
-    with os.fdopen(read) as said:
-        assert said.read().startswith("Cannot re-initialize CUDA in forked subprocess")
+    with os.fdopen(read) as output:
+        assert output.read().startswith("Cannot re-initialize CUDA in forked subprocess")
 
 
 def test_pinned_memory_is_known() -> None:
@@ -138,9 +138,9 @@ def test_kernels_run_where_their_operands_are(kind: ShapeClass) -> None:
             arguments = list(operands)
             for i, x in zip(places, moving, strict=True):
                 arguments[i] = x
-            return outputs_of(getattr(impl, kind.op)(*arguments, **kind.named))
+            return outputs_of(getattr(impl, kind.op)(*arguments, **kind.keywords))
 
-        outputs = outputs_of(getattr(impl, kind.op)(*operands, **kind.named))
+        outputs = outputs_of(getattr(impl, kind.op)(*operands, **kind.keywords))
         primals = tuple(operands[i].detach() for i in places)
         _, tangents, *_ = torch.func.jvp(call, primals, tuple(map(torch.ones_like, primals)))
         every = (*outputs, *gradients(outputs, operands), *tangents)

@@ -26,7 +26,7 @@ VERDICTS = (
 
 def test_a_line_has_the_largest_ratio_and_the_median_detectability() -> None:
     first, second = accuracy(VERDICTS)
-    assert (first.op, first.held, first.checked, first.ratio) == ("softmax", 3, 4, "3.9")
+    assert (first.op, first.passing, first.checked, first.ratio) == ("softmax", 3, 4, "3.9")
     assert first.worst is VERDICTS[4]
     (figure,) = first.figures
     assert figure.median == ("0.75", "1.5")

@@ -43,7 +43,7 @@ PLAN += [f"--property={name}" for name in ("FWD", "VJP", "LAW")]
 CELLS = 18
 
 
-def _judged(folder: Path) -> list[Any]:
+def _judge(folder: Path) -> list[Any]:
     """What a record says, without what differs from one time to the next."""
     run = record.load(folder / "run.json")
     results = [as_data(replace(item, seconds=0.0, timing=())) for item in run.verdicts]  # in data NaN equals NaN
@@ -114,7 +114,7 @@ def test_killed_workers_and_a_killed_owner_lose_nothing(tmp_path: Path, capsys: 
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{before} of {CELLS} items are in campaign.jsonl already" in done.stdout
     assert _done(log) == CELLS, "no item was asked twice"
-    assert _judged(tmp_path / "opassay-report") == _judged(tmp_path / "alone")
+    assert _judge(tmp_path / "opassay-report") == _judge(tmp_path / "alone")
     assert len(list((tmp_path / "opassay-report/cases").glob("*.json"))) == 6
 
 
@@ -143,7 +143,7 @@ def _killer(folder: Path) -> list[str]:
     return [sys.executable, str(killer)]
 
 
-def _found(folder: Path) -> dict[str, tuple[str, str]]:
+def _find(folder: Path) -> dict[str, tuple[str, str]]:
     verdicts = record.load(folder / "opassay-report/run.json").verdicts
     return {item.cell.property: (str(item.outcome), item.reason) for item in verdicts}
 
@@ -159,7 +159,7 @@ def test_an_item_that_kills_its_workers_is_a_crash_and_no_other_is(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 4, done.stderr
     crash = ("crash", "the workers of the cluster that ran this item ended, each time")
-    assert _found(tmp_path) == {"ORD3": crash, "NEST": ("unsupported", "none")}
+    assert _find(tmp_path) == {"ORD3": crash, "NEST": ("unsupported", "none")}
     # Once with the other item behind it in the same worker, and once more when nothing else runs.
     assert Path(f"{tmp_path}/starts.trace").read_text() == "xx"
 
@@ -172,7 +172,7 @@ def test_a_scheduler_that_is_there_is_used(tmp_path: Path, monkeypatch: pytest.M
     with distributed.LocalCluster(n_workers=1, **where) as cluster:
         assert main([*words, "--scheduler", cluster.scheduler_address], worker=_killer(tmp_path)) == 4
     crash = ("crash", "the process died while this cell ran (killed by SIGKILL)")
-    assert _found(tmp_path) == {"ORD3": crash, "ORD2": ("unsupported", "none")}
+    assert _find(tmp_path) == {"ORD3": crash, "ORD2": ("unsupported", "none")}
     assert Path(f"{tmp_path}/starts.softmax").read_text() == "xxxx", "three times, and once for its sample"
     assert [pid for pid, parent in _parents().items() if parent == os.getpid() and "killer.py" in _command(pid)] == []
     assert main([*words, "--scheduler=tcp://127.0.0.1:9"]) == 4, "all of it is in the log"
@@ -188,18 +188,18 @@ def test_a_cluster_that_cannot_be_had_is_told(tmp_path: Path, capsys: pytest.Cap
 def test_a_process_that_ends_raises_and_one_that_is_out_of_time_tells(tmp_path: Path) -> None:
     manner = json.dumps({"timeout": 0.5, "memory": 2**40, "beside": 1, "command": STUB})
 
-    def asked(question: dict[str, Any]) -> dict[str, Any]:
+    def ask_runner(question: dict[str, Any]) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(perform(json.dumps({"owner": "", "question": question}), manner))
         return document
 
     def ask(name: str) -> dict[str, Any]:
-        return asked({"cell": ["softmax", name, "float32", "cpu", "opassay"], "settings": _SETTINGS})
+        return ask_runner({"cell": ["softmax", name, "float32", "cpu", "opassay"], "settings": _SETTINGS})
 
     try:
         first, again = ask("FWD"), ask("ORD2")
         assert first["worker"] == again["worker"], "one process runs what comes after each other"
-        gone = asked({"runner": "opassay.gone:f", "item": {}})
-        assert gone["answer"]["error"].startswith("ModuleNotFoundError: ")
+        absent = ask_runner({"runner": "opassay.gone:f", "item": {}})
+        assert absent["answer"]["error"].startswith("ModuleNotFoundError: ")
         assert ask("ADJ")["lost"][0] == "stopped after its time limit"
         with pytest.raises(ItemLost, match="killed by SIGKILL"):
             ask("ORD3")
@@ -224,7 +224,7 @@ def test_a_log_is_read_up_to_where_it_was_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["softmax", "--property=ORD2"], "was begun with other items"),
         (["softmax", "--property=FWD", "--seeds=3"], "was begun with other items"),
@@ -234,7 +234,7 @@ def test_a_log_is_read_up_to_where_it_was_cut(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_campaign_does_not_go_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     pytest.importorskip("distributed", reason="a campaign needs opassay[cluster]")
     monkeypatch.chdir(tmp_path)
@@ -242,7 +242,7 @@ def test_what_a_campaign_does_not_go_on_with(
     assert main(["campaign", "softmax", "--property=FWD", "-n", "1"]) == 3
     assert "no cluster is wanted here" in capsys.readouterr().out
     assert main(["campaign", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 class _NoCluster:

@@ -23,7 +23,7 @@ class _Scheduler:
             self._waiting.put(Item("test", name, ("", "", ""), "", {}, name[0]))
         self._unwanted, self._topics = unwanted, _Topics()
         self.queues: list[deque[Item]] = [deque() for _ in range(workers)]
-        self.asked: list[list[str]] = [[] for _ in range(workers)]
+        self.requests: list[list[str]] = [[] for _ in range(workers)]
 
     def run(self, nameless: str = "") -> None:
         """Until nothing waits. Of the item called `nameless` nobody knows which worker had it."""
@@ -43,17 +43,17 @@ class _Scheduler:
             if item is not None:
                 number = min(range(len(self.queues)), key=lambda each: len(self.queues[each]))
                 self.queues[number].append(item)
-                self.asked[number].append(item.name)
+                self.requests[number].append(item.name)
 
     def _is_wanted(self, item: Item) -> bool:
         return item.name not in self._unwanted
 
     def changes(self) -> int:
         """How often a worker was given an item of another topic than before."""
-        return sum(one[0] != other[0] for result in self.asked for one, other in pairwise(result))
+        return sum(one[0] != other[0] for result in self.requests for one, other in pairwise(result))
 
     def all(self) -> list[str]:
-        return sorted(name for result in self.asked for name in result)
+        return sorted(name for result in self.requests for name in result)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -25,7 +25,7 @@ from opassay.reports.page.html import render
 from tests.reports.conftest import HOSTILE, make_run, verdict
 
 
-def seen(
+def verdict_of(
     name: str = "VJP",
     dtype: str = "float32",
     code: Code = Code.VALUE,
@@ -42,29 +42,29 @@ def seen(
 
 
 def test_one_fault_is_one_cause_in_every_property_and_dtype() -> None:
-    wrong = [seen(name, dtype) for name in ("VJP", "LAYOUT") for dtype in ("float64", "float32", "bfloat16")]
-    causes = causes_of([*wrong, seen("ADJ", code=Code.ADJOINT, output="", path="adjoint")])
+    wrong = [verdict_of(name, dtype) for name in ("VJP", "LAYOUT") for dtype in ("float64", "float32", "bfloat16")]
+    causes = causes_of([*wrong, verdict_of("ADJ", code=Code.ADJOINT, output="", path="adjoint")])
     assert [(cause.path, len(cause.cells), cause.samples) for cause in causes] == [("vjp", 7, 21)]
     assert causes[0].severity is Severity.WRONG
 
 
 def test_the_op_of_torch_that_does_the_work_tells_causes_apart() -> None:
-    same = [seen(op=op, kernel="native_layer_norm") for op in ("layer_norm", "native_layer_norm")]
+    same = [verdict_of(op=op, kernel="native_layer_norm") for op in ("layer_norm", "native_layer_norm")]
     assert len(causes_of(same)) == 1
-    assert len(causes_of([seen(op="layer_norm"), seen(op="softmax")])) == 2
-    assert len(causes_of([seen(), seen(path="forward", output="out")])) == 2
-    assert len(causes_of([seen(), seen(code=Code.SPECIAL, output="d_weight")])) == 2
+    assert len(causes_of([verdict_of(op="layer_norm"), verdict_of(op="softmax")])) == 2
+    assert len(causes_of([verdict_of(), verdict_of(path="forward", output="out")])) == 2
+    assert len(causes_of([verdict_of(), verdict_of(code=Code.SPECIAL, output="d_weight")])) == 2
     # A NaN where values are wrong, too, is one of the wrong values.
-    assert len(causes_of([seen(), seen(code=Code.SPECIAL)])) == 1
+    assert len(causes_of([verdict_of(), verdict_of(code=Code.SPECIAL)])) == 1
 
 
 def test_an_error_is_one_cause_whatever_op_and_dtype_lead_to_it() -> None:
     texts = ["RuntimeError: expected scalar type Half but found Float", "RuntimeError: expected Double but found Float"]
     causes = causes_of(
         [
-            seen(code=Code.RAISED, error=texts[0], op="layer_norm"),
-            seen(code=Code.RAISED, error=texts[0].replace("Half", "BFloat16"), op="trace", dtype="bfloat16"),
-            seen(code=Code.RAISED, error=texts[1]),
+            verdict_of(code=Code.RAISED, error=texts[0], op="layer_norm"),
+            verdict_of(code=Code.RAISED, error=texts[0].replace("Half", "BFloat16"), op="trace", dtype="bfloat16"),
+            verdict_of(code=Code.RAISED, error=texts[1]),
         ]
     )
     assert sorted(len(cause.cells) for cause in causes) == [1, 2]
@@ -73,7 +73,7 @@ def test_an_error_is_one_cause_whatever_op_and_dtype_lead_to_it() -> None:
 
 def test_names_shapes_and_lines_in_an_error_tell_no_causes_apart() -> None:
     def raised(text: str, op: str) -> Verdict:
-        return seen(code=Code.RAISED, error=f"RuntimeError: {text}", op=op)
+        return verdict_of(code=Code.RAISED, error=f"RuntimeError: {text}", op=op)
 
     causes = causes_of(
         [
@@ -88,54 +88,58 @@ def test_names_shapes_and_lines_in_an_error_tell_no_causes_apart() -> None:
 
 def test_half_types_alone_and_further_failures_of_a_cell_are_causes_of_their_own() -> None:
     other = Failure(Code.RAISED, "softmax: raised", "m", signs=Signs(error="ValueError: x", samples=2))
-    causes = causes_of([seen(dtype="bfloat16", share=0.01), seen("FWD", path="forward", output="out", others=(other,))])
+    causes = causes_of(
+        [verdict_of(dtype="bfloat16", share=0.01), verdict_of("FWD", path="forward", output="out", others=(other,))]
+    )
     assert {cause.path for cause in causes} == {"derivatives", "forward", "raises"}
     # Derivatives whose formula rounds at every step are one cause in all ops.
-    several = [seen(dtype="bfloat16", share=0.01, op=op) for op in ("softmax", "trace")]
+    several = [verdict_of(dtype="bfloat16", share=0.01, op=op) for op in ("softmax", "trace")]
     assert [cause.where for cause in causes_of(several)] == ["softmax and 1 more"]
 
 
 def test_failures_without_elements_and_negligible_ones_are_one_cause_of_a_kernel_and_of_all() -> None:
-    empty = [seen("EMPTY", dtype, path=path) for dtype in ("float32", "float16") for path in ("forward", "vjp (func)")]
+    empty = [
+        verdict_of("EMPTY", dtype, path=path) for dtype in ("float32", "float16") for path in ("forward", "vjp (func)")
+    ]
     assert [(cause.path, len(cause.occurrences)) for cause in causes_of(empty)] == [("without elements", 4)]
     # The errors are less than one rounding of the largest number of a float32 tensor.
-    small = [seen("JVP", op=op, path=path, share=1e-9) for op, path in (("a", "jvp (func)"), ("b", "vjp (func)"))]
+    small = [verdict_of("JVP", op=op, path=path, share=1e-9) for op, path in (("a", "jvp (func)"), ("b", "vjp (func)"))]
     assert [(cause.severity, len(cause.occurrences)) for cause in causes_of(small)] == [(Severity.NEGLIGIBLE, 2)]
 
 
 def test_the_format_that_an_output_was_judged_in_counts_and_not_the_cell_s() -> None:
-    item = seen("FWD", path="forward", output="out", share=1e-3)
+    item = verdict_of("FWD", path="forward", output="out", share=1e-3)
     assert item.failure is not None
     wide, narrow = (replace(item.failure, message=f"out wrong\n  format    {name}, accumulating in float32") for name in
                     ("float32", "bfloat16"))  # fmt: skip
     severities = [causes_of([replace(item, failure=failure)])[0].severity for failure in (wide, narrow)]
     assert severities == [Severity.INACCURATE, Severity.NEGLIGIBLE]
-    half = seen("FWD", "bfloat16", path="forward", output="out", share=1e-3)
+    half = verdict_of("FWD", "bfloat16", path="forward", output="out", share=1e-3)
     assert [len(causes_of([replace(item, failure=failure), half])) for failure in (wide, narrow)] == [1, 1]
     other = replace(half, cell=replace(half.cell, op="other"))
     assert [len(causes_of([replace(item, failure=failure), other])) for failure in (wide, narrow)] == [2, 1]
 
 
 def test_slices_of_an_output_are_that_output() -> None:
-    wrong = seen("VMAP", path="slices of vmap", output="slices of out")
-    assert len(causes_of([wrong, seen("LAYOUT", code=Code.SPECIAL, path="forward", output="out")])) == 1
+    wrong = verdict_of("VMAP", path="slices of vmap", output="slices of out")
+    assert len(causes_of([wrong, verdict_of("LAYOUT", code=Code.SPECIAL, path="forward", output="out")])) == 1
 
 
 def test_what_overflows_a_half_type_is_where_that_loses_digits() -> None:
-    digits = seen("FWD", "float16", path="forward", output="out", share=1e-3)
-    overflow = seen("LAYOUT", "float16", code=Code.SPECIAL, path="forward", output="out", share=math.inf)
+    digits = verdict_of("FWD", "float16", path="forward", output="out", share=1e-3)
+    overflow = verdict_of("LAYOUT", "float16", code=Code.SPECIAL, path="forward", output="out", share=math.inf)
     assert len(causes_of([digits, overflow])) == 1
     assert len(causes_of([digits, replace(overflow, cell=replace(overflow.cell, op="other"))])) == 2
 
 
 def _second(samples: int = 3, share: float = 0.5, output: str = "t_t_out[1]", op: str = "norm") -> Verdict:
-    item = seen("ORD2", op=op, path="jvp∘jvp (func)", output="t_t_out", samples=samples, share=share)
+    item = verdict_of("ORD2", op=op, path="jvp∘jvp (func)", output="t_t_out", samples=samples, share=share)
     assert item.failure is not None
     return replace(item, failure=replace(item.failure, title=f"norm: {output} outside its accept set, 9x bound"))
 
 
 def _first(samples: int = 3, share: float = 0.5) -> Verdict:
-    item = seen("JVP", op="norm", path="jvp (func)", output="t_out", samples=samples, share=share)
+    item = verdict_of("JVP", op="norm", path="jvp (func)", output="t_out", samples=samples, share=share)
     assert item.failure is not None
     return replace(item, failure=replace(item.failure, title="norm: t_out[1] outside its accept set, 9x bound"))
 
@@ -164,10 +168,12 @@ def test_outputs_behind_one_that_is_wrong_were_not_looked_at() -> None:
 
 
 def test_a_broken_law_is_the_wrong_kernel_of_whichever_op() -> None:
-    law = seen("LAW", "float16", path="law: a row less", output="out", op="cross_entropy", kernel="nll", share=0.3)
-    other = seen("FWD", "float16", path="forward", output="out", op="nll_loss", kernel="nll", share=0.3)
+    law = verdict_of(
+        "LAW", "float16", path="law: a row less", output="out", op="cross_entropy", kernel="nll", share=0.3
+    )
+    other = verdict_of("FWD", "float16", path="forward", output="out", op="nll_loss", kernel="nll", share=0.3)
     assert len(causes_of([law, other])) == 1
-    assert len(causes_of([law, seen("FWD", "float16", path="forward", output="out", op="softmax")])) == 2
+    assert len(causes_of([law, verdict_of("FWD", "float16", path="forward", output="out", op="softmax")])) == 2
 
 
 @pytest.mark.parametrize(
@@ -184,19 +190,19 @@ def test_a_derivative_of_the_second_order_is_one_of_the_op_that_the_first_calls(
     signs: dict[str, Any], causes: int
 ) -> None:
     calls = ("log_sigmoid_forward", "log_sigmoid_backward")
-    second = seen("ORD2", op="log_sigmoid", path="vjp∘vjp (func)", kernel=calls[0], calls=calls)
-    first = seen("VJP", op="log_sigmoid_backward", path="vjp (func)", **{"kernel": calls[1], **signs})
+    second = verdict_of("ORD2", op="log_sigmoid", path="vjp∘vjp (func)", kernel=calls[0], calls=calls)
+    first = verdict_of("VJP", op="log_sigmoid_backward", path="vjp (func)", **{"kernel": calls[1], **signs})
     assert len(causes_of([second, first])) == causes
-    third = seen("ORD3", op="log_sigmoid", path="vjp∘jvp∘vjp (func)", kernel=calls[0], calls=calls)
+    third = verdict_of("ORD3", op="log_sigmoid", path="vjp∘jvp∘vjp (func)", kernel=calls[0], calls=calls)
     assert len(causes_of([third, first])) == 2
-    third = seen("ORD3", op="log_sigmoid", path="jvp∘vjp∘vjp (func)", kernel=calls[0], calls=calls)
+    third = verdict_of("ORD3", op="log_sigmoid", path="jvp∘vjp∘vjp (func)", kernel=calls[0], calls=calls)
     assert len(causes_of([third, first])) == causes
 
 
 def test_an_op_that_is_made_of_a_wrong_one_is_no_cause_of_its_own() -> None:
-    kernel = seen("JVP", op="nll_loss", path="jvp (func)", output="t_out", kernel="nll_loss_forward")
+    kernel = verdict_of("JVP", op="nll_loss", path="jvp (func)", output="t_out", kernel="nll_loss_forward")
     for dtype in ("float32", "float16"):
-        verdicts = seen("JVP", dtype, op="cross_entropy", path="jvp (func)", output="t_out")
+        verdicts = verdict_of("JVP", dtype, op="cross_entropy", path="jvp (func)", output="t_out")
         assert len(causes_of([verdicts, kernel])) == 2
         assert verdicts.failure is not None
         signs = replace(verdicts.failure.signs, calls=("_log_softmax", "nll_loss_forward"))
@@ -207,20 +213,22 @@ def test_an_op_that_is_made_of_a_wrong_one_is_no_cause_of_its_own() -> None:
 
 
 def test_a_half_type_that_is_wrong_is_where_the_op_loses_digits() -> None:
-    few = seen("FWD", "bfloat16", path="forward", output="out", share=0.005)
-    many = seen("WAYS", "bfloat16", path="forward", output="out", share=0.3)
+    few = verdict_of("FWD", "bfloat16", path="forward", output="out", share=0.005)
+    many = verdict_of("WAYS", "bfloat16", path="forward", output="out", share=0.3)
     assert len(causes_of([few, many])) == 1
-    assert len(causes_of([few, seen("WAYS", "bfloat16", path="forward", output="out", share=0.3, op="norm")])) == 2
+    assert (
+        len(causes_of([few, verdict_of("WAYS", "bfloat16", path="forward", output="out", share=0.3, op="norm")])) == 2
+    )
 
 
 def test_a_wrong_number_of_outputs_is_one_cause_also_where_vmap_complains_of_it() -> None:
     items = []
     for path in ("jvp (func)", "jvp (eager) with a special value"):
-        item = seen("JVP", code=Code.ATTRIBUTE, path=path, op=f"op {path}")
+        item = verdict_of("JVP", code=Code.ATTRIBUTE, path=path, op=f"op {path}")
         assert item.failure is not None
         items.append(replace(item, failure=replace(item.failure, title=f"op {path}: got 3 outputs, need 2")))
-    said = "ValueError: vmap(f): out_dims is not compatible with the structure of `outputs`. out_dims has structure"
-    assert len(causes_of([*items, seen("VMAP", code=Code.RAISED, error=said)])) == 1
+    message = "ValueError: vmap(f): out_dims is not compatible with the structure of `outputs`. out_dims has structure"
+    assert len(causes_of([*items, verdict_of("VMAP", code=Code.RAISED, error=message)])) == 1
 
 
 def test_a_crash_is_the_gravest_cause() -> None:
@@ -231,7 +239,7 @@ def test_a_crash_is_the_gravest_cause() -> None:
 
     program = "import torch\n"
     causes = causes_of(
-        [seen(), crash("a", "killed by SIGFPE"), crash("b", "killed by SIGFPE", program), crash("c", "x")]
+        [verdict_of(), crash("a", "killed by SIGFPE"), crash("b", "killed by SIGFPE", program), crash("c", "x")]
     )
     assert [(cause.severity, len(cause.cells)) for cause in causes[:2]] == [(Severity.CRASH, 2), (Severity.CRASH, 1)]
     assert causes[0].example.failure.snippet == program
@@ -239,26 +247,26 @@ def test_a_crash_is_the_gravest_cause() -> None:
 
 
 def test_the_gravest_comes_first_and_facts_are_those_of_all() -> None:
-    small = seen("FWD", path="forward", output="out", share=1e-12, common=("weight=None", "row > 1"))
-    again = seen("SIZE", path="forward", output="out", share=1e-13, common=("weight=None",))
-    first, second = causes_of([small, again, seen()])
+    small = verdict_of("FWD", path="forward", output="out", share=1e-12, common=("weight=None", "row > 1"))
+    again = verdict_of("SIZE", path="forward", output="out", share=1e-13, common=("weight=None",))
+    first, second = causes_of([small, again, verdict_of()])
     assert (first.severity, second.severity) == (Severity.WRONG, Severity.NEGLIGIBLE)
     assert second.common == ["weight=None"]
     assert "with weight=None" in second.line
     assert "2 cells, 6 samples" in second.line
     # A cell where several samples failed and had nothing in common has seen the fault without those facts.
-    (both,) = causes_of([small, seen("SIZE", path="forward", output="out", share=1e-13, samples=2)])
+    (both,) = causes_of([small, verdict_of("SIZE", path="forward", output="out", share=1e-13, samples=2)])
     assert both.common == []
-    (both,) = causes_of([small, seen("SIZE", path="forward", output="out", share=1e-13, samples=1)])
+    (both,) = causes_of([small, verdict_of("SIZE", path="forward", output="out", share=1e-13, samples=1)])
     assert both.common == ["row > 1", "weight=None"]
     assert causes_of([verdict()]) == []
 
 
 def test_a_page_tells_which_ops_were_called() -> None:
-    (cause,) = causes_of([seen(calls=("_log_softmax", "nll_loss_forward"))])
-    assert "- calls: `_log_softmax`, `nll_loss_forward`\n" in page(cause, make_run(seen()))
-    (cause,) = causes_of([seen()])
-    assert "- calls:" not in page(cause, make_run(seen()))
+    (cause,) = causes_of([verdict_of(calls=("_log_softmax", "nll_loss_forward"))])
+    assert "- calls: `_log_softmax`, `nll_loss_forward`\n" in page(cause, make_run(verdict_of()))
+    (cause,) = causes_of([verdict_of()])
+    assert "- calls:" not in page(cause, make_run(verdict_of()))
 
 
 @pytest.mark.parametrize(
@@ -274,10 +282,10 @@ def test_the_shape_of_a_path(path: str, shape: str) -> None:
 
 def test_findings_writes_a_page_per_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = "import sys\nsys.exit(1)\n"
-    item = seen()
+    item = verdict_of()
     assert item.failure is not None
     item = replace(item, failure=replace(item.failure, snippet=program))
-    record.save(tmp_path / "run.json", make_run(item, seen("FWD", path="forward", output="out", share=1e-3)))
+    record.save(tmp_path / "run.json", make_run(item, verdict_of("FWD", path="forward", output="out", share=1e-3)))
     assert main(["report", "causes", str(tmp_path / "run.json"), "--out", str(tmp_path / "pages")]) == 0
     assert "2 causes of 2 failed cells" in capsys.readouterr().out
     names = sorted(file.name for file in (tmp_path / "pages").iterdir())
@@ -289,7 +297,7 @@ def test_findings_writes_a_page_per_cause(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_hostile_text_stays_text() -> None:
-    item = seen(op=HOSTILE[:60], error=HOSTILE, code=Code.RAISED, common=(HOSTILE,), case=HOSTILE)
+    item = verdict_of(op=HOSTILE[:60], error=HOSTILE, code=Code.RAISED, common=(HOSTILE,), case=HOSTILE)
     run = make_run(item)
     (cause,) = causes_of(run.verdicts)
     assert "\x1b" not in page(cause, run)
@@ -303,7 +311,7 @@ def test_a_record_keeps_further_failures_and_what_was_refused() -> None:
     other = Failure(Code.RAISED, "t", "m", "id-0002", "{}", "s", signs)
     refusal = verdict("FWD", Outcome.REFUSED, Code.REFUSED)
     refusal = replace(refusal, measure=replace(refusal.measure, refused=7))
-    run = make_run(refusal, seen(others=(other,)))
+    run = make_run(refusal, verdict_of(others=(other,)))
     assert record.decode(record.encode(run)) == run
 
 
@@ -333,8 +341,8 @@ def test_a_cell_that_was_checked_and_is_refused_now_is_a_loss() -> None:
 
 
 def test_the_size_of_an_error_that_is_no_number_is_told_in_words() -> None:
-    (cause,) = causes_of([seen(share=math.inf)])
+    (cause,) = causes_of([verdict_of(share=math.inf)])
     assert cause.size == "NaN or ∞"
     assert "(NaN or ∞)" in cause.line
-    (cause,) = causes_of([seen(share=0.25)])
+    (cause,) = causes_of([verdict_of(share=0.25)])
     assert "(0.25 of the largest number)" in cause.line

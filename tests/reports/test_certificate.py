@@ -37,7 +37,7 @@ FACTS: dict[str, Any] = {
 UNKNOWN = {"mutation": "not measured", "second_opinion": "not measured", "sweeps": "not measured"}
 
 
-def _made(run: Run | None = None) -> dict[str, Any]:
+def _make_certificate(run: Run | None = None) -> dict[str, Any]:
     run = run or make_run(verdict(), verdict("ORD2", Outcome.NOT_RUN))
     known = {**FACTS, "environment": {**FACTS["environment"], "opassay": run.version}}
     return statement(run, "d" * 64, run.verdicts, known, UNKNOWN)
@@ -51,7 +51,7 @@ def _now(**changes: Any) -> dict[str, Any]:
 
 def test_it_is_an_in_toto_statement() -> None:
     """The fields of https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, and no others."""
-    document = json.loads(as_json(_made()))
+    document = json.loads(as_json(_make_certificate()))
     assert set(document) == {"_type", "subject", "predicateType", "predicate"}
     assert document["_type"] == "https://in-toto.io/Statement/v1"
     assert re.fullmatch(r"[a-z][a-z0-9+.-]*:\S+", document["predicateType"]), "a URI"
@@ -66,22 +66,22 @@ def test_it_is_an_in_toto_statement() -> None:
 
 def test_the_same_record_gives_the_same_bytes() -> None:
     one, other = verdict(), failed()
-    assert as_json(_made(make_run(one, other))) == as_json(_made(make_run(one, other)))
-    assert from_json(as_json(_made())) == json.loads(json.dumps(_made()))
+    assert as_json(_make_certificate(make_run(one, other))) == as_json(_make_certificate(make_run(one, other)))
+    assert from_json(as_json(_make_certificate())) == json.loads(json.dumps(_make_certificate()))
 
 
 def test_what_was_found_is_told() -> None:
-    said = _made(make_run(verdict(), failed()))["predicate"]
-    assert said["asked"]["properties"] == {"FWD": "forward values", "VJP": "reverse mode"}
-    assert (said["judged"]["elements"], said["asked"]["samples"]) == (200, 16)
-    assert said["judged"]["largest_error"]["error_over_bound"] == 3.9
-    assert said["judged"]["detectability"]["float32"]["widest_ulp"] == "inf", "JSON has no infinities"
-    assert said["outcomes"] == {"verified": 1, "fail": 1}
-    assert _made()["predicate"]["asked"]["not_asked"] == ["VJP"]
+    output = _make_certificate(make_run(verdict(), failed()))["predicate"]
+    assert output["asked"]["properties"] == {"FWD": "forward values", "VJP": "reverse mode"}
+    assert (output["judged"]["elements"], output["asked"]["samples"]) == (200, 16)
+    assert output["judged"]["largest_error"]["error_over_bound"] == 3.9
+    assert output["judged"]["detectability"]["float32"]["widest_ulp"] == "inf", "JSON has no infinities"
+    assert output["outcomes"] == {"verified": 1, "fail": 1}
+    assert _make_certificate()["predicate"]["asked"]["not_asked"] == ["VJP"]
 
 
 def test_a_page_tells_what_is_not_measured_and_not_asked() -> None:
-    page = certificate_page(_made())
+    page = certificate_page(_make_certificate())
     assert "- mutation score: not measured" in page
     assert "Not asked: VJP." in page
     assert "| FWD | forward values | verified 0.5 |" in page
@@ -92,15 +92,17 @@ def test_a_page_tells_what_is_not_measured_and_not_asked() -> None:
 def test_a_record_of_another_source_is_refused() -> None:
     run = make_run(verdict())
     with pytest.raises(CertificateError, match="another source"):
-        _made(replace(run, environment={**run.environment, "source": "t"}))
-    assert _made(replace(run, environment={**run.environment, "source": "s"}))["predicate"]["record"]["source_known"]
+        _make_certificate(replace(run, environment={**run.environment, "source": "t"}))
+    assert _make_certificate(replace(run, environment={**run.environment, "source": "s"}))["predicate"]["record"][
+        "source_known"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ what no longer holds
 
 
 def test_nothing_is_held_against_a_certificate_that_holds() -> None:
-    certificate = _made()["predicate"]
+    certificate = _make_certificate()["predicate"]
     assert broken_by(certificate, _now(), None) == []
     assert broken_by(certificate, _now(), [verdict(ratio=0.7)]) == [], (
         "another error below the bound is no other outcome"
@@ -125,7 +127,7 @@ def _with(path: str, value: Any) -> Callable[[], dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "message"),
     [
         (_with("sources|op|a/op.py", "4" * 64), "source of the op: a/op.py has changed"),
         (_with("sources|formula|a/f.py", "4" * 64), "source of the formula: a/f.py has changed"),
@@ -138,15 +140,15 @@ def _with(path: str, value: Any) -> Callable[[], dict[str, Any]]:
         (_with("contract|float32|ulps", {"exp": 2.0}), "contract: in float32, ulps was {'exp': 1.0}, and is {'exp'"),
     ],
 )
-def test_what_has_changed_is_told(now: Callable[[], dict[str, Any]], said: str) -> None:
-    (line,) = broken_by(_made()["predicate"], now(), None)
-    assert line.startswith(said)
+def test_what_has_changed_is_told(now: Callable[[], dict[str, Any]], message: str) -> None:
+    (line,) = broken_by(_make_certificate()["predicate"], now(), None)
+    assert line.startswith(message)
 
 
 def test_another_outcome_of_a_newer_record_is_told() -> None:
-    (line,) = broken_by(_made()["predicate"], _now(), [failed("FWD"), failed("VJP")])
+    (line,) = broken_by(_make_certificate()["predicate"], _now(), [failed("FWD"), failed("VJP")])
     assert line.startswith("outcome: softmax::FWD[float32-cpu-opassay] was verified, and is fail")
-    assert broken_by(_made()["predicate"], None, None) == ["there is no such op any more"]
+    assert broken_by(_make_certificate()["predicate"], None, None) == ["there is no such op any more"]
 
 
 # -------------------------------------------------------------------------------------------------------- the command
@@ -199,7 +201,7 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--check"], 2, "need FILES with it"),
         (["some.json"], 2, "need FILES with it, and none without"),
@@ -212,13 +214,13 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
 )
 def test_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: int,
-    said: str,
+    message: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     record.save(tmp_path / "run.json", make_run(verdict()))
     (tmp_path / "other.json").write_text('{"_type": "https://in-toto.io/Statement/v1", "predicateType": "other"}')
     assert main(["certificate", *words]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 # -------------------------------------------------------------------------------------------------- files of an op

@@ -83,10 +83,10 @@ def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    said = process.stderr.read()
+    output = process.stderr.read()
     process.stderr.close()
-    assert process.wait(timeout=30) == 1, said
-    assert said == ""
+    assert process.wait(timeout=30) == 1, output
+    assert output == ""
     assert _outcomes(_run(tmp_path)) == {"FWD": "verified", "VJP": "fail", "NEST": "weak"}
 
 
@@ -96,13 +96,13 @@ def test_an_interrupted_run_leaves_a_report(tmp_path: Path, number: signal.Signa
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     _wait_for_log(tmp_path, '"cell_started","cell":"' + OP + "::ADJ[")
     process.send_signal(number)
-    said, _ = process.communicate(timeout=30)
-    assert process.returncode == 130, said
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output
     run = _run(tmp_path)
     assert _outcomes(run) == {"FWD": "verified", "ADJ": "not run", "NEST": "not run"}
     assert {item.code for item in run.verdicts} == {Code.HELD, Code.INTERRUPTED}
     assert run.exit_reasons[0] == f"interrupted ({number.name}); the report is partial"
-    assert "report  opassay-report/report.html" in said
+    assert "report  opassay-report/report.html" in output
 
 
 def _wait_for_log(folder: Path, text: str) -> None:
@@ -139,7 +139,7 @@ def test_keywords_and_shards_deselect(opassay: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("run", "layer_nrm"), 2, "did you mean"),
         (("run", "--property", "FWDD"), 2, "unknown property"),
@@ -155,10 +155,10 @@ def test_keywords_and_shards_deselect(opassay: Call, tmp_path: Path) -> None:
         (("run", OP, "--property=FWD", "-k", "nothing", "-n", "0"), 5, "no cell was checked"),
     ],
 )
-def test_what_cannot_be_done_is_said(opassay: Call, words: tuple[str, ...], code: int, said: str) -> None:
+def test_what_cannot_be_done_is_said(opassay: Call, words: tuple[str, ...], code: int, message: str) -> None:
     done = opassay(*words)
     assert done.returncode == code, done.stdout + done.stderr
-    assert said in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -38,7 +38,7 @@ def beginning(cells: Sequence[Cell], left_out: dict[str, str] | None = None) -> 
     return [began(cells), *log.plan_events(cells, left_out or {})]
 
 
-def written(events: Sequence[log.Event]) -> bytes:
+def log_bytes(events: Sequence[log.Event]) -> bytes:
     file = io.BytesIO()
     records = log.LineFile(file)
     for event in events:
@@ -61,7 +61,7 @@ def test_what_is_logged_is_read() -> None:
     events += [log.Environment({"torch": "2\x1b[31m"}), log.Noted("one"), log.Noted("one")]
     for item in items:
         events += [log.CellStarted(item.cell.key, 0), log.verdict_event(item)]
-    result = account(written([*events, log.Ended(1.5, [])]))
+    result = account(log_bytes([*events, log.Ended(1.5, [])]))
     run = result.run([], seconds=1.5)
     assert run.verdicts[0] == items[0]
     assert run.verdicts[1].failure == items[1].failure
@@ -74,8 +74,8 @@ def test_a_log_cut_anywhere_still_says_what_it_holds() -> None:
     events = beginning([item.cell for item in items])
     for item in items:
         events += [log.CellStarted(item.cell.key, 0), log.verdict_event(item)]
-    whole = written(events)
-    head = len(written(events[:2]))
+    whole = log_bytes(events)
+    head = len(log_bytes(events[:2]))
     for end in range(head, len(whole), 97):
         result = account(whole[:end])
         done = whole[:end].count(b"\n") - 2  # lines after the beginning: a start and an end for each cell
@@ -90,19 +90,19 @@ def test_a_process_that_died() -> None:
     cell = verdict().cell
     for timed_out, outcome, code in ((False, Outcome.CRASH, Code.CRASHED), (True, Outcome.TIMEOUT, Code.TIMED_OUT)):
         died = log.CellDied(cell.key, timed_out, "how \x1b[31mit died", "Thread 1")
-        result = account(written([*beginning([cell]), died])).verdicts()[0]
+        result = account(log_bytes([*beginning([cell]), died])).verdicts()[0]
         assert (result.outcome, result.code, result.reason) == (outcome, code, "how it died")
         assert result.failure is not None
         assert result.failure.message == "Thread 1"
     unknown = log.CellDied("no such cell", False, "", "")
-    assert account(written([*beginning([cell]), unknown])).verdicts()[0].outcome is Outcome.NOT_RUN
+    assert account(log_bytes([*beginning([cell]), unknown])).verdicts()[0].outcome is Outcome.NOT_RUN
 
 
 def test_planned_without_events() -> None:
     cells = [verdict(name).cell for name in ("FWD", "VJP", "JVP", "ADJ")]
     left_out = {cells[0].key: DESELECTED, cells[2].key: OTHER_SHARD}
     given_up = log.CellsGivenUp([cells[3].key], "it crashed twice")
-    result = account(written([*beginning(cells, left_out), given_up])).verdicts()
+    result = account(log_bytes([*beginning(cells, left_out), given_up])).verdicts()
     assert [item.outcome for item in result] == [Outcome.NOT_RUN] * 4
     assert [item.code for item in result] == [Code.DESELECTED, Code.INTERRUPTED, Code.DESELECTED, Code.RETIRED]
 
@@ -110,7 +110,7 @@ def test_planned_without_events() -> None:
 def test_of_two_verdicts_the_worse_one_counts() -> None:
     good = verdict()
     bad = replace(good, outcome=Outcome.UNSTABLE, code=Code.VALUE)
-    result = account(written([*beginning([good.cell]), *map(log.verdict_event, (good, bad, good))]))
+    result = account(log_bytes([*beginning([good.cell]), *map(log.verdict_event, (good, bad, good))]))
     assert result.verdicts()[0].outcome is Outcome.UNSTABLE
     assert len(result.notes) == 1
     assert set(SEVERITY) == set(Outcome)
@@ -122,7 +122,7 @@ def test_of_two_verdicts_the_worse_one_counts() -> None:
 )
 def test_a_foreign_line_is_counted(line: bytes) -> None:
     cell = verdict().cell
-    result = account(written(beginning([cell])) + line + b"\n" + written([log.CellStarted(cell.key, 1)]))
+    result = account(log_bytes(beginning([cell])) + line + b"\n" + log_bytes([log.CellStarted(cell.key, 1)]))
     assert (result.unreadable, result.started) == (1, {cell.key})
     assert "log: 1 unreadable lines" in result.run([], seconds=0.0).notes
 
@@ -130,8 +130,8 @@ def test_a_foreign_line_is_counted(line: bytes) -> None:
 def test_a_line_that_is_too_long_is_one_unreadable_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "MAX_LINE", 1000)
     cell = verdict().cell
-    inner = written([log.Noted("inside")])
-    result = account(written(beginning([cell])) + b"x" * 1500 + inner + written([log.Noted("after")]))
+    inner = log_bytes([log.Noted("inside")])
+    result = account(log_bytes(beginning([cell])) + b"x" * 1500 + inner + log_bytes([log.Noted("after")]))
     assert (result.unreadable, result.notes) == (1, ["after"])
 
 
@@ -140,7 +140,7 @@ def test_without_its_beginning_a_log_is_no_record() -> None:
     with pytest.raises(RecordError, match="no beginning"):
         account(b"").run([], seconds=0.0)
     with pytest.raises(RecordError, match="not those of its plan"):
-        account(written(beginning([cell])[:1])).run([], seconds=0.0)
+        account(log_bytes(beginning([cell])[:1])).run([], seconds=0.0)
 
 
 def test_cases_are_handed_on_before_memory_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +194,6 @@ def test_every_event_survives_its_line() -> None:
         log.Ended(0.5, [(1, "reason")]),
     ]
     assert {type(event) for event in events} == set(typing.get_args(log.Event))
-    lines = written(events).splitlines()
+    lines = log_bytes(events).splitlines()
     assert [json.loads(line)["event"] for line in lines][:2] == ["began", "planned"]
-    assert list(log.read_events(io.BytesIO(written(events)))) == events
+    assert list(log.read_events(io.BytesIO(log_bytes(events)))) == events

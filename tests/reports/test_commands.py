@@ -64,9 +64,9 @@ def _answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 def test_the_commands_are_few_and_their_help_fits_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _answer(capsys, "--help")
     assert code == 0
-    shown = out.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in shown] == list(help_lines(COMMANDS))
-    assert len(shown) <= 14
+    lines = out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == list(help_lines(COMMANDS))
+    assert len(lines) <= 14
     assert len(out.splitlines()) <= 40
     assert not any(name in EARLIER for name in help_lines(COMMANDS))
 
@@ -200,7 +200,7 @@ def test_a_table_under_both_names_is_refused(records: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("causes", "(did you mean 'report causes'?)"),
         ("findngs", "(did you mean 'report causes'?)"),
@@ -210,11 +210,11 @@ def test_a_table_under_both_names_is_refused(records: Path, capsys: pytest.Captu
     ],
 )
 def test_a_word_that_is_near_to_a_command_anywhere_is_told_its_line(
-    word: str, said: str, capsys: pytest.CaptureFixture[str]
+    word: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = _answer(capsys, word)
     assert code == 2
-    assert said in err
+    assert message in err
 
 
 def test_commands_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +241,7 @@ def test_list_shows_ops_first_and_cells_where_something_is_selected(capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("opassay report ca", "plain,causes\n"),
         ("opassay report run.json --ju", "plain,--junit\n"),
@@ -250,11 +250,11 @@ def test_list_shows_ops_first_and_cells_where_something_is_selected(capsys: pyte
     ],
 )
 def test_a_shell_completes_groups_and_earlier_names_and_is_told_nothing_else(
-    typed: str, said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    typed: str, message: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("_OPASSAY_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
     monkeypatch.setenv("COMP_WORDS", typed)
     assert main([]) == 0
     output = capfd.readouterr()
-    assert (output.out, output.err) == (said, "")
+    assert (output.out, output.err) == (message, "")

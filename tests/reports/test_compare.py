@@ -18,7 +18,7 @@ from opassay.reports.over_time.pages import comparison_page
 from opassay.reports.record import Run
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 
-HELD = verdict("VJP")
+PASSING = verdict("VJP")
 RAISED = verdict("VJP", Outcome.FAIL, Code.RAISED, judged=0)
 WEAK = verdict("VJP", Outcome.WEAK, Code.FEW_SAMPLES)
 OUTSIDE = verdict("VJP", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0)
@@ -31,38 +31,38 @@ def _compared(before: Verdict, now: Verdict) -> Comparison:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "kind", "code", "said"),
+    ("before", "now", "kind", "code", "message"),
     [
-        (HELD, failed(), Kind.NEW, 1, "was verified, is fail OA101"),
+        (PASSING, failed(), Kind.NEW, 1, "was verified, is fail OA101"),
         (OUTSIDE, failed(), Kind.NEW, 1, "was unsupported"),
         (LEFT_OUT, failed(), Kind.NEW, 1, "was not asked"),
         (RAISED, failed(), Kind.NEW, 1, "failed with OA105, fails with OA101"),
         (failed(), failed(ratio=8.0), Kind.WORSE, 1, "error/bound 3.9 -> 8"),
         (failed(), failed(ratio=math.inf), Kind.WORSE, 1, "3.9 -> ∞"),
         (failed(ratio=8.0), failed(), Kind.BETTER, 0, "8 -> 3.9"),
-        (HELD, verdict("VJP", ratio=0.9), Kind.WORSE, 1, "inside the bound, error/bound 0.5 -> 0.9"),
-        (verdict("VJP", ratio=0.0), HELD, Kind.WORSE, 1, "0 -> 0.5"),
-        (HELD, verdict("VJP", judged=40), Kind.WORSE, 1, "40 elements judged, 100 before"),
-        (HELD, WEAK, Kind.WORSE, 1, "was verified, is weak"),
-        (WEAK, HELD, Kind.BETTER, 0, "was weak"),
-        (OUTSIDE, HELD, Kind.BETTER, 0, "was unsupported, is verified"),
-        (HELD, OUTSIDE, Kind.LOST, 1, "is unsupported OA304"),
+        (PASSING, verdict("VJP", ratio=0.9), Kind.WORSE, 1, "inside the bound, error/bound 0.5 -> 0.9"),
+        (verdict("VJP", ratio=0.0), PASSING, Kind.WORSE, 1, "0 -> 0.5"),
+        (PASSING, verdict("VJP", judged=40), Kind.WORSE, 1, "40 elements judged, 100 before"),
+        (PASSING, WEAK, Kind.WORSE, 1, "was verified, is weak"),
+        (WEAK, PASSING, Kind.BETTER, 0, "was weak"),
+        (OUTSIDE, PASSING, Kind.BETTER, 0, "was unsupported, is verified"),
+        (PASSING, OUTSIDE, Kind.LOST, 1, "is unsupported OA304"),
         (failed(), OUTSIDE, Kind.LOST, 1, "was fail"),
-        (HELD, CRASHED, Kind.LOST, 4, "is crash"),
-        (failed(), HELD, Kind.FIXED, 0, "was fail OA101, is verified: worse than its bound"),
+        (PASSING, CRASHED, Kind.LOST, 4, "is crash"),
+        (failed(), PASSING, Kind.FIXED, 0, "was fail OA101, is verified: worse than its bound"),
     ],
 )
-def test_each_change_is_told(before: Verdict, now: Verdict, kind: Kind, code: int, said: str) -> None:
+def test_each_change_is_told(before: Verdict, now: Verdict, kind: Kind, code: int, message: str) -> None:
     (change,) = _compared(before, now).changes
-    assert (change.kind, change.cell, change.code) == (kind, HELD.cell.key, code)
-    assert said in change.text
+    assert (change.kind, change.cell, change.code) == (kind, PASSING.cell.key, code)
+    assert message in change.text
 
 
 @pytest.mark.parametrize(
     ("before", "now"),
     [
-        *((item, item) for item in (HELD, failed(), RAISED, WEAK, OUTSIDE, CRASHED)),
-        (HELD, verdict("VJP", ratio=0.7)),  # less than half as large again
+        *((item, item) for item in (PASSING, failed(), RAISED, WEAK, OUTSIDE, CRASHED)),
+        (PASSING, verdict("VJP", ratio=0.7)),  # less than half as large again
         (failed(), failed(ratio=5.0)),
         (failed(ratio=math.inf), failed(ratio=math.inf)),
         (OUTSIDE, CRASHED),
@@ -74,7 +74,7 @@ def test_nothing_else_is_a_change(before: Verdict, now: Verdict) -> None:
 
 
 def test_of_other_inputs_an_error_inside_the_bound_is_told_and_blocks_nothing() -> None:
-    before, now = make_run(HELD), replace(make_run(verdict("VJP", ratio=0.9, judged=30)), seed=7, max_examples=3)
+    before, now = make_run(PASSING), replace(make_run(verdict("VJP", ratio=0.9, judged=30)), seed=7, max_examples=3)
     comparison = compare(before, now)
     assert comparison.other_inputs == ("seed", "max_examples")
     assert [(change.kind, change.code) for change in comparison.changes] == [(Kind.WORSE, 0)]
@@ -82,11 +82,11 @@ def test_of_other_inputs_an_error_inside_the_bound_is_told_and_blocks_nothing() 
 
 
 def test_cells_of_one_record_alone_are_counted_and_a_selection_is_no_loss() -> None:
-    comparison = compare(make_run(verdict(), HELD), make_run(verdict(), LEFT_OUT, verdict("JVP")))
-    assert (comparison.both, comparison.added, comparison.gone, comparison.changes) == (1, 1, (HELD.cell.key,), ())
+    comparison = compare(make_run(verdict(), PASSING), make_run(verdict(), LEFT_OUT, verdict("JVP")))
+    assert (comparison.both, comparison.added, comparison.absent, comparison.changes) == (1, 1, (PASSING.cell.key,), ())
     assert [code for code, _ in exit_reasons(comparison)] == [4]
     assert exit_reasons(comparison, partial=True) == []
-    assert [code for code, _ in exit_reasons(compare(make_run(HELD), make_run(verdict())), partial=True)] == [5]
+    assert [code for code, _ in exit_reasons(compare(make_run(PASSING), make_run(verdict())), partial=True)] == [5]
 
 
 def _timed(*seconds: float) -> Run:
@@ -108,7 +108,7 @@ def test_a_slower_cell_is_told_and_a_slower_machine_is_not() -> None:
 
 
 def test_other_versions_settings_and_machines_are_told_once() -> None:
-    before = replace(make_run(HELD), commit="a" * 40, settings={"workers": "1"})
+    before = replace(make_run(PASSING), commit="a" * 40, settings={"workers": "1"})
     environment = {"opassay": "0.2.0", "torch": "2.14.0", "platform": "Linux 6 x86_64", "gpu": "one"}
     now = replace(before, version="0.2.0", dirty=True, settings={"workers": "2"}, environment=environment)
     results = {item.name: (item.before, item.now) for item in compare(before, now).differences}
@@ -137,9 +137,9 @@ def test_the_page_shows_everything_and_no_name_breaks_out() -> None:
 
 
 @pytest.fixture(name="called")
-def _called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+def _call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
     """The command on records `a.json`, which holds, and `b.json`, in which a cell fails; its code and output."""
-    record.save(tmp_path / "a.json", make_run(verdict(), HELD))
+    record.save(tmp_path / "a.json", make_run(verdict(), PASSING))
     record.save(tmp_path / "b.json", make_run(verdict(), failed()))
     monkeypatch.chdir(tmp_path)
 
@@ -153,15 +153,15 @@ def _called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
 
 
 def test_the_command_says_what_is_new_and_ends_with_1(called: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
-    code, said = called("a.json", "b.json", "--html", "page.html")
+    code, output = called("a.json", "b.json", "--html", "page.html")
     assert code == 1
-    assert "✕ new     softmax::VJP[float32-cpu-opassay]  was verified, is fail OA101" in said
-    assert "compare: FAIL (exit 1), 1 new; 2 cells in both" in said
+    assert "✕ new     softmax::VJP[float32-cpu-opassay]  was verified, is fail OA101" in output
+    assert "compare: FAIL (exit 1), 1 new; 2 cells in both" in output
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert called("a.json", "b.json", "--exit-zero")[0] == 0
-    code, said = called("b.json", "a.json")
+    code, output = called("b.json", "a.json")
     assert code == 0
-    assert "compare: ok (exit 0), 1 fixed; 2 cells in both" in said
+    assert "compare: ok (exit 0), 1 fixed; 2 cells in both" in output
     assert "nothing has changed" in called("a.json", "a.json")[1]
 
 

@@ -43,7 +43,7 @@ def test_the_words_agree_with_the_table_of_profiles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("OA101", ["OA101 VALUE: an element outside its accept set", "Look at: The worst element"]),
         ("vjp", ["VJP, a property: reverse mode, first order", "It sees, for example: A backward pass", "18 in brief"]),
@@ -61,10 +61,10 @@ def test_the_words_agree_with_the_table_of_profiles() -> None:
         ("VJP", ["VJP, a property", "VJP, a word of the glossary"]),
     ],
 )
-def test_a_name_is_explained(name: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_is_explained(name: str, message: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *name.split()]) == 0
     text = capsys.readouterr().out
-    assert [part for part in said if part not in " ".join(text.split())] == []
+    assert [part for part in message if part not in " ".join(text.split())] == []
 
 
 def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,10 +83,10 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     } <= listed
 
 
-@pytest.mark.parametrize(("name", "said"), [("VPJ", "'VJP'"), ("breif", "'brief'"), ("unstabel", "'unstable'")])
-def test_a_name_that_is_nearly_right(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "message"), [("VPJ", "'VJP'"), ("breif", "'brief'"), ("unstabel", "'unstable'")])
+def test_a_name_that_is_nearly_right(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name]) == 2
-    assert f"(did you mean {said}?)" in capsys.readouterr().err
+    assert f"(did you mean {message}?)" in capsys.readouterr().err
 
 
 def test_a_contract_of_no_allowance_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,7 @@ def _instead(name: str, make: Callable[[Path], object]) -> Callable[[Path], None
     return plant
 
 
-def _written(name: str, text: str) -> Callable[[Path], None]:
+def _write(name: str, text: str) -> Callable[[Path], None]:
     def plant(path: Path) -> None:
         _run(path, RUNS[0])
         (path / name).write_text(text)
@@ -115,7 +115,7 @@ MARKER = ".opassay/marker.json"
 
 
 @pytest.mark.parametrize(
-    ("plant", "said"),
+    ("plant", "message"),
     [
         (_user_folder, "holds 'events' and no marker"),
         (_is_file, "Not a directory|File exists"),
@@ -134,23 +134,23 @@ MARKER = ".opassay/marker.json"
         (_instead(".opassay/lock", os.mkfifo), "lock in it is a pipe"),
         (_instead("cases-earlier", _is_file), "cases-earlier in it is a regular file"),
         (_instead(MARKER, lambda path: None), "holds .* and no marker"),
-        (_written(MARKER, "{"), "cannot be read"),
-        (_written(MARKER, "x" * 100_000), "cannot be read"),
-        (_written(MARKER, '{"tool": "other", "schema": 1, "run": "a", "pid": 1, "started": ""}'), "tool 'other'"),
-        (_written(MARKER, '{"tool": "opassay", "schema": 9, "run": "a", "pid": 1, "started": ""}'), "schema 9"),
+        (_write(MARKER, "{"), "cannot be read"),
+        (_write(MARKER, "x" * 100_000), "cannot be read"),
+        (_write(MARKER, '{"tool": "other", "schema": 1, "run": "a", "pid": 1, "started": ""}'), "tool 'other'"),
+        (_write(MARKER, '{"tool": "opassay", "schema": 9, "run": "a", "pid": 1, "started": ""}'), "schema 9"),
         (
-            _written(MARKER, '{"tool": "opassay", "schema": 1, "run": "../../x", "pid": 1, "started": ""}'),
+            _write(MARKER, '{"tool": "opassay", "schema": 1, "run": "../../x", "pid": 1, "started": ""}'),
             "names runs in another way",
         ),
     ],
 )
-def test_what_is_not_ours_is_refused_and_left(plant: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+def test_what_is_not_ours_is_refused_and_left(plant: Callable[[Path], None], message: str, tmp_path: Path) -> None:
     path = tmp_path / "report"
     plant(path)
     before = _tree(tmp_path)
-    with pytest.raises(FolderError, match=said) as caught:
+    with pytest.raises(FolderError, match=message) as error:
         Folder.claim(path, RUNS[1])
-    assert repr(str(path)) in str(caught.value)
+    assert repr(str(path)) in str(error.value)
     assert _tree(tmp_path) == before
 
 

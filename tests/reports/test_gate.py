@@ -159,9 +159,9 @@ def test_known_failures_are_read_and_pruned(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
     path.write_bytes(dump_known(known))
     assert load_known(path) == known
-    budget, remains, said = baseline.prune(make_run(GOOD, BAD), _budget(make_run(verdict("JVP"))), known)
+    budget, remains, output = baseline.prune(make_run(GOOD, BAD), _budget(make_run(verdict("JVP"))), known)
     assert (budget, list(remains)) == ({}, [BAD.cell.key])
-    assert len(said) == 2
+    assert len(output) == 2
     path.write_bytes(dump_known(known).replace(b'"expires":"2026-06-01"', b'"expires":"soon"'))
     with pytest.raises(RecordError):
         load_known(path)

@@ -49,7 +49,7 @@ def test_a_trend_is_in_the_order_of_time_and_knows_since_when(folder: Path) -> N
     (trend,), _ = _trends(folder)
     assert (trend.op, trend.subject, trend.device) == ("softmax", "opassay", "cpu")
     assert [point.state for point in trend.points] == ["held", "held", "failed", "failed"]
-    assert [(point.held, point.failed) for point in trend.points] == [(2, 0), (2, 0), (1, 1), (1, 1)]
+    assert [(point.passing, point.failed) for point in trend.points] == [(2, 0), (2, 0), (1, 1), (1, 1)]
     assert [point.ratio for point in trend.points] == [0.5, 0.5, 3.9, 8.0]
     assert [point.seconds for point in trend.points] == [1.5] * 4
     assert trend.since.run.started.startswith("2026-03-03")
@@ -125,7 +125,7 @@ def test_a_record_is_read_once_under_every_name_and_stays_when_its_file_is_gone(
     with open_history(path) as history:
         first = history.gather(records_in(folder))
         again = history.gather(records_in(folder))
-    assert (first.new, first.old, first.refused) == (4, 0, ())
+    assert (first.new, first.old, first.refusals) == (4, 0, ())
     assert (again.new, again.old) == (0, 4)
     (folder / "copy.json").write_bytes((folder / "4.json").read_bytes())
     for file in [*folder.glob("[0-9].json"), *folder.glob("below/*")]:
@@ -152,9 +152,9 @@ def test_broken_records_are_told_and_other_files_are_passed_over(folder: Path) -
     with open_history(folder / "history.sqlite") as history:
         result = history.gather(records_in(folder))
         assert result.new == 4
-        (refusals,) = result.refused
+        (refusals,) = result.refusals
         assert "half.json: run record: " in refusals
-        assert history.gather(records_in(folder)).refused == (refusals,), "as long as it is there"
+        assert history.gather(records_in(folder)).refusals == (refusals,), "as long as it is there"
 
 
 @pytest.mark.parametrize("kind", ["text", "other", "newer", "link"])
@@ -180,7 +180,7 @@ def test_names_of_strangers_do_no_harm(tmp_path: Path) -> None:
     name = HOSTILE + "'; DROP TABLE runs; --"
     record.save(tmp_path / "a.json", _day(1, verdict(op=name), replace(failed(), cell=verdict("VJP", op=name).cell)))
     (trend,), _ = _trends(tmp_path)
-    assert (trend.last.held, trend.last.failed) == (1, 1)
+    assert (trend.last.passing, trend.last.failed) == (1, 1)
     page = history_page([trend], [point.run for point in trend.points])
     assert not [sign for sign in ("<img", "<script", "\x1b", "\u202e", "\x00") if sign in page]
 
@@ -210,11 +210,11 @@ def test_rows_of_bars() -> None:
 def test_the_command_shows_the_course(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     page = folder / "page.html"
     assert main(["report", "history", str(folder), "--html", str(page)]) == 0
-    said = capfd.readouterr().out
-    assert "1 failed, 1 held" in said
-    assert "2026-03-03 00000000" in said
-    assert "▁▁▄█" in said
-    assert "4 runs of profile commit" in said
+    output = capfd.readouterr().out
+    assert "1 failed, 1 held" in output
+    assert "2026-03-03 00000000" in output
+    assert "▁▁▄█" in output
+    assert "4 runs of profile commit" in output
     assert page.read_text().startswith("<!doctype html>")
     assert main(["report", "history", str(folder), "--json", "--last", "2"]) == 0
     document = json.loads(capfd.readouterr().out)
@@ -234,7 +234,7 @@ def test_records_from_elsewhere_are_added_and_other_profiles_are_left_out(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["nowhere"], 2, "nowhere: no such folder"),
         (["."], 5, "no run record"),
@@ -244,12 +244,12 @@ def test_records_from_elsewhere_are_added_and_other_profiles_are_left_out(
 )
 def test_what_cannot_be_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-    words: list[str], code: int, said: str,
+    words: list[str], code: int, message: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.txt").write_text("mine " * 100)
     assert main(["report", "history", *words]) == code
-    assert said in capfd.readouterr().err
+    assert message in capfd.readouterr().err
 
 
 def test_an_op_that_no_run_has(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ def test_every_text_of_any_kind_is_rendered_in_linear_time(pattern: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "view"),
     [
         ("0x1.8000000000000p+1", "0x1.8p+1"),
         ("0x1.0000000000000p+10", "0x1p+10"),
@@ -107,8 +107,8 @@ def test_every_text_of_any_kind_is_rendered_in_linear_time(pattern: str) -> None
         ("\x1b[31m0x1.10p-3", "0x1.1p-3"),
     ],
 )
-def test_zeros_at_the_end_of_a_float_are_left_out(text: str, shown: str) -> None:
-    assert short_hex(text) == shown
+def test_zeros_at_the_end_of_a_float_are_left_out(text: str, view: str) -> None:
+    assert short_hex(text) == view
 
 
 def test_a_record_at_its_limits_is_written_read_and_rendered_in_seconds() -> None:
@@ -143,7 +143,7 @@ def _changed(change: Callable[[Any], object]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda d: d["verdicts"].pop(), "plan_digest does not match the cells"),
         (lambda d: d["verdicts"][0]["cell"].update(op="other"), "plan_digest does not match the cells"),
@@ -169,8 +169,8 @@ def _changed(change: Callable[[Any], object]) -> bytes:
         (lambda d: d.update(settings={f"{i}": "" for i in range(257)}), "settings"),
     ],
 )
-def test_a_record_that_contradicts_itself_is_refused(change: Callable[[Any], object], said: str) -> None:
-    with pytest.raises(RecordError, match=said):
+def test_a_record_that_contradicts_itself_is_refused(change: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(RecordError, match=message):
         decode(_changed(change))
 
 
@@ -299,13 +299,13 @@ def test_no_command_passes_terminal_codes_through(tmp_path: Path, monkeypatch: p
         ("gate", f"{NASTY}.json"), ("list", NASTY), ("explain", NASTY), ("report", "schema",), ("list", "--plugins",),
     ]  # fmt: skip
     for words in commands:
-        code, said = _call(*(word.replace("\x00", "") for word in words))  # no argument can hold that one
+        code, output = _call(*(word.replace("\x00", "") for word in words))  # no argument can hold that one
         if code == 2:  # a sentence; `main` prints it like this
-            said = "\n".join(shorten(said))
-        assert said
-        assert not [sign for sign in BAD_SIGNS if sign in said], words
-    shown = _everything(run)
-    assert not [sign for sign in BAD_SIGNS if sign in shown]
+            output = "\n".join(shorten(output))
+        assert output
+        assert not [sign for sign in BAD_SIGNS if sign in output], words
+    text = _everything(run)
+    assert not [sign for sign in BAD_SIGNS if sign in text]
 
 
 def test_a_table_cannot_be_forged_by_a_name() -> None:

@@ -54,9 +54,9 @@ def test_nothing_is_overwritten_and_settings_are_added(tmp_path: Path, capsys: p
     (tmp_path / "pyproject.toml").write_text(before)
     (tmp_path / "assay.py").write_text("mine = 1\n")
     assert main(["init", str(tmp_path), "--module", "assay", "--no-ci"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"added .*pyproject\.toml", said)
-    assert re.search(r"left .*assay\.py", said)
+    output = capsys.readouterr().out
+    assert re.search(r"added .*pyproject\.toml", output)
+    assert re.search(r"left .*assay\.py", output)
     assert (tmp_path / "assay.py").read_text() == "mine = 1\n"
     assert not (tmp_path / ".github").exists()
     after = (tmp_path / "pyproject.toml").read_text()
@@ -80,7 +80,7 @@ def test_the_workflow_names_the_version_of_torch_that_is_here(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "content", "said"),
+    ("words", "content", "message"),
     [
         ((), b"[tool", "need a pyproject.toml that can be read"),
         ((), b"\xff\xfe", "need a pyproject.toml that can be read"),
@@ -88,10 +88,10 @@ def test_the_workflow_names_the_version_of_torch_that_is_here(tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_written_leaves_nothing_behind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], content: bytes, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], content: bytes, message: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_bytes(content)
     assert main(["init", str(tmp_path), *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["pyproject.toml"]
     assert (tmp_path / "pyproject.toml").read_bytes() == content

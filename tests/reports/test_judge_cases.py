@@ -172,7 +172,7 @@ def test_a_call_in_another_manner_has_a_program(name: str, tmp_path: Path) -> No
     assert status == 0, text
 
 
-NAMED = """
+ARGUMENTS = """
 import torch
 
 def reference(x, *, scale):
@@ -198,14 +198,14 @@ def inputs():
 
 @pytest.mark.parametrize("name", one_fast_in(4, ("named", "in_order", "into", "raising")))
 def test_arguments_with_names_and_destinations_have_a_program(name: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(NAMED.replace("FACTOR", "1.01"))
+    (tmp_path / "mine.py").write_text(ARGUMENTS.replace("FACTOR", "1.01"))
     report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"
     words = ["--spec", f"{tmp_path}/mine.py:reference", "-q", "--report-dir", str(report), "-k", "GIVEN"]
     assert main(["judge", address, *words]) == 1
     (program,) = (report / "cases").glob("*.py")
     status, text = _run(program)
     assert (status, "computed" in text) == (1, True), text
-    (tmp_path / "mine.py").write_text(NAMED.replace("FACTOR", "1"))
+    (tmp_path / "mine.py").write_text(ARGUMENTS.replace("FACTOR", "1"))
     status, text = _run(program)
     assert status == 0, text
 

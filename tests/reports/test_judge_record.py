@@ -43,9 +43,9 @@ def _judge(name: str, *words: str) -> int:
 
 def test_a_judgement_is_recorded_gated_compared_and_shown(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _judge("kernel", "--report-dir", "report", "-k", "GIVEN", "-k", "OFFSET", "-k", "PARAMS", "-q") == 1
-    said = capsys.readouterr().out
-    assert said.startswith("rejected: OFFSET\n")
-    assert "report  report/report.html" in said
+    output = capsys.readouterr().out
+    assert output.startswith("rejected: OFFSET\n")
+    assert "report  report/report.html" in output
     run = load(pair / "report" / "run.json")
     outcomes = {verdict.cell.property: verdict.outcome for verdict in run.verdicts}
     assert outcomes == {"GIVEN": Outcome.VERIFIED, "OFFSET": Outcome.FAIL, "PARAMS": Outcome.UNSUPPORTED}
@@ -115,9 +115,9 @@ def test_a_candidate_that_does_not_compile_is_told_before_anything_runs(
 
 def test_the_demonstration_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["judge", "--demo", "-k", "GIVEN", "-k", "OFFSET"]) == 1
-    said = capsys.readouterr().out
-    assert "def kernel(x" in said
-    assert "rejected: OFFSET" in said
+    output = capsys.readouterr().out
+    assert "def kernel(x" in output
+    assert "rejected: OFFSET" in output
 
 
 def test_every_verdict_has_an_exit_code() -> None:

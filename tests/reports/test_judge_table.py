@@ -69,13 +69,13 @@ def test_an_interrupt_leaves_the_lines_before_it(
 
     monkeypatch.setattr(problem_table, "_answer", answer)
     assert main(WORDS) == 130
-    said = capsys.readouterr()
-    assert [line.split()[:2] for line in said.out.splitlines()] == [["error", "alone"], ["error", "right"]]
-    assert "interrupted" in said.err
+    output = capsys.readouterr()
+    assert [line.split()[:2] for line in output.out.splitlines()] == [["error", "alone"], ["error", "right"]]
+    assert "interrupted" in output.err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--spec", "candidates/none"], "no such file"),
         (["--spec", "empty"], "--spec: empty: has no task.yml, no config_forward.json and no problems"),
@@ -85,14 +85,14 @@ def test_an_interrupt_leaves_the_lines_before_it(
     ],
 )
 def test_what_cannot_be_judged_is_a_sentence(
-    words: list[str], said: str, folders: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folders / "empty").mkdir()
     (folders / "definition.json").write_text("{}")
     assert main(["judge", "candidates/right.py", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert main(["judge", "candidates/right.py", *words, "--json"]) == 2
-    assert said in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 def test_a_broken_problem_is_a_line_of_its_own(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def _accepted(run: Run, *cells: str, **words: Any) -> Known:
     return accept(run, {}, cells, **(WORDS | words))[0]
 
 
-def _found(item: Verdict, entry: KnownEntry) -> tuple[list[str], int, str]:
+def _find(item: Verdict, entry: KnownEntry) -> tuple[list[str], int, str]:
     findings = find_regressions(make_run(verdict(), item), Files({entry.cell: entry}))
     return [result.kind for result in findings], exit_code(findings), findings[0].text
 
@@ -41,7 +41,7 @@ def _entry(code: Code = Code.VALUE, at_most: Any = 4.0) -> KnownEntry:
 
 
 @pytest.mark.parametrize(
-    ("item", "entry", "kind", "said"),
+    ("item", "entry", "kind", "message"),
     [
         (BAD, _entry(), "known", "wide sum"),
         (failed(ratio=4.0), _entry(), "known", "wide sum"),
@@ -62,10 +62,10 @@ def _entry(code: Code = Code.VALUE, at_most: Any = 4.0) -> KnownEntry:
         (RAISED, _entry(), "new", "now it is OA105;"),
     ],
 )
-def test_an_entry_holds_for_its_code_and_size(item: Verdict, entry: KnownEntry, kind: str, said: str) -> None:
-    kinds, code, text = _found(item, entry)
+def test_an_entry_holds_for_its_code_and_size(item: Verdict, entry: KnownEntry, kind: str, message: str) -> None:
+    kinds, code, text = _find(item, entry)
     assert (kinds, code) == ([kind], 1 if kind == "new" else 0)
-    assert said in text
+    assert message in text
 
 
 def test_a_loss_of_coverage_is_known_for_its_code_only() -> None:
@@ -105,13 +105,13 @@ def test_a_size_is_rounded_up_so_that_the_same_run_passes() -> None:
 
 def test_an_entry_is_replaced_and_others_stay() -> None:
     before = _accepted(make_run(failed("JVP"), BAD), "*")
-    after, said = accept(make_run(failed(ratio=9.0)), before, ["*VJP*"], **WORDS)
+    after, output = accept(make_run(failed(ratio=9.0)), before, ["*VJP*"], **WORDS)
     assert {key: entry.at_most for key, entry in after.items()} == {failed("JVP").cell.key: 3.9, BAD.cell.key: 9.0}
-    assert said == [f"{BAD.cell.key}: replaced, OA101, at most 9 times its bound"]
+    assert output == [f"{BAD.cell.key}: replaced, OA101, at most 9 times its bound"]
 
 
 @pytest.mark.parametrize(
-    ("cell", "words", "said"),
+    ("cell", "words", "message"),
     [
         ("softmax::LAW*", {}, "no failure of the run matches"),
         ("softmax::LAW", {}, "the run has no such cell"),
@@ -123,8 +123,8 @@ def test_an_entry_is_replaced_and_others_stay() -> None:
         ("*", {"issue": "x" * 3000}, "--issue"),
     ],
 )
-def test_what_the_gate_would_refuse_is_not_written(cell: str, words: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("*", r"\*")):
+def test_what_the_gate_would_refuse_is_not_written(cell: str, words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("*", r"\*")):
         _accepted(make_run(verdict(), BAD), cell, **words)
 
 
@@ -134,7 +134,7 @@ def test_the_last_possible_expiry_passes_the_gate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({}, None),
         ({"at_most": "inf"}, None),
@@ -145,15 +145,15 @@ def test_the_last_possible_expiry_passes_the_gate() -> None:
         ({"code": None}, "code"),
     ],
 )
-def test_the_file_is_read_strictly(tmp_path: Path, entry: dict[str, Any], said: str | None) -> None:
+def test_the_file_is_read_strictly(tmp_path: Path, entry: dict[str, Any], message: str | None) -> None:
     data = json.loads(dump_known({BAD.cell.key: _entry()}))
     data["known"][0] |= entry
     path = tmp_path / "known.json"
     path.write_text(json.dumps(data))
-    if said is None:
+    if message is None:
         assert len(load_known(path)) == 1
     else:
-        with pytest.raises(RecordError, match=said):
+        with pytest.raises(RecordError, match=message):
             load_known(path)
 
 
@@ -200,9 +200,9 @@ def test_accepted_failures_pass_until_they_grow(call: Call, tmp_path: Path) -> N
     assert call("gate", "accept", "run.json", BAD.cell.key, *ACCEPT[:-1], "--expires=2027-06-01")[0] == 2
     assert (tmp_path / "known.json").read_bytes() == first
     record.save(tmp_path / "run.json", make_run(verdict(), failed(ratio=4e10)))
-    code, said = call("gate", "run.json")
+    code, output = call("gate", "run.json")
     assert code == 1
-    assert "known was OA101 of at most 3.9 times its bound, now it is OA101 of 4e10 times its bound" in said
+    assert "known was OA101 of at most 3.9 times its bound, now it is OA101 of 4e10 times its bound" in output
     record.save(tmp_path / "run.json", make_run(verdict(), verdict("VJP")))
     assert call("gate", "prune", "run.json")[0] == 0
     assert load_known(tmp_path / "known.json") == {}
@@ -211,8 +211,8 @@ def test_accepted_failures_pass_until_they_grow(call: Call, tmp_path: Path) -> N
 @pytest.mark.parametrize("options", [(), ("--partial",), ("--allow-incomplete",), ("--exit-zero",)])
 def test_one_shard_is_no_run(call: Call, tmp_path: Path, options: tuple[str, ...]) -> None:
     record.save(tmp_path / "run.json", replace(make_run(verdict()), settings={"shard": "1/3"}))
-    code, said = call("gate", "run.json", *options)
-    assert (code, "shard 1/3 alone" in said) == (4, True)
+    code, output = call("gate", "run.json", *options)
+    assert (code, "shard 1/3 alone" in output) == (4, True)
     record.save(tmp_path / "run.json", replace(make_run(verdict()), settings={"shard": "1/1"}))
     assert call("gate", "run.json", *options)[0] == 0
 
@@ -228,8 +228,8 @@ def test_a_base_without_a_budget_is_refused(call: Call, tmp_path: Path) -> None:
     record.save(tmp_path / "run.json", make_run(verdict()))
     assert call("gate", "update", "run.json")[0] == 0
     (tmp_path / "budget.json").rename(tmp_path / "base.json")
-    code, said = call("gate", "run.json", "--base", "base.json")
-    assert (code, "--base: needs budget.json" in said) == (2, True)
+    code, output = call("gate", "run.json", "--base", "base.json")
+    assert (code, "--base: needs budget.json" in output) == (2, True)
 
 
 def test_cells_taken_from_a_record_are_missed(call: Call, tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_cells_taken_from_a_record_are_missed(call: Call, tmp_path: Path) -> Non
     del whole["verdicts"][1]
     (tmp_path / "run.json").write_text(json.dumps(whole))
     for words in (("gate", "run.json"), ("report", "merge", "run.json", "-o", "all.json"), ("report", "run.json")):
-        code, said = call(*words)
-        assert (code, "plan_digest does not match the cells" in said) == (2, True)
+        code, output = call(*words)
+        assert (code, "plan_digest does not match the cells" in output) == (2, True)
     assert not (tmp_path / "all.json").exists()
 
 

@@ -48,7 +48,7 @@ def _without(*names: str) -> str:
     """
 
 
-def _planted(fault: str) -> str:
+def _plant(fault: str) -> str:
     """A program in which the command `report schema` does something else."""
     return f"""
         import sys
@@ -62,7 +62,7 @@ def _planted(fault: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "said"),
+    ("fault", "code", "message"),
     [
         ("raise ValueError('x' * 10**6)", 3, "internal error, ValueError: xxx"),
         ("raise BaseException('deep')", 3, "internal error, BaseException: deep"),
@@ -80,10 +80,10 @@ def _planted(fault: str) -> str:
         ("from opassay.reports.cli.host import Stop; raise Stop(4, 'a\\x1b[31mb')", 4, "opassay: ab"),
     ],
 )
-def test_whatever_a_command_raises(tmp_path: Path, fault: str, code: int, said: str) -> None:
-    done = _python(_planted(fault), cwd=tmp_path)
+def test_whatever_a_command_raises(tmp_path: Path, fault: str, code: int, message: str) -> None:
+    done = _python(_plant(fault), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr) < 1000
     for line in done.stderr.splitlines():
         if "traceback in " in line:
@@ -91,7 +91,7 @@ def test_whatever_a_command_raises(tmp_path: Path, fault: str, code: int, said: 
 
 
 def test_an_internal_error_needs_no_temporary_folder(tmp_path: Path) -> None:
-    program = _planted("import tempfile; tempfile.tempdir = '/nowhere'; raise ValueError('deep')")
+    program = _plant("import tempfile; tempfile.tempdir = '/nowhere'; raise ValueError('deep')")
     done = _python(program, cwd=tmp_path)
     assert done.returncode == 3
     assert "internal error, ValueError: deep" in done.stderr
@@ -266,14 +266,14 @@ def test_the_doctor_names_what_is_missing(tmp_path: Path) -> None:
 def test_a_name_of_the_framework_says_what_to_install(tmp_path: Path) -> None:
     program = textwrap.dedent(_without("hypothesis")).split("from opassay")[0]
     done = _python(f"{program}\nimport opassay\nopassay.verify\n", cwd=tmp_path)
-    said = 'opassay.verify needs hypothesis, which is not installed; pip install "opassay[verify]"'
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"ModuleNotFoundError: {said}")
+    message = 'opassay.verify needs hypothesis, which is not installed; pip install "opassay[verify]"'
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"ModuleNotFoundError: {message}")
 
 
 def test_versions_that_were_never_tested_are_named() -> None:
     first, last = environment.TESTED["torch"]
-    said = environment.untested({"python": "3.12.1", "torch": "2.99.0a0+cpu", "numpy": "9.0"})
-    assert said == [f"torch 2.99.0a0+cpu: opassay was tested with torch {first} to {last} only"]
+    message = environment.untested({"python": "3.12.1", "torch": "2.99.0a0+cpu", "numpy": "9.0"})
+    assert message == [f"torch 2.99.0a0+cpu: opassay was tested with torch {first} to {last} only"]
     assert environment.untested({"torch": f"{last}.1+cu130"}) == []
     assert len(environment.untested({"python": "3.9", "torch": "unknown"})) == 2
     readme = (Path(__file__).parents[2] / "README.md").read_text()
@@ -312,9 +312,9 @@ def test_a_declaration_that_does_not_load_is_a_usage_error(tmp_path: Path) -> No
     """
     done = _python(program, cwd=tmp_path)
     assert done.stdout.splitlines() == [str([2] * len(DECLARATIONS))]
-    said = done.stderr.splitlines()
-    assert len(said) == len(DECLARATIONS)
-    for line, words in zip(said, DECLARATIONS.values(), strict=True):
+    output = done.stderr.splitlines()
+    assert len(output) == len(DECLARATIONS)
+    for line, words in zip(output, DECLARATIONS.values(), strict=True):
         assert line.startswith("opassay: op ")
         assert words in line
     assert not (tmp_path / "opassay-report").exists()
@@ -336,8 +336,8 @@ def test_a_plugin_that_ends_the_program_is_not_green(tmp_path: Path, source: str
 
 
 def test_every_code_of_the_table_is_documented() -> None:
-    shown = (Path(__file__).parents[2] / "docs" / "outcomes.md").read_text()
-    assert all(f"| {code} |" in shown for code in (exit_codes.OK, *exit_codes.PRIORITY))
+    text = (Path(__file__).parents[2] / "docs" / "outcomes.md").read_text()
+    assert all(f"| {code} |" in text for code in (exit_codes.OK, *exit_codes.PRIORITY))
 
 
 def test_the_list_is_what_a_run_with_the_same_options_asks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def test_a_missing_shard_without_a_cell_is_missing_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"version": "0.1.1"}, "version: '0.1.0' and '0.1.1'"),
         ({"commit": "abc"}, "commit"),
@@ -90,11 +90,11 @@ def test_a_missing_shard_without_a_cell_is_missing_too() -> None:
         ({"environment": {"gpu": "NVIDIA H100"}}, "gpu: 'none' and 'NVIDIA H100'"),
     ],
 )
-def test_what_was_asked_or_answered_otherwise_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_what_was_asked_or_answered_otherwise_is_refused(changes: dict[str, Any], message: str) -> None:
     one, two, three = _shards()
     if "environment" in changes:
         changes = {"environment": ENVIRONMENT | changes["environment"]}
-    with pytest.raises(RecordError, match=said.replace("(", r"\(")):
+    with pytest.raises(RecordError, match=message.replace("(", r"\(")):
         merge([one, replace(two, **changes), three])
 
 

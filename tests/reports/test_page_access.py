@@ -74,7 +74,7 @@ def _page(ops: int = 1) -> str:
     return render(make_run(*outcomes, *several, known, over, failed("JVP")), Gated(findings, 1))
 
 
-def _found(browser: str, page: str, program: str, folder: Path, *options: str, width: int = 0) -> Any:
+def _find(browser: str, page: str, program: str, folder: Path, *options: str, width: int = 0) -> Any:
     """What a program assigns to `found` when it runs in the page, once the page's own script has run.
 
     A window has a least width of its own, so a page of another `width` is shown in a frame.
@@ -87,21 +87,21 @@ def _found(browser: str, page: str, program: str, folder: Path, *options: str, w
     page = page.replace("<head>", f"<head>{at_once}", 1)
     tell = "top.document.title = 'found:' + encodeURIComponent(JSON.stringify(await found));"
     script = f"<script>setTimeout(async () => {{ let found; {program} {tell} }}, 500);</script>"
-    shown = page.replace("</body>", f"{script}</body>")
+    text = page.replace("</body>", f"{script}</body>")
     if width:
-        frame = f'<iframe width="{width}" height="2000" style="border: 0" srcdoc="{html.escape(shown)}"></iframe>'
-        shown = f"<!doctype html><html><head><title></title></head><body>{frame}</body></html>"
-    (folder / "page.html").write_text(shown, encoding="utf-8")
+        frame = f'<iframe width="{width}" height="2000" style="border: 0" srcdoc="{html.escape(text)}"></iframe>'
+        text = f"<!doctype html><html><head><title></title></head><body>{frame}</body></html>"
+    (folder / "page.html").write_text(text, encoding="utf-8")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
     command += ["--virtual-time-budget=30000", *options, "--dump-dom", (folder / "page.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    said = re.search(r"<title>found:([^<]*)</title>", done.stdout)
-    assert said, f"the program did not finish: {done.stderr[-2000:]}"
-    return json.loads(urllib.parse.unquote(said[1]))
+    output = re.search(r"<title>found:([^<]*)</title>", done.stdout)
+    assert output, f"the program did not finish: {done.stderr[-2000:]}"
+    return json.loads(urllib.parse.unquote(output[1]))
 
 
 def _violations(browser: str, axe: str, page: str, folder: Path, *options: str) -> Any:
-    return _found(browser, page, f"{axe};{_AXE.replace('RULES', json.dumps(RULES))}", folder, *options)
+    return _find(browser, page, f"{axe};{_AXE.replace('RULES', json.dumps(RULES))}", folder, *options)
 
 
 @pytest.mark.parametrize(("ops", "theme"), [(8, 1), (1, 0)], ids=["many ops, light", "few ops, dark"])
@@ -126,7 +126,7 @@ def test_axe_sees_planted_faults(browser: str, axe: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_keyboard_reaches_what_matters_and_the_page_fits(browser: str, tmp_path: Path, width: int) -> None:
-    result = _found(browser, _page(8), _STOPS, tmp_path, "--window-size=1600,2000", width=width)
+    result = _find(browser, _page(8), _STOPS, tmp_path, "--window-size=1600,2000", width=width)
     assert result["inner"] == width
     assert result["first"] == "Skip to the report"
     assert result["nameless"] == []
@@ -151,7 +151,7 @@ _SORTED = """
 
 
 def test_a_table_is_sorted_by_the_head_that_is_pressed(browser: str, tmp_path: Path) -> None:
-    result = _found(browser, _page(3), _SORTED, tmp_path, "--window-size=1400,2000")
+    result = _find(browser, _page(3), _SORTED, tmp_path, "--window-size=1400,2000")
     assert len(result["up"]) > 1
     assert result["up"] == sorted(result["up"])
     assert result["down"] == result["up"][::-1]
@@ -169,6 +169,6 @@ _FOLLOWED = """
 
 
 def test_a_link_to_a_cell_keeps_the_filter(browser: str, tmp_path: Path) -> None:
-    result = _found(browser, _page(3), _FOLLOWED, tmp_path, "--window-size=1400,2000")
+    result = _find(browser, _page(3), _FOLLOWED, tmp_path, "--window-size=1400,2000")
     assert result["at"] == f"#text=jvp&at={result['id']}"
     assert result["text"] == "jvp"

@@ -87,9 +87,9 @@ def test_shards_are_a_partition() -> None:
     "shard", ["0/2", "3/2", "1", "1/", "-1/2", "1/2/3", "a/b", "١/٢", "9" * 5000 + "/2", "1/99999"]
 )
 def test_what_is_no_shard_is_refused(shard: str) -> None:
-    with pytest.raises(SelectionError, match="need I/N") as caught:
+    with pytest.raises(SelectionError, match="need I/N") as error:
         in_shard([], shard)
-    assert len(str(caught.value)) < 200
+    assert len(str(error.value)) < 200
 
 
 def test_the_plugin_loads_without_torch() -> None:
@@ -132,8 +132,10 @@ def test_an_id_of_no_cell_is_a_usage_error(folder: Path) -> None:
 def test_a_name_that_a_shell_would_take_for_its_own_is_written_otherwise() -> None:
     cell = Cell("mine:Clip(mine:samples,mine:formula)", "FWD", "float32", "cpu", "opassay")
     assert item_name(cell) == "mine:Clip{mine:samples+mine:formula}::FWD::float32-cpu-opassay"
-    said = subprocess.run(["bash", "-c", f"echo {item_name(cell)}"], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == item_name(cell)
+    output = subprocess.run(
+        ["bash", "-c", f"echo {item_name(cell)}"], capture_output=True, text=True, check=True
+    ).stdout
+    assert output.strip() == item_name(cell)
 
 
 def test_without_the_extra_there_is_one_line(folder: Path) -> None:

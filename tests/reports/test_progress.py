@@ -90,10 +90,10 @@ def test_the_bar_shows_them_and_goes_on_while_nothing_happens(clock: Clock) -> N
             clock.now += seconds
             assert teller._bar is not None
             teller._bar.refresh()
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
-    assert "4/10" in shown
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert "4/10" in text
     for part in ("26.7 per min, about 14 s left", f"{KEYS[4]} for 5 s", f"{KEYS[4]} for 12 s"):
-        assert part in shown, part
+        assert part in text, part
 
 
 def test_a_narrow_terminal_cuts_the_line_and_does_not_break_it(clock: Clock) -> None:

@@ -139,10 +139,10 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     target = tmp_path / "run.json"
     files.write_atomically(target, b"old")
 
-    def broken(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("os.replace", broken)
+    monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         files.write_atomically(target, b"new")
     assert target.read_bytes() == b"old"
@@ -172,7 +172,7 @@ _BROKEN = Failure(Code.VALUE, "worse than its bound", "line")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"max_ratio": 1.6e12}, "is verified with max_ratio=1.6e\\+12, need at most 1"),
         ({"max_ratio": math.inf}, "is verified with max_ratio=inf"),
@@ -193,10 +193,10 @@ _BROKEN = Failure(Code.VALUE, "worse than its bound", "line")
         ({"bins": ("magnitude 0 4 0x1.0000p-1 0x1.8000p+0",)}, "need a ratio of at most 1"),
     ],
 )
-def test_a_verdict_that_contradicts_itself_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(RecordError, match=said) as caught:
+def test_a_verdict_that_contradicts_itself_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecordError, match=message) as error:
         decode(_contradicting(**changes))
-    assert verdict().cell.key in str(caught.value)
+    assert verdict().cell.key in str(error.value)
 
 
 def test_a_verdict_at_the_edge_of_what_is_consistent_is_read() -> None:

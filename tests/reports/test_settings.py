@@ -41,10 +41,10 @@ def test_settings_are_defaults_and_the_command_line_wins(
     settle: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     settle('[tool.opassay.list]\nop = ["softmax", "trace"]\nproperty = ["FWD"]\ndtype = ["float32"]\n')
-    cells, said = _listed(capsys, "list")
+    cells, output = _listed(capsys, "list")
     assert cells == ["softmax::FWD[float32-cpu-opassay]", "trace::FWD[float32-cpu-opassay]"]
-    assert "settings of list from" in said
-    assert "pyproject.toml, unless an option says otherwise: op, property, dtype" in said
+    assert "settings of list from" in output
+    assert "pyproject.toml, unless an option says otherwise: op, property, dtype" in output
     for words in (("list", "trace"), ("list", "--op=trace")):
         assert _listed(capsys, *words)[0] == ["trace::FWD[float32-cpu-opassay]"]
     assert _listed(capsys, "list", "trace", "--dtype=float16")[0] == ["trace::FWD[float16-cpu-opassay]"]
@@ -109,7 +109,7 @@ def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[tool.opassay.rnu]\n", "[tool.opassay]: got 'rnu' (did you mean 'run'?), need the name of a command"),
         ("[tool.opassay]\nrun = 3\n", "[tool.opassay.run]: got 3, need a table of options"),
@@ -125,15 +125,15 @@ def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_refused_with_its_place(
-    settle: Callable[[str], None], text: str, said: str, capsys: pytest.CaptureFixture[str]
+    settle: Callable[[str], None], text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settle(text)
     assert main(["list", "trace"]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "said"),
+    ("text", "words", "message"),
     [
         ('[tool.opassay.run]\nprofile = "breif"\n', ["run", "trace"], "profile: 'breif' is not one of 'brief', "),
         ("[tool.opassay.run]\nseed = 1.5\n", ["run", "trace"], "seed: '1.5' is not a valid int"),
@@ -143,15 +143,15 @@ def test_a_mistake_is_refused_with_its_place(
     ],
 )
 def test_a_value_that_an_option_does_not_take_is_refused(
-    settle: Callable[[str], None], text: str, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    settle: Callable[[str], None], text: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settle(text)
     assert main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["rnu"], "No such command 'rnu' (did you mean 'run'?)."),
         (["zzz"], "No such command 'zzz'."),
@@ -164,13 +164,13 @@ def test_a_value_that_an_option_does_not_take_is_refused(
         (["--bogus"], "No such option"),
     ],
 )
-def test_what_is_nearly_right_is_told(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_nearly_right_is_told(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("word", "typed", "at", "code", "said"),
+    ("word", "typed", "at", "code", "message"),
     [
         ("bash_source", "", "0", 0, "complete -o nosort -F _opassay_completion opassay"),
         ("bash_complete", "opassay report his", "2", 0, "plain,history\n"),
@@ -181,12 +181,12 @@ def test_what_is_nearly_right_is_told(words: list[str], said: str, capsys: pytes
 )
 def test_a_shell_is_told_what_could_follow_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-    word: str, typed: str, at: str, code: int, said: str,
+    word: str, typed: str, at: str, code: int, message: str,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("_OPASSAY_COMPLETE", word)
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", at)
     assert main([]) == code
     output = capfd.readouterr()
-    assert said in output.out
+    assert message in output.out
     assert output.err == ""

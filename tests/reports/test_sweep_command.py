@@ -66,7 +66,7 @@ def test_a_sweep_of_another_machine_is_not_continued(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["expo"], 2, "unknown function: got 'expo', need one of sqrt, exp"),
         (["exp", "--shards", "3"], 2, "--shards: got '3', need FIRST:END"),
@@ -74,9 +74,9 @@ def test_a_sweep_of_another_machine_is_not_continued(tmp_path: Path, capsys: pyt
         (["exp", "--table"], 5, "no log of these functions in"),
     ],
 )
-def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str) -> None:
+def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
     assert main(["sweep", *words, "--dtype", "float32", "--into", str(tmp_path / "new")]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_foreign_file_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,18 +42,18 @@ def test_signs_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "view"),
     [(math.nan, "–"), (math.inf, "∞"), (-math.inf, "−∞"), (0.0, "0"), (0.12345, "0.123"), (1.44e7, "1.44e7")],
 )
-def test_numbers(value: float, shown: str) -> None:
-    assert text.number(value) == shown
+def test_numbers(value: float, view: str) -> None:
+    assert text.number(value) == view
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(0.34, "340 ms"), (12.34, "12.3 s"), (843, "14 m 03 s"), (7500, "2 h 05 m")]
+    ("seconds", "view"), [(0.34, "340 ms"), (12.34, "12.3 s"), (843, "14 m 03 s"), (7500, "2 h 05 m")]
 )
-def test_durations(seconds: float, shown: str) -> None:
-    assert text.duration(seconds) == shown
+def test_durations(seconds: float, view: str) -> None:
+    assert text.duration(seconds) == view
 
 
 def test_a_failure_says_all_in_one_text() -> None:
@@ -132,22 +132,22 @@ def test_complaints_are_one_per_property() -> None:
 
 def test_long_lines_are_wrapped_whole_words_stay() -> None:
     word = "0x" + "f" * 100
-    shown = text.wrap_lines(f"  got {'word ' * 20}{word}\n\nlast", 60)
-    assert all(len(line) <= 60 or line.strip() == word for line in shown.splitlines())
-    assert shown.split() == f"got {'word ' * 20}{word} last".split()
-    assert shown.splitlines()[1].startswith("      word")
-    assert shown.splitlines()[-2:] == ["", "last"]
+    view = text.wrap_lines(f"  got {'word ' * 20}{word}\n\nlast", 60)
+    assert all(len(line) <= 60 or line.strip() == word for line in view.splitlines())
+    assert view.split() == f"got {'word ' * 20}{word} last".split()
+    assert view.splitlines()[1].startswith("      word")
+    assert view.splitlines()[-2:] == ["", "last"]
 
 
 def test_a_summary_lists_ten_failures() -> None:
     items = [replace(failed(f"P{i}"), cell=Cell(f"op{i}", "VJP", "float32", "cpu", "opassay")) for i in range(13)]
     stream = io.StringIO()
     print_summary(make_console(stream), replace(make_run(verdict(), *items), exit_code=1))
-    shown = stream.getvalue().splitlines()
-    assert sum(line.startswith("✕ inaccurate: op") for line in shown) == 10
-    assert "… and 3 causes more in the report" in shown
-    assert "opassay: 13 of 14 cells failed; 1 verified" in shown
-    assert all(len(line) <= 120 for line in shown)
+    lines = stream.getvalue().splitlines()
+    assert sum(line.startswith("✕ inaccurate: op") for line in lines) == 10
+    assert "… and 3 causes more in the report" in lines
+    assert "opassay: 13 of 14 cells failed; 1 verified" in lines
+    assert all(len(line) <= 120 for line in lines)
     assert "opassay: 13 of 14 cells failed" in step_summary(make_run(verdict(), *items)).replace("\\", "")
 
 
@@ -157,8 +157,8 @@ def test_github_commands_cannot_be_injected() -> None:
 
 
 def test_markdown_is_shown_as_it_stands() -> None:
-    shown = text.markdown("<b>@team [x](http://y) `z` | *w*")
-    assert not [sign for sign in ("<b>", "@team", "http://", "[x](") if sign in shown]
+    view = text.markdown("<b>@team [x](http://y) `z` | *w*")
+    assert not [sign for sign in ("<b>", "@team", "http://", "[x](") if sign in view]
 
 
 def test_junit_holds_any_text() -> None:
@@ -195,8 +195,8 @@ def test_reasons_of_a_run() -> None:
 
 def test_merge_takes_the_worse_verdict_and_what_ran() -> None:
     there = verdict("VJP", Outcome.NOT_RUN, Code.DESELECTED, judged=0, reason="in another shard")
-    gone = verdict("JVP", Outcome.NOT_RUN, Code.DESELECTED, judged=0, reason="in another shard")
-    one, two = make_run(verdict(), there, gone), make_run(replace(verdict(), outcome=Outcome.FAIL), failed(), gone)
+    absent = verdict("JVP", Outcome.NOT_RUN, Code.DESELECTED, judged=0, reason="in another shard")
+    one, two = make_run(verdict(), there, absent), make_run(replace(verdict(), outcome=Outcome.FAIL), failed(), absent)
     merged = merge([one, two])
     assert [item.outcome for item in merged.verdicts] == [Outcome.FAIL, Outcome.FAIL, Outcome.NOT_RUN]
     assert merged.verdicts[2].code is Code.INTERRUPTED
@@ -221,7 +221,7 @@ def test_a_verdict_is_a_line_where_it_holds_and_a_card_where_it_does_not() -> No
     assert repr([passing]) == f"[<Verdict {passing.cell.key}: verified, OA100>]"
     assert str(wrong) == text.failure_text(wrong)
     assert repr(wrong) == f"<Verdict {wrong.cell.key}: fail, {wrong.code}>"
-    assert (passing.held, wrong.held) == (True, False)
+    assert (passing.holds, wrong.holds) == (True, False)
 
 
 def test_a_notebook_gets_the_same_as_html_and_no_markup_of_a_subject() -> None:

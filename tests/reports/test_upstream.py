@@ -47,7 +47,7 @@ print("actual", actual + 1.0)
 print("expected", expected, "twin", expected)
 raise SystemExit(1)
 """
-PLANTED = Dossier(
+FAULT = Dossier(
     "planted", Heading("colorsys", "`colorsys`: planted", "Nobody."), PROGRAM.strip(), {}, "A third.", "",
     "Somebody planted it.", "", "def test_planted(self):\n    self.assertEqual(1, 2)",
     Search("**Upstream**: we found no report.", ("planted fault",), date(2026, 11, 27)),
@@ -110,15 +110,15 @@ def test_a_program_of_torch_gives_its_former_outcome(name: str) -> None:
         ({"mechanism": "One. Two."}, "mechanism: not one sentence"),
         ({"mechanism": "No end"}, "mechanism: not one sentence"),
         ({"mechanism": "opassay found it."}, "mechanism: says 'opassay'"),
-        ({"heading": replace(PLANTED.heading, harm="")}, "harm: empty"),
+        ({"heading": replace(FAULT.heading, harm="")}, "harm: empty"),
         ({"test": "def test_x("}, "test: '(' was never closed"),
         ({"test": "assert True"}, "test: no function test_..."),
         ({"test": "def test_x(): pass"}, "test: asserts nothing"),
-        ({"search": replace(PLANTED.search, words=())}, "search: no words"),
-        ({"search": replace(PLANTED.search, text="**Upstream** knows.")}, "upstream: neither"),
+        ({"search": replace(FAULT.search, words=())}, "search: no words"),
+        ({"search": replace(FAULT.search, text="**Upstream** knows.")}, "upstream: neither"),
         ({"attempts": ()}, "attempts: tried at no version"),
         (
-            {"attempts": (*PLANTED.attempts, Attempt("2.0", "2026-11-27", BROKEN, "Error"))},
+            {"attempts": (*FAULT.attempts, Attempt("2.0", "2026-11-27", BROKEN, "Error"))},
             "attempts: the program broke",
         ),
         ({"attempts": (Attempt("1.0", "today", PRESENT, "x"),)}, "attempts: day='today'"),
@@ -126,7 +126,7 @@ def test_a_program_of_torch_gives_its_former_outcome(name: str) -> None:
     ],
 )
 def test_the_form_refuses_what_it_says(change: dict[str, Any], fault: str | None) -> None:
-    lines = find_faults(replace(PLANTED, **change))
+    lines = find_faults(replace(FAULT, **change))
     assert [line for line in lines if fault is None or line.startswith(fault)] == lines
     assert bool(lines) == (fault is not None)
 
@@ -148,12 +148,12 @@ def test_an_outcome_needs_words(code: int, printed: str, outcome: str) -> None:
 
 
 def test_a_program_is_tried_by_an_interpreter() -> None:
-    dossier = replace(PLANTED, heading=replace(PLANTED.heading, library="pytest"))
+    dossier = replace(FAULT, heading=replace(FAULT.heading, library="pytest"))
     assert (attempt := try_program(dossier, sys.executable)).outcome == PRESENT
     assert (attempt.version, attempt.output.splitlines()[0]) == (pytest.__version__, "actual 1.3333333333333333")
     assert try_program(replace(dossier, program="1 / 0"), sys.executable).outcome == BROKEN
     assert try_program(replace(dossier, program="while True: pass"), sys.executable, 0.5).outcome == BROKEN
-    assert try_program(PLANTED, sys.executable).outcome == NOT_RUN
+    assert try_program(FAULT, sys.executable).outcome == NOT_RUN
     without_gpu = 'raise AssertionError("Torch not compiled with CUDA enabled")'
     assert try_program(replace(dossier, program=without_gpu), sys.executable).outcome == NOT_RUN
 
@@ -164,8 +164,8 @@ def _tree(root: Path) -> Path:
         (root / folder).mkdir(parents=True)
     text = '"""`colorsys`: planted\n\n**Does it matter?** No.\n"""\nLIBRARY, VERSION = "colorsys", "1.0"\n'
     (root / "benchmarks/findings/planted.py").write_text(text)
-    said = {key: "x." for key, needed in KEYS.items() if needed} | {"test": "def test_x(self): self.assertTrue(0)"}
-    lines = [f"{key} = '''\n{value}\n'''" for key, value in said.items() if key not in ("words", "searched")]
+    message = {key: "x." for key, needed in KEYS.items() if needed} | {"test": "def test_x(self): self.assertTrue(0)"}
+    lines = [f"{key} = '''\n{value}\n'''" for key, value in message.items() if key not in ("words", "searched")]
     (root / "corpus/upstream/planted.toml").write_text("\n".join([*lines, 'words = ["w"]', "searched = 2026-11-27"]))
     return root
 

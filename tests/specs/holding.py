@@ -19,16 +19,16 @@ from opassay.reference.formats import FORMATS
 
 
 @dataclass
-class Found:
+class Agreement:
     """What one spec showed in one dtype.
 
     Attributes:
-        judged: elements. refused: elements outside their accept sets. worst: the largest error over its bound.
+        judged: elements. refusals: elements outside their accept sets. worst: the largest error over its bound.
         widths: half-widths of the accept sets in ulp.
     """
 
     judged: int = 0
-    refused: int = 0
+    refusals: int = 0
     worst: float = 0.0
     widths: list[Any] = field(default_factory=list)
 
@@ -37,10 +37,12 @@ class Found:
         widths = widths[np.isfinite(widths)]
         median = f"{np.median(widths):9.3g} ulp" if widths.size else f"{'':13s}"
         text = f"{self.worst:6.3f} {median}" if self.judged else "  nothing judged   "
-        return text + (f" REFUSED {self.refused}" if self.refused else "")
+        return text + (f" REFUSED {self.refusals}" if self.refusals else "")
 
 
-def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: Sequence[torch.Tensor] = ()) -> Found:
+def values(
+    call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: Sequence[torch.Tensor] = ()
+) -> Agreement:
     """Results of a call, held against the balls that the reading of the spec gives.
 
     Args:
@@ -49,7 +51,7 @@ def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: S
     """
     spec = trace(call, Values.ALL)
     computed = [*results, *(after[i] for i in spec.written_inputs if after)]
-    result = Found()
+    result = Agreement()
     for ball, tensor in zip(_bounds(spec, call, dtype), computed, strict=False):
         hold(result, ball, tensor.detach())
     return result
@@ -73,7 +75,7 @@ def _is_transposed_convolution(node: torch.fx.Node) -> bool:
     return node.target is torch.ops.aten.convolution.default and bool(node.args[6])
 
 
-def gradients(call: SpecCall) -> Found:
+def gradients(call: SpecCall) -> Agreement:
     """torch's own gradients in float32, held against those that the reading of the spec has."""
     moving = [i for i, x in enumerate(call.operands) if x.dtype.is_floating_point and x.role != BUFFER]
     try:
@@ -82,9 +84,9 @@ def gradients(call: SpecCall) -> Found:
         return _gradients(call, [i for i in moving if i == 0 or call.operands[i].role == PARAMETER])
 
 
-def _gradients(call: SpecCall, moving: list[int]) -> Found:
+def _gradients(call: SpecCall, moving: list[int]) -> Agreement:
     pull = pullback(call, moving)
-    result = Found()
+    result = Agreement()
     pulled = pull.computed(lambda *leaves: call.outputs(*leaves)[0])
     for ball, gradient in zip(pull.bounds, pulled, strict=True):
         hold(result, ball, gradient)
@@ -157,16 +159,16 @@ def _values(tensor: torch.Tensor) -> Any:
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
-def hold(findings: Found, ball: Any, tensor: torch.Tensor) -> None:
+def hold(findings: Agreement, ball: Any, tensor: torch.Tensor) -> None:
     """Hold a result against its ball, and count its elements."""
     findings.judged += tensor.numel()
     if not isinstance(ball, Ball):
         right = ball.accepts(tensor.numpy()) if isinstance(ball, Choice) else np.asarray(ball) == tensor.numpy()
-        findings.refused += int(np.sum(~right))
+        findings.refusals += int(np.sum(~right))
         return
     fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
     elements = accept.place_in_accept_sets(tensor.double().numpy(), fmt, ball, None)
     findings.judged -= int(np.sum(~elements.judged))
-    findings.refused += int(np.sum(~elements.accepted))
+    findings.refusals += int(np.sum(~elements.accepted))
     findings.worst = max(findings.worst, float(np.max(elements.ratio, initial=0.0)))
     findings.widths.append(elements.width)

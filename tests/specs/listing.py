@@ -60,9 +60,9 @@ _TITLES = {
 _OF_NUMPY: dict[object, str] = {np.matmul: "products", np.transpose: "structure", np.swapaxes: "structure"}
 
 
-def _reason(said: str) -> str:
+def _reason(message: str) -> str:
     """Of a refusal what does not depend on the call that was made."""
-    return "an operation of it has no rule" if "has no rule" in said else said
+    return "an operation of it has no rule" if "has no rule" in message else message
 
 
 def page(known: list[str], refusals: dict[str, str]) -> str:

@@ -27,7 +27,7 @@ class Example:
     args: tuple[Any, ...]
 
 
-def made(name: str, making: Making, dtype: torch.dtype = torch.float32) -> Example:
+def make_example(name: str, making: Making, dtype: torch.dtype = torch.float32) -> Example:
     """The spec of that name with its floating parameters, buffers and arguments in a dtype."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(zlib.crc32(name.encode()))

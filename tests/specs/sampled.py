@@ -90,7 +90,7 @@ _IMAGES: dict[str, Making] = {
     "fold_unfold": lambda: (lambda x: F.fold(F.unfold(x, 3, padding=1), (6, 5), 3, padding=1), normal(2, 3, 6, 5)),
 }  # fmt: skip
 
-_COUNTED: dict[str, Making] = {
+_COUNTER: dict[str, Making] = {
     "ctc_loss": lambda: (_aligned, 2 * normal(7, 2, 5)),
     "ctc_loss_one_by_one": lambda: (_aligned_one_by_one, normal(7, 3, 5)),
     "bucketize": lambda: (torch.bucketize, normal(4, 9), torch.tensor([-1.0, 0.0, 0.5, 2.0])),
@@ -120,4 +120,4 @@ _COUNTED: dict[str, Making] = {
     "selu_in_place": lambda: (nn.SELU(inplace=True), normal(4, 5)),
 }  # fmt: skip
 
-SAMPLED: dict[str, Making] = {**_IMAGES, **_COUNTED}
+SAMPLED: dict[str, Making] = {**_IMAGES, **_COUNTER}

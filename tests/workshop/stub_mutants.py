@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run as a file: t
 
 from workshop.mutation.mutants import Mutant
 
-_BEGUN: list[str] = []
+_STARTS: list[str] = []
 _ENDED: list[str] = []
 
 
@@ -29,13 +29,13 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     if "count" in question:
         return {"cells": [1 for _ in question["count"]]}
     if "begin" in question:
-        _BEGUN.append(Mutant.of(question["begin"]).key)
-        return {"begun": _BEGUN[-1]}
-    said: dict[str, Any] = {"key": _BEGUN.pop(0), "asked": 2, "of": 1, "seconds": 0.1}
+        _STARTS.append(Mutant.of(question["begin"]).key)
+        return {"begun": _STARTS[-1]}
+    message: dict[str, Any] = {"key": _STARTS.pop(0), "asked": 2, "of": 1, "seconds": 0.1}
     if _ENDED:
-        return {**said, "outcome": "survived"}
-    _ENDED.append(said["key"])
-    return {**said, "outcome": "killed", "by": "FWD", "cell": "trace::FWD[float32-cpu-opassay]", "how": "fail"}
+        return {**message, "outcome": "survived"}
+    _ENDED.append(message["key"])
+    return {**message, "outcome": "killed", "by": "FWD", "cell": "trace::FWD[float32-cpu-opassay]", "how": "fail"}
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from workshop.kernels.recorder import Recorder
 
 pytestmark = pytest.mark.slow
 
-PLANTED = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
+FAULTY_MODULE = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
 PROGRAM = ("-m", "workshop.kernels.program")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
 
@@ -52,9 +52,9 @@ def _shipped(table: str) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def _planted() -> dict[str, list[str]]:
+def _plant() -> dict[str, list[str]]:
     pytest.importorskip("triton", reason="Triton is not installed, so nothing compiles or interprets kernels")
-    document: dict[str, list[str]] = json.loads(_output(str(PLANTED)))
+    document: dict[str, list[str]] = json.loads(_output(str(FAULTY_MODULE)))
     return document
 
 
@@ -89,7 +89,7 @@ def test_the_page_has_the_machine_code_and_the_traffic_of_what_ships() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("double_constant", "instructions in double precision"),
         ("approximate", "ex2.approx.f32: a GPU chooses the result"),
@@ -102,12 +102,12 @@ def test_the_page_has_the_machine_code_and_the_traffic_of_what_ships() -> None:
         ("traffic", "kernels tell each other"),
     ],
 )
-def test_a_planted_fault_fails(name: str, said: str) -> None:
-    assert said in "\n".join(_planted()[name])
+def test_a_planted_fault_fails(name: str, message: str) -> None:
+    assert message in "\n".join(_plant()[name])
 
 
 def test_the_same_kernel_without_a_fault_passes() -> None:
-    assert _planted()["sound"] == []
+    assert _plant()["sound"] == []
 
 
 # -------------------------------------------------------------------------------------------------- the parts

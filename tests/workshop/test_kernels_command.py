@@ -15,7 +15,7 @@ CODE: dict[str, Any] = {
     "table": "code", "op": "softmax", "label": "rows of 768", "direction": "forward", "kernel": "softmax_forward",
     "dtypes": "float32", "configuration": "BLOCK=1024 warps=8", "architecture": "sm_90", "registers": 40, "stack": 0,
     "spills": 0, "shared": 1024, "blocks": 6, "warps": 48, "loads": {"16": 4}, "stores": {"4": 1, "16": 4},
-    "narrow": 0.0, "hidden": 0.5, "dense": True, "faults": [],
+    "narrow": 0.0, "latency_cover": 0.5, "dense": True, "faults": [],
 }  # fmt: skip
 TRAFFIC: dict[str, Any] = {
     "table": "traffic", "op": "softmax", "label": "rows of 768", "direction": "backward", "dtype": "float32",

@@ -24,8 +24,8 @@ def _mutant(new: str, file: str = "linalg/trace.py") -> Mutant:
     return Mutant(file, "trace", "operator", "return a + b", "a + b", new, 0, 12, 12)
 
 
-def _record(mutant: Mutant, **said: Any) -> dict[str, Any]:
-    return {"mutant": mutant.key, "group": "linalg", "of": 3, "seconds": 0.1, **said}
+def _record(mutant: Mutant, **message: Any) -> dict[str, Any]:
+    return {"mutant": mutant.key, "group": "linalg", "of": 3, "seconds": 0.1, **message}
 
 
 def test_a_mutant_has_survived_only_if_the_ops_of_no_module_refused_it() -> None:
@@ -60,8 +60,8 @@ def _log(path: Path, outcomes: tuple[str, ...]) -> list[str]:
     words = ["mutate", "--op", "trace", "--file", "linalg", "--most", "0", "--log", str(path), "--table"]
     assert workshop([*words]) == 5
     heading = json.loads(path.read_text().splitlines()[0])
-    said = [KILLED if outcome == "killed" else {"outcome": outcome, "asked": 6} for outcome in outcomes]
-    records = [_record(mutant, **one) for mutant, one in zip(mutants[: len(said)], said, strict=True)]
+    message = [KILLED if outcome == "killed" else {"outcome": outcome, "asked": 6} for outcome in outcomes]
+    records = [_record(mutant, **one) for mutant, one in zip(mutants[: len(message)], message, strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in (heading, *records)) + '{"mutant": "cut of')
     return words
 
@@ -83,7 +83,7 @@ def test_the_table_of_a_log_its_file_and_its_exit_codes(tmp_path: Path, capsys: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--op", "nobody"], 2, "unknown op: got op='nobody'"),
         (["--file", "nowhere"], 5, "no mutant in nowhere"),
@@ -92,12 +92,12 @@ def test_the_table_of_a_log_its_file_and_its_exit_codes(tmp_path: Path, capsys: 
     ],
 )
 def test_what_cannot_be_done_is_told(
-    words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], code: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mutants.jsonl"
     path.write_text("no log\n")
     assert workshop(["mutate", *(word.format(log=path) for word in words)]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -22,14 +22,14 @@ Formula = Callable[..., Any]
 _X, _Y = (np.float64(np.float32(np.random.default_rng(i).uniform(0.5, 4.0, 4000))) for i in (1, 2))
 
 
-def _drawn(formula: Formula, allowed: Contract, *values: Any) -> list[Any]:
+def _draw(formula: Formula, allowed: Contract, *values: Any) -> list[Any]:
     return [evaluate_at_random(formula, values, allowed, np.random.default_rng(seed))[0] for seed in range(24)]
 
 
 def _ratio(formula: Formula, allowed: Contract, *values: Any) -> float:
     """The largest error over its bound."""
     (ball,) = balls(formula, list(values), allowed)
-    errors = [np.abs(computed - ball.centre) for computed in _drawn(formula, allowed, *values)]
+    errors = [np.abs(computed - ball.centre) for computed in _draw(formula, allowed, *values)]
     return float(np.max([np.divide(error, ball.radii()) for error in errors]))
 
 
@@ -55,15 +55,15 @@ def test_the_choices_of_a_contract_are_all_taken() -> None:
     plain = contract("float32")
     product = np.float32(_X) * np.float32(_Y)
     separate = product - np.float32(4.0)
-    drawn = _drawn(lambda x, y: x * y - 4.0, plain, _X, _Y)
-    assert any(np.array_equal(values, separate) for values in drawn)
+    draws = _draw(lambda x, y: x * y - 4.0, plain, _X, _Y)
+    assert any(np.array_equal(values, separate) for values in draws)
     fused = (_X * _Y - 4.0).astype(np.float32)
-    assert any(np.array_equal(values, fused) for values in drawn)
-    stored = _drawn(lambda x: store(x / 3.0), contract("bfloat16"), _X)
+    assert any(np.array_equal(values, fused) for values in draws)
+    stored = _draw(lambda x: store(x / 3.0), contract("bfloat16"), _X)
     assert len({values.tobytes() for values in stored}) > 2
-    tiny = _drawn(lambda x: x * 1.5, terms("fast_math").contract("float32", "cuda"), np.full(1, 1e-40))
+    tiny = _draw(lambda x: x * 1.5, terms("fast_math").contract("float32", "cuda"), np.full(1, 1e-40))
     assert {bool(np.all(values == 0.0)) for values in tiny} == {True, False}
-    factors = _drawn(lambda x: x @ x, terms("tensor_core").contract("float32", "cuda"), np.ravel(_X)[:4].reshape(2, 2))
+    factors = _draw(lambda x: x @ x, terms("tensor_core").contract("float32", "cuda"), np.ravel(_X)[:4].reshape(2, 2))
     assert len({values.tobytes() for values in factors}) > 4
 
 

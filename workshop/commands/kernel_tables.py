@@ -20,7 +20,7 @@ def code_table(rows: Sequence[Row]) -> TextTable:
         (
             row["architecture"], row["kernel"], row["dtypes"], row["configuration"], f"{row['op']} {row['label']}",
             str(row["registers"]), str(row["spills"] or row["stack"]), str(row["shared"]), str(row["warps"]),
-            _accesses(row["loads"]), _accesses(row["stores"]), f"{row['hidden']:.0%}", _verdict_of(row),
+            _accesses(row["loads"]), _accesses(row["stores"]), f"{row['latency_cover']:.0%}", _verdict_of(row),
         )
         for row in rows if row["table"] == "code"
     ]  # fmt: skip

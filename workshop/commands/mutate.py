@@ -86,10 +86,10 @@ def mutate_command(**options: Any) -> int:
 
 
 def _require_present(table: Sequence[Equivalent]) -> None:
-    gone = stale(table, campaigns.every_mutant(sorted({one.file for one in table})) if table else [])
-    if gone:
-        place = f"{gone[0].file}: {gone[0].function}"
-        raise Stop(exit_codes.USAGE, f"equivalent_changes: {place} has no more {gone[0].old!r} -> {gone[0].new}")
+    absent = stale(table, campaigns.every_mutant(sorted({one.file for one in table})) if table else [])
+    if absent:
+        place = f"{absent[0].file}: {absent[0].function}"
+        raise Stop(exit_codes.USAGE, f"equivalent_changes: {place} has no more {absent[0].old!r} -> {absent[0].new}")
 
 
 def require_ops(names: Sequence[str]) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ class ShapeClass:
         shape: of the first operand, as the op is met in practice. few: one of the same kind that is interpreted soon.
         arguments: (source, shape) -> the op's arguments by position.
         must: (shape, bytes of an element) -> what must move.
-        named: arguments by name.
+        keywords: arguments by name.
         limits: how many times `must` the bytes booked may be.
         dense: whether every row begins at a multiple of 16 bytes and is long, so that all accesses can be of 16 bytes.
         workspace: how large what kernels tell each other may be, as part of the bytes that must move.
@@ -82,7 +82,7 @@ class ShapeClass:
     few: Shape
     arguments: Callable[[Source, Shape], Arguments]
     must: Callable[[Shape, int], Bytes]
-    named: dict[str, Any] = field(default_factory=dict)
+    keywords: dict[str, Any] = field(default_factory=dict)
     limits: Limits = ONCE
     dense: bool = True
     workspace: float = WORKSPACE

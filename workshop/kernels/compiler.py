@@ -104,7 +104,7 @@ class MachineCode:
         by_shared = on.shared // (self.shared + _RESERVED)
         return min(by_registers, by_shared, on.warps // self.warps, on.blocks)
 
-    def hidden(self, on: Architecture) -> float:
+    def latency_cover(self, on: Architecture) -> float:
         """How far the accesses that can be under way at once cover the latency of memory; at most 1.
 
         Loads count, and stores where a kernel stores more than it loads. A loop's count once: those of one round.

@@ -7,7 +7,7 @@ from .recorder import Launch
 
 #: The share of the latency of memory that the accesses under way at once must cover, by the model of
 #: `MachineCode.hidden`. The model assumes latencies, so the limit is low: only a kernel that is far off is refused.
-HIDDEN = 1 / 2
+LATENCY_COVER = 1 / 2
 #: Instructions, by kernel, of which the PTX ISA gives a bound alone and a GPU chooses the result; the kernel's text
 #: says what follows from the bound. All other instructions that kernels of single precision have round correctly.
 _OF_RESPONSE_NORM = {"ex2.approx.ftz.f32", "rsqrt.approx.ftz.f32", "sqrt.approx.ftz.f32"}
@@ -44,8 +44,8 @@ def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int)
     narrow = narrow_allowed(streams)
     if code.narrow > narrow:
         reasons.append(f"{code.narrow:.0%} of the bytes in accesses of fewer than 16 bytes; need {narrow:.1%} at most")
-    if code.hidden(on) < HIDDEN:
-        cover = f"{code.hidden(on):.0%} of the latency of memory covered; need {HIDDEN:.0%}"
+    if code.latency_cover(on) < LATENCY_COVER:
+        cover = f"{code.latency_cover(on):.0%} of the latency of memory covered; need {LATENCY_COVER:.0%}"
         reasons.append(f"{cover} ({code.registers} registers, {code.resident(on) * code.warps} of {on.warps} warps)")
     return reasons
 

@@ -78,8 +78,8 @@ class Launch:
 
     def configuration(self) -> str:
         """The constants and warps in one line, for a table."""
-        shown = [f"{name}={_shown(value)}" for name, value in self.constants.items()]
-        return " ".join([*shown, f"warps={self.warps}"])
+        lines = [f"{name}={_abbreviate(value)}" for name, value in self.constants.items()]
+        return " ".join([*lines, f"warps={self.warps}"])
 
     def key(self) -> str:
         """The key of the machine code: launches with equal keys have the same code."""
@@ -88,7 +88,7 @@ class Launch:
         return " ".join([where, *kinds, *(f"{n}={v}" for n, v in sorted(self.constants.items())), str(self.warps)])
 
 
-def _shown(value: object) -> object:
+def _abbreviate(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
 
 

@@ -50,7 +50,7 @@ def passes(kind: ShapeClass, source: Source, recorder: Recorder, shape: tuple[in
     """
     arguments = kind.arguments(source, shape)
     start = len(recorder.launches)
-    outputs = outputs_of(getattr(impl, kind.op)(*arguments, **kind.named))
+    outputs = outputs_of(getattr(impl, kind.op)(*arguments, **kind.keywords))
     middle = len(recorder.launches)
     gradients(outputs, arguments)
     end = len(recorder.launches)
@@ -58,7 +58,7 @@ def passes(kind: ShapeClass, source: Source, recorder: Recorder, shape: tuple[in
     if kind.must(shape, source.dtype.itemsize).jvp:
         with forward_ad.dual_level():
             duals = [_dual(value, source) for value in arguments]
-            getattr(impl, kind.op)(*duals, **kind.named)
+            getattr(impl, kind.op)(*duals, **kind.keywords)
         # The values come first, by the launches of a pass forward.
         directions.append(_pass("jvp", recorder, end + middle - start, len(recorder.launches)))
     return tuple(directions)

@@ -26,7 +26,7 @@ class CodeRow:
         registers: of a thread. stack, spills: bytes of a thread. shared: bytes of a block.
         blocks, warps: that are resident on a multiprocessor.
         loads, stores: bytes of an access -> how many there are. narrow: the part of the bytes in narrow ones.
-        hidden: how far the accesses under way cover the latency of memory.
+        latency_cover: how far the accesses under way cover the latency of memory.
         dense: whether accesses are held to 16 bytes. faults: why it fails.
     """
 
@@ -46,7 +46,7 @@ class CodeRow:
     loads: dict[int, int]
     stores: dict[int, int]
     narrow: float
-    hidden: float
+    latency_cover: float
     dense: bool
     faults: list[str]
 
@@ -143,7 +143,7 @@ def _code_row(compilation: _Compilation, on: compiler.Architecture, name: str) -
     return CodeRow(
         kind.op, kind.label, compilation.direction, launch.name, launch.dtypes(), launch.configuration(), name,
         code.registers, code.stack, code.spills, code.shared, blocks, blocks * code.warps, code.loads, code.stores,
-        code.narrow, code.hidden(on), streams > 0, kernel_limits.faults(launch, code, on, streams=streams),
+        code.narrow, code.latency_cover(on), streams > 0, kernel_limits.faults(launch, code, on, streams=streams),
     )  # fmt: skip
 
 

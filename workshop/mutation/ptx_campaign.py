@@ -28,7 +28,7 @@ from .ptx_launches import MutableExecutor
 from .trial import Answer, Asking, Trial, begin, wait_for_trial
 
 #: Outcomes of a right program.
-HELD = (Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSUPPORTED)
+PASSING = (Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSUPPORTED)
 #: Mutants are planted in programs that these execute, for they have the shapes that all questions share. What VMAP or
 #: INV alone execute, at batches of other shapes, is another specialisation of the same kernels, asked one question.
 ASKING_VALUES = frozenset({"FWD", "VJP", "JVP"})
@@ -134,7 +134,7 @@ class PtxCampaign:
         for cell in cells_of(ops, dtypes):
             self.machine.cell = cell
             verdict = judge(cell, None)
-            if verdict.outcome not in HELD:
+            if verdict.outcome not in PASSING:
                 say(f"{cell.key} does not hold without a mutant: {verdict.reason}")
             for digest in self.machine.programs:
                 families.setdefault(digest, cell.op)
@@ -171,7 +171,7 @@ class PtxCampaign:
     def _asking(self, mutant: PtxMutant, seconds: float) -> Asking:
         cells = self.machine.programs[mutant.program].cells
         return Asking(
-            mutant.key, cells, functools.partial(self.machine.planted, mutant), seconds, LIMIT, judge, (None,),
+            mutant.key, cells, functools.partial(self.machine.plant, mutant), seconds, LIMIT, judge, (None,),
             functools.partial(self._conclude, mutant, cells),
         )  # fmt: skip
 
@@ -182,6 +182,6 @@ class PtxCampaign:
         other = disturb(mutant, machine.programs[mutant.program].kernel.entry)
         if differs or not acts or other is None:
             return {"acts": acts, "differs": differs, "live": acts}
-        with machine.planted(other):
-            live = any(judge(cell, None).outcome not in HELD or machine.differs for cell in cells)
+        with machine.plant(other):
+            live = any(judge(cell, None).outcome not in PASSING or machine.differs for cell in cells)
         return {"acts": acts, "differs": differs, "live": live}

@@ -125,7 +125,7 @@ def targets_of(instruction: Instruction, entry: Listing) -> list[str]:
     return [name for name in (target.split("|") if isinstance(target, str) else target) if name in entry.registers]
 
 
-def _written(instruction: Instruction) -> str:
+def _text_of(instruction: Instruction) -> str:
     """The text of an instruction."""
     guard = f"@{'!' * instruction.negated}{instruction.predicate} " if instruction.predicate else ""
     operands = ", ".join(_operand(each) for each in instruction.operands)
@@ -143,7 +143,7 @@ def _known(instruction: Instruction, **changes: Any) -> Iterator[str]:
         require_known(changed)
     except Unsupported:
         return
-    yield _written(changed)
+    yield _text_of(changed)
 
 
 def _drop_barrier(instruction: Instruction) -> Iterator[str]:

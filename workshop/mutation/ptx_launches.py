@@ -63,13 +63,13 @@ class MutableExecutor(Executor):
         self.cell: Cell | None = None
         self.differs = self.acts = False
         self._digests: dict[str, str] = {}
-        self._planted: tuple[str, Kernel] | None = None
+        self._mutant: tuple[str, Kernel] | None = None
 
     def program(self, binary: Any) -> Kernel:
         """The program; where it has a mutant, that of the mutant."""
         digest = self._digest(binary)
-        if self._planted is not None and self._planted[0] == digest:
-            return self._planted[1]
+        if self._mutant is not None and self._mutant[0] == digest:
+            return self._mutant[1]
         if digest not in self.programs:
             kernel = Kernel(binary.asm["ptx"])
             steps = kernel.steps = CountedSteps(kernel.steps)
@@ -86,14 +86,14 @@ class MutableExecutor(Executor):
 
     def execute(self, binary: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
         """Execute a launch; one of the mutant also as it was, for its bits, on the same operands."""
-        if self._planted is None or self._planted[0] != self._digest(binary) or self.differs:
+        if self._mutant is None or self._mutant[0] != self._digest(binary) or self.differs:
             super().execute(binary, grid, values)
             return
         storages = [bytes_of(value.untyped_storage()) for value in values.values() if isinstance(value, torch.Tensor)]
-        before, planted = [each.copy() for each in storages], self._planted
-        self._planted = None
+        before, fault = [each.copy() for each in storages], self._mutant
+        self._mutant = None
         super().execute(binary, grid, values)
-        self._planted = planted
+        self._mutant = fault
         expected = [each.copy() for each in storages]
         for storage, content in zip(storages, before, strict=True):
             storage[:] = content
@@ -101,7 +101,7 @@ class MutableExecutor(Executor):
         self.differs = any((a != b).any() for a, b in zip(storages, expected, strict=True))
 
     @contextlib.contextmanager
-    def planted(self, mutant: PtxMutant) -> Iterator[None]:
+    def plant(self, mutant: PtxMutant) -> Iterator[None]:
         """Within it the mutant is executed in the place of its program.
 
         Raises:
@@ -111,13 +111,13 @@ class MutableExecutor(Executor):
         kernel = Kernel(mutant.text_of(program.text), mutant.kernel)
         if mutant.new and kernel.entry.registers.keys() == program.kernel.entry.registers.keys():
             self._watch(mutant, program, kernel)
-        self._planted = mutant.program, kernel
+        self._mutant = mutant.program, kernel
         self.differs = False
         self.acts = not mutant.new
         try:
             yield
         finally:
-            self._planted = None
+            self._mutant = None
 
     def _watch(self, mutant: PtxMutant, program: Program, kernel: Kernel) -> None:
         """Have the changed instruction of a mutant's kernel note whether it acts."""

@@ -18,7 +18,7 @@ def note_lines(into: set[Line]) -> Iterator[None]:
     """Within it, every line of the production ops that runs is added, in whatever thread."""
     files: dict[str, str | None] = {}
 
-    def called(frame: FrameType, event: str, value: Any) -> Any:
+    def record_call(frame: FrameType, event: str, value: Any) -> Any:
         path = frame.f_code.co_filename
         file = files.get(path, "")
         if file == "":
@@ -34,8 +34,8 @@ def note_lines(into: set[Line]) -> Iterator[None]:
         return line
 
     before = sys.gettrace()
-    threading.settrace(called)
-    sys.settrace(called)
+    threading.settrace(record_call)
+    sys.settrace(record_call)
     try:
         yield
     finally:

@@ -32,7 +32,7 @@ LIMIT, SILENCE = 40, 150.0
 #: Bytes of memory that a mutant may take besides those in use when it began.
 MEMORY = 3 << 30
 #: A verdict of these outcomes refuses the mutant: a run with it does not end as one without it.
-REFUSED = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
+KILLING = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
 
 Answer = dict[str, Any]
 
@@ -72,13 +72,13 @@ class Trial:
 
     Attributes:
         asking: what is asked. pid, handle: its process, and the pipe by which that reports.
-        heard: when it last reported something, of `time.monotonic`. output: what it has reported so far.
+        last_sign: when it last reported something, of `time.monotonic`. output: what it has reported so far.
     """
 
     asking: Asking
     pid: int
     handle: int
-    heard: float = field(default_factory=time.monotonic)
+    last_sign: float = field(default_factory=time.monotonic)
     output: bytes = b""
 
 
@@ -126,16 +126,16 @@ def wait_for_trial(trials: list[Trial]) -> tuple[Trial, Answer]:
         for trial in trials:
             if trial.handle in ready and not _listen(trial):
                 return _end_trial(trials, trial)
-            if time.monotonic() - trial.heard > SILENCE:
+            if time.monotonic() - trial.last_sign > SILENCE:
                 os.kill(trial.pid, signal.SIGKILL)
-                trial.heard = time.monotonic()
+                trial.last_sign = time.monotonic()
 
 
 def _listen(trial: Trial) -> bool:
     """Take in what a trial said; whether it may say more."""
     more = os.read(trial.handle, 1 << 16)
     trial.output += more
-    trial.heard = time.monotonic()
+    trial.last_sign = time.monotonic()
     return bool(more)
 
 
@@ -178,7 +178,7 @@ def _ask(asking: Asking, handle: int) -> None:
                     _limit_question(asking.limit)
                     verdict = asking.judge(cell, examples)
                     count += 1
-                    if verdict.outcome in REFUSED:
+                    if verdict.outcome in KILLING:
                         how = {"how": str(verdict.outcome), "code": str(verdict.code), "reason": verdict.reason[:200]}
                         _tell(handle, outcome="killed", cell=cell.key, by=cell.property, asked=count, **how)
                         return

@@ -211,19 +211,19 @@ def latent_absorbed(q: Tensor, rotated: Tensor, cache: Tensor, places: Tensor, u
 
 
 def sparse(
-    q: Tensor, k: Tensor, v: Tensor, seekers: Tensor, sought: Tensor, *,
+    q: Tensor, k: Tensor, v: Tensor, seekers: Tensor, targets: Tensor, *,
     most: int = 3, folded: bool = True, scale: float = 0.375,
 ) -> Tensor:  # fmt: skip
     """DSA: an indexer of few heads chooses keys for each query, and attention sees these."""
-    matches = torch.einsum("hqc,kc->hqk", seekers, sought)
+    matches = torch.einsum("hqc,kc->hqk", seekers, targets)
     indices = (torch.relu(matches) if folded else matches).sum(0).topk(most, -1).indices
     scores = torch.einsum("qc,qkc->qk", q, k[indices]) * scale
     return torch.einsum("qk,qkc->qc", torch.softmax(scores, -1), v[indices])
 
 
-def sparse_in_order(q: Tensor, k: Tensor, v: Tensor, seekers: Tensor, sought: Tensor) -> Tensor:
+def sparse_in_order(q: Tensor, k: Tensor, v: Tensor, seekers: Tensor, targets: Tensor) -> Tensor:
     """Chosen keys in the order of memory, one query after another."""
-    indices = torch.relu(seekers @ sought.T).sum(0).topk(3, -1).indices.sort(-1).values
+    indices = torch.relu(seekers @ targets.T).sum(0).topk(3, -1).indices.sort(-1).values
     return torch.cat([_weighted((row[None] * 0.375) @ k[own].T, v[own]) for row, own in zip(q, indices, strict=True)])
 
 

@@ -109,7 +109,7 @@ def contrast_by_lse(a: Tensor, b: Tensor) -> Tensor:
 # -------------------------------- sampling from given numbers
 
 
-def drawn(logits: Tensor, uniform: Tensor, *, heat: float = 0.7, shift: int = 0, exclusive: bool = False) -> Tensor:
+def draw(logits: Tensor, uniform: Tensor, *, heat: float = 0.7, shift: int = 0, exclusive: bool = False) -> Tensor:
     """The word at which the sum of chances passes a given number."""
     chances = torch.softmax(logits / heat, -1)
     sums = chances.cumsum(-1) - (chances if exclusive else 0.0)
@@ -190,8 +190,8 @@ KINDS = (
          mistakes(divergence, share=0.4, turned=True, heat=1.1)),
     Kind("contrast of pairs", contrast, normals((4, 6), (4, 6)), {"by logsumexp": contrast_by_lse},
          mistakes(contrast, heat=1.0, both=False, normal=False)),
-    Kind("sample of given numbers", drawn, _with_uniform(normals((6, 7)), 6), {"by powers": drawn_by_powers},
-         mistakes(drawn, heat=1.4, shift=1, exclusive=True)),
+    Kind("sample of given numbers", draw, _with_uniform(normals((6, 7)), 6), {"by powers": drawn_by_powers},
+         mistakes(draw, heat=1.4, shift=1, exclusive=True)),
     Kind("min-p", likely, normals((6, 7)), {"by logits": likely_by_logits},
          mistakes(likely, share=0.2, renews=False, less=1e-3)),
     Kind("speculative decoding", verified, _with_uniform(normals((4, 7), (4, 7)), 4, _WORD),

@@ -71,7 +71,7 @@ class Fabric(ABC):
     def keep(self, x: Tensor, stream: Stream) -> None:
         """Keep the memory of x from being used again until the work that a stream has by now is done."""
 
-    def sent(self) -> int | None:
+    def count_sent_bytes(self) -> int | None:
         """Bytes that went from one device to another so far; None where the fabric does not count them."""
         return None
 

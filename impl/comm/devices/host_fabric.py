@@ -140,7 +140,7 @@ class HostFabric(BookedFabric):
         finally:
             self._now[stream.device] = before
 
-    def sent(self) -> int:
+    def count_sent_bytes(self) -> int:
         return sum(entry.size for entry in self.ledger)
 
     def bytes_between(self, source: torch.device | str, destination: torch.device | str) -> int:

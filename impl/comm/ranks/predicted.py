@@ -34,7 +34,7 @@ class Entry:
     """A call as it was booked: bytes that this rank sends, and seconds until it has its result."""
 
     call: Call
-    sent: float
+    sent_bytes: float
     seconds: float
 
 

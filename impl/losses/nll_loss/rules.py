@@ -301,7 +301,7 @@ AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))
 Forward = Operator[Tensor, Tensor, Tensor | None, int, int, int, tuple[Tensor, Tensor]]
 
 
-def _named(kernel: Callable[[kernels.Loss, str], tuple[Tensor, Tensor]]) -> Callable[[kernels.Loss], Any]:
+def _name_kernel(kernel: Callable[[kernels.Loss, str], tuple[Tensor, Tensor]]) -> Callable[[kernels.Loss], Any]:
     """A kernel whose messages have the name that torch has for the op of these dims."""
     return lambda args: kernel(args, kernels.aten_name("forward", args.target.dim() - args.batch_ndim))
 
@@ -321,7 +321,7 @@ def _define_forward(
 
 nll_loss = _define_forward("nll_loss", kernels.nll_loss, kernels_cuda.nll_loss, AUTOCAST)
 _plain = nll_loss_forward = _define_forward(
-    "nll_loss_forward", _named(kernels.nll_loss), _named(kernels_cuda.nll_loss), ()
+    "nll_loss_forward", _name_kernel(kernels.nll_loss), _name_kernel(kernels_cuda.nll_loss), ()
 )
 # The loss is linear in the scores and in the weight, and so is its adjoint: the rules of either call the other, which
 # says all there is at every order. An expression in torch's ops would sum in an order of its own choice.

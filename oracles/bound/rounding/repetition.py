@@ -93,13 +93,13 @@ def _longest_run(truth: Any) -> tuple[int, int]:
 
 def _results_alive(steps: Sequence[Application]) -> list[tuple[int, ...]]:
     """Of each place between primitives, the results with errors that were computed before and are read after it."""
-    made = {step.out: at for at, step in reversed(list(enumerate(steps)))}
+    built = {step.out: at for at, step in reversed(list(enumerate(steps)))}
     exact = {step.out for step in steps if step.exact}
     alive: list[tuple[int, ...]] = [()]
     reading: set[int] = set()
     for at in range(len(steps) - 1, -1, -1):
         reading |= {x for x in steps[at].operands if x is not None and x not in exact}
-        reading -= {x for x in reading if made.get(x, -1) >= at}
+        reading -= {x for x in reading if built.get(x, -1) >= at}
         alive.append(tuple(sorted(reading)))
     return alive[::-1]
 

@@ -226,12 +226,12 @@ class PrimitiveOrder:
             for source, value in zip(self.inputs, values, strict=True):
                 if source.rows:
                     block[id(source)] = ball(value[start:end], terms)
-            for (out, primitive, operands, params), gone in zip(self.steps, unneeded, strict=True):
+            for (out, primitive, operands, params), absent in zip(self.steps, unneeded, strict=True):
                 if out.rows:
                     if "shape" in params:
                         params = {**params, "shape": (end - start, *params["shape"][1:])}
                     block[id(out)] = self._evaluate(primitive, operands, params, block, terms)
-                    for key in gone:
+                    for key in absent:
                         del block[key]
             parts.put(slice(start, end), [block[id(each)] for each in self.outputs])
         return parts.balls()

@@ -111,7 +111,7 @@ def load(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        lanes = chunk.chosen(threads)
+        lanes = chunk.select_lanes(threads)
         if not lanes.size:
             return
         loaded = [np.zeros(lanes.size, BITS[shape[0]]) for _ in names]
@@ -155,7 +155,7 @@ def store(instruction: Instruction, entry: Listing) -> Step:
     place, where = places(instruction, target, entry), active(instruction)
 
     def step(chunk: Chunk) -> None:
-        lanes = chunk.chosen(where(chunk))
+        lanes = chunk.select_lanes(where(chunk))
         if not lanes.size:
             return
         values = [chunk.spread(reader(chunk))[lanes] for reader in readers]
@@ -191,7 +191,7 @@ def _begin_copy(instruction: Instruction, entry: Listing) -> Step:
     width, label, where = min(whole, 8), str(instruction), active(instruction)
 
     def step(chunk: Chunk) -> None:
-        lanes = chunk.chosen(where(chunk))
+        lanes = chunk.select_lanes(where(chunk))
         if not lanes.size:
             return
         amounts = chunk.spread(amount(chunk))[lanes]

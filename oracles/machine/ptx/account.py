@@ -71,8 +71,8 @@ class LaunchAccount:
         ends = [*ENDS] if executed else []
         ends += [hardware.TRUNCATING] if executed[approximations.MMA] else []
         count = self._count
-        tried = [Variant(end, i % count) for i, end in enumerate((NEAREST, *ends, APART))]
-        return tried + [Variant(NEAREST, i) for i in range(1, count)]
+        attempts = [Variant(end, i % count) for i, end in enumerate((NEAREST, *ends, APART))]
+        return attempts + [Variant(NEAREST, i) for i in range(1, count)]
 
     @property
     def _count(self) -> int:

@@ -43,7 +43,7 @@ def update(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        lanes = chunk.chosen(threads)
+        lanes = chunk.select_lanes(threads)
         if not lanes.size:
             return
         values = [[chunk.spread(reader(chunk))[lanes] for reader in each] for each in readers]

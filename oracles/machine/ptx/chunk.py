@@ -159,7 +159,7 @@ class Chunk:
             return np.bool_(poison & 1)
         return np.frombuffer(bytes([poison] * width), BITS[width])[0]
 
-    def chosen(self, active: Lanes | None) -> Lanes:
+    def select_lanes(self, active: Lanes | None) -> Lanes:
         """The numbers of the active threads."""
         return self.lanes if active is None else np.flatnonzero(active)
 
@@ -189,7 +189,7 @@ class Chunk:
 
     def pass_warp_barrier(self, active: Lanes | None) -> None:
         """Warps pass a barrier of their own: those of the active threads, whole warps."""
-        first = self.chosen(active)[::WARP]
+        first = self.select_lanes(active)[::WARP]
         self.shared.pass_warp_barrier(self.lanes[first] // WARP)
         self.context.memory.pass_warp_barrier(self.numbers[first] // WARP)
 

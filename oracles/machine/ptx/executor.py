@@ -172,7 +172,7 @@ class PlacedLaunch:
         if memory.doubt is not None and not self._unordered and not self._kernel.waits:
             for order in ORDERS:
                 if order != on.order:
-                    self._require_equal(memory, replace(on, order=order), self._named(memory.doubt))
+                    self._require_equal(memory, replace(on, order=order), self._with_name(memory.doubt))
         for place, content in self._places.values():
             content[:] = memory.cells[place : place + content.size]
 
@@ -183,7 +183,7 @@ class PlacedLaunch:
             if (memory.cells[place : place + content.size] != other.cells[place : place + content.size]).any():
                 raise violation
 
-    def _named(self, violation: Violation) -> Violation:
+    def _with_name(self, violation: Violation) -> Violation:
         """The same with the name of the kernel before it."""
         title = f"{self._geometry.name}: {violation.title}"
         return Violation(violation.code, title, violation.message.splitlines()[1:])
@@ -212,7 +212,7 @@ class PlacedLaunch:
         try:
             execute(self._kernel, context, on.order)
         except Violation as violation:
-            raise self._named(violation) from None
+            raise self._with_name(violation) from None
         self._unordered = context.unordered
         if context.unordered:
             ACCOUNT.unordered.add(geometry.name)

@@ -121,11 +121,11 @@ class Space:
         self._warp_epochs = np.zeros(blocks * threads // WARP + 1, np.int64)
         #: By the first byte of an element: a thread and its epoch; of readers the block and the warp, too.
         arrays = np.full((6, count), _NOBODY, np.int64)
-        self._writer, self._written, self._reader, self._read, self._reading, self._warp = arrays
+        self._writer, self._writes, self._reader, self._read, self._reading, self._warp = arrays
         self._operands: list[tuple[int, int, str]] = []
         self._atomic = np.zeros(count, bool)
         #: When an element was touched last, by the clock of the order of blocks.
-        self._written_when, self._read_when = np.zeros((2, count), np.int32)
+        self._write_times, self._read_times = np.zeros((2, count), np.int32)
         self._order = BlockOrder()
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
 
@@ -166,12 +166,12 @@ class Space:
             at = access.addresses + number * access.width
             self.undefined += int(np.count_nonzero(~self.defined[at]))
             wrote = self._writer[at]
-            racing = self._recent(wrote, self._written[at], access, now)
+            racing = self._recent(wrote, self._writes[at], access, now)
             if strong:
                 racing = racing & ~self._atomic[at]
             within = racing & (wrote // self._threads == blocks) & (not self._apart)
             self._require_no_race(access, at, wrote, within, ("reads", "wrote"), doubtful=True)
-            self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), self._written_when)
+            self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), self._write_times)
             if not strong:
                 self._note_reader(at, access.threads, blocks, now)
             loaded.append(self._views[access.width][at // access.width])
@@ -247,16 +247,16 @@ class Space:
     def _require_ordered(self, access: Access, at: Lanes, blocks: Lanes, now: Lanes, changed: Lanes) -> None:
         """Require that what others did with elements that are written comes before."""
         wrote = self._writer[at]
-        racing = self._recent(wrote, self._written[at], access, now) & changed
-        self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._written_when)
+        racing = self._recent(wrote, self._writes[at], access, now) & changed
+        self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._write_times)
         within, across = self._readers(at, access, blocks, now)
         reader, words = self._reader[at], ("writes", "read")
         self._require_no_race(access, at, reader, within & ~across & changed, words, doubtful=not self._apart)
-        self._require_no_race(access, at, reader, across & changed, words, self._read_when)
+        self._require_no_race(access, at, reader, across & changed, words, self._read_times)
 
     def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
-        self._writer[at], self._written[at], self._atomic[at] = access.threads, now, atomic
-        self._written_when[at] = self._order.clock
+        self._writer[at], self._writes[at], self._atomic[at] = access.threads, now, atomic
+        self._write_times[at] = self._order.clock
         for byte in range(access.width):
             self.defined[at + byte] = True
 
@@ -286,7 +286,7 @@ class Space:
         self._reader[at[self._reader[at] != threads]] = _SEVERAL  # threads that read one element at once
         self._warp[at[self._warp[at] != warps]] = _SEVERAL
         self._reading[at] = np.where(several, _SEVERAL, blocks)
-        self._read_when[at] = self._order.clock
+        self._read_times[at] = self._order.clock
         if not self._apart:
             self._reading[at[self._reading[at] != blocks]] = _SEVERAL
         self._read[at] = now

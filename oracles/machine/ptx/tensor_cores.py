@@ -29,7 +29,7 @@ from .space import WARP
 
 _SHAPE = re.compile(r"m16n8k(\d+)")
 #: Digits of a sum, and bits that an H100 keeps of an addend behind the leading one of the largest.
-_DIGITS, _KEPT = 24, 25
+_DIGITS, _KEPT_DIGITS = 24, 25
 
 
 def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
@@ -128,7 +128,7 @@ def add_products(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     if how == "truncating":
         # The exponent of a product is the sum of its factors', whatever the product of their digits is.
         exponents = _exponent(a)[:, :, :, None] + _exponent(b)[:, None, :, :]
-        unit = np.ldexp(1.0, np.maximum(exponents.max(2), _exponent(addend)) - _KEPT)
+        unit = np.ldexp(1.0, np.maximum(exponents.max(2), _exponent(addend)) - _KEPT_DIGITS)
         result = _towards_zero((np.trunc(products / unit[:, :, None, :]).sum(2) + np.trunc(addend / unit)) * unit)
     else:
         largest = np.maximum(np.abs(products).max(2), np.abs(addend))

@@ -190,7 +190,7 @@ def load_matrix(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chunk.require_whole_warps(threads, str(instruction))
-        lanes, at = chunk.chosen(threads), place(chunk)
+        lanes, at = chunk.select_lanes(threads), place(chunk)
         for number, name in enumerate(names):
             low, high = (
                 touch(chunk, "shared", half[lanes], lanes, (2, 1), str(instruction))[0].astype(np.uint32)
@@ -212,7 +212,7 @@ def store_matrix(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chunk.require_whole_warps(threads, str(instruction))
-        lanes, at = chunk.chosen(threads), place(chunk)
+        lanes, at = chunk.select_lanes(threads), place(chunk)
         for number, read in enumerate(readers):
             value = chunk.spread(read(chunk))[lanes]
             for more, half in enumerate(_matrix_places(chunk, at, number, transposed)):

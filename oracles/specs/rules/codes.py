@@ -37,7 +37,7 @@ class Codes(Choice):
 
         super().__init__(np.shape(low), accepts, choose)
 
-    def judged(self) -> Any:
+    def refutable(self) -> Any:
         return self.known
 
 

@@ -79,22 +79,22 @@ def _less_often(rows: Any, indices: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _write_elements(x: Any, source: Any, shown: Callable[[Any], Any]) -> Any:
+def _write_elements(x: Any, source: Any, text: Callable[[Any], Any]) -> Any:
     """x with elements of `source` in place of some of its own.
 
     Where several elements go to one place any of them may stay there, and torch gives each of them the slope.
 
     Args:
-        shown: of an array of places of x's shape, the places that the elements of `source` go to.
+        text: of an array of places of x's shape, the places that the elements of `source` go to.
     """
     places = np.arange(np.size(x))
-    targets = np.ravel(shown(places.reshape(np.shape(x))))
+    targets = np.ravel(text(places.reshape(np.shape(x))))
     new = np.size(x) + np.arange(targets.size)
     elements = np.concatenate([_flat(x), _flat(source)])
     places[targets] = new
-    met, value = _of_several(elements, places, targets, new)
-    places[met] = np.size(elements) + np.arange(met.size)
-    return (np.concatenate([elements, value]) if met.size else elements)[places.reshape(np.shape(x))]
+    pairs, value = _of_several(elements, places, targets, new)
+    places[pairs] = np.size(elements) + np.arange(pairs.size)
+    return (np.concatenate([elements, value]) if pairs.size else elements)[places.reshape(np.shape(x))]
 
 
 def _of_several(elements: Any, places: Any, targets: Any, new: Any) -> tuple[Any, Any]:
@@ -104,11 +104,11 @@ def _of_several(elements: Any, places: Any, targets: Any, new: Any) -> tuple[Any
         elements, targets, new: what is written, where to, and where it is among the elements.
         places: of what was written last.
     """
-    met, group, count = np.unique(targets, return_inverse=True, return_counts=True)
+    pairs, group, count = np.unique(targets, return_inverse=True, return_counts=True)
     open_ = count > 1
     if not open_.any() or not isinstance(elements, Array):
-        return met[:0], elements[:0]
-    last = places[met]
+        return pairs[:0], elements[:0]
+    last = places[pairs]
     value = elements[last[open_]]
     order = np.argsort(group, kind="stable")
     rank = np.arange(order.size) - np.repeat(np.cumsum(count) - count, count)
@@ -117,7 +117,7 @@ def _of_several(elements: Any, places: Any, targets: Any, new: Any) -> tuple[Any
         other[group[each]] = new[each]
         either = condition(np.zeros(value.shape, dtype=bool), (other != last)[open_], constant(elements))
         value = choose(either, elements[other[open_]], value, share=0.0)
-    return met[open_], value
+    return pairs[open_], value
 
 
 def _add_at_index(x: Any, source: Any, index: Any) -> Any:

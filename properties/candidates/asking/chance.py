@@ -16,7 +16,7 @@ from ....oracles.specs.storage import format_of
 from ....oracles.verdicts.verdict import Code, Outcome
 from ....oracles.verdicts.violation import Violation
 from ..arguments import Tensor
-from ..finding import Finding, held, not_asked, raised
+from ..finding import Finding, not_asked, passing, raised
 from ..session import Session
 
 #: Seconds that the calls may take, of the spec and of the candidate together, and how many there are.
@@ -27,7 +27,7 @@ _ELEMENTS = 2**24
 
 def frequencies(session: Session) -> Finding | None:
     """LIKELY of a spec that draws random numbers; None of another spec."""
-    spec, state, operands = session.spec, session.spec.state, session.given
+    spec, state, operands = session.spec, session.spec.state, session.arguments
     if not spec.is_random(session.given_rows, state):
         return None
     if session.part is not None:
@@ -55,7 +55,7 @@ def frequencies(session: Session) -> Finding | None:
     if comparison.worst.is_wrong:
         return Finding("LIKELY", Outcome.FAIL, _card(comparison), size)
     session.records.sampled = spec.drawn_outputs(operands, state)
-    return Finding("LIKELY", held("LIKELY", size).outcome, None, size, sampled=_visible(comparison))
+    return Finding("LIKELY", passing("LIKELY", size).outcome, None, size, sampled=_visible(comparison))
 
 
 def _arrays(outputs: Sequence[Tensor]) -> list[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..agreement import Called, SpecBackward, TorchEvaluations, as_traced, doubled, operands_of, tried
+from ..agreement import SpecBackward, StatefulCall, TorchEvaluations, as_traced, doubled, operands_of, torch_gradients
 from ..arguments import CallArguments, State, Tensor
 from ..host.calls import Manner, floating
 from ..layouts import MemoryLayout
@@ -57,23 +57,25 @@ class GradientRequest:
         inputs = floating(self.arguments.tensors)
         leaves = [state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
 
-        def of(called: Called, change: Callable[[Tensor], Tensor] = Tensor.detach) -> list[Tensor] | None:
+        def of(called: StatefulCall, change: Callable[[Tensor], Tensor] = Tensor.detach) -> list[Tensor] | None:
             own_arguments, own_state = self.arguments.changed(change), {name: change(t) for name, t in state.items()}
-            gradients = tried(called, own_arguments, own_state, operands, [change(g) for g in self.cotangents])
+            gradients = torch_gradients(
+                called, own_arguments, own_state, operands, [change(g) for g in self.cotangents]
+            )
             return None if isinstance(gradients, str) else _with_zeros(leaves, gradients.values())
 
         return TorchEvaluations(
             _with_zeros(leaves, (self.own.gradients[operand] for operand in operands)),
-            lambda: of(spec.called),
+            lambda: of(spec.call_at),
             lambda: of(as_traced(spec, self.arguments, state)),
-            lambda: of(spec.called, doubled),
+            lambda: of(spec.call_at, doubled),
             operands_of(spec, self.arguments, state),
             order=1,
         )
 
     def describe_refusals(self) -> str:
         """Which gradients torch gives none of."""
-        return "; ".join(f"none of {self.label(operand)}: {why}" for operand, why in self.own.refused.items())
+        return "; ".join(f"none of {self.label(operand)}: {why}" for operand, why in self.own.refusals.items())
 
 
 def _with_zeros(leaves: Sequence[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor]:

@@ -25,7 +25,7 @@ from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, Tensor
 from ..comparing import decide_by, hold_in_turn, tell_of_torch
 from ..evidence import Evidence
-from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
+from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import altered, of_all_magnitudes, stand_in
 from ..layouts import MemoryLayout, strides_of
@@ -62,18 +62,18 @@ def gradients(session: Session) -> Finding:
 
     Where gradients are right at the given inputs, they are asked at others, with other parameters, and in other memory.
     """
-    finding = gradients_at(session, session.given, "GRAD")
+    finding = gradients_at(session, session.arguments, "GRAD")
     if finding.outcome not in (Outcome.VERIFIED, Outcome.WEAK) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
     others = [(_unlike(session), "GRAD elsewhere", GradientPlace(state))]
-    others += [(session.given, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
+    others += [(session.arguments, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
-    others += [(session.given, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
+    others += [(session.arguments, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
     refusals = []
-    for arguments, drawn, place in others:
+    for arguments, draws, place in others:
         try:
-            other = gradients_at(session, arguments, drawn, place)
+            other = gradients_at(session, arguments, draws, place)
         except SpecError:
             continue  # Inputs that were drawn may be outside of what the spec takes.
         if other.is_wrong and other.wrong is not None:
@@ -90,18 +90,18 @@ def _unlike(session: Session) -> CallArguments:
     right formulas for what they do not have: around -100 the gradient of x / (1 + exp(-x)) is NaN, and around 1 that of
     a log-sum-exp in pieces has other digits.
     """
-    tensors = session.given.tensors
-    changed = session.filled(session.given, of_all_magnitudes, session.generator("GRAD elsewhere"))
+    tensors = session.arguments.tensors
+    changed = session.filled(session.arguments, of_all_magnitudes, session.generator("GRAD elsewhere"))
     pairs = zip(changed.tensors, tensors, strict=True)
     return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 
 
-def gradients_at(session: Session, at: CallArguments, drawn: str, place: GradientPlace | None = None) -> Finding:
+def gradients_at(session: Session, at: CallArguments, draws: str, place: GradientPlace | None = None) -> Finding:
     """GRAD at some arguments, with cotangents of the generator of a name; `place`: where else than usual, if at all."""
-    spec, rng, elsewhere = session.spec, session.generator(drawn), place or GradientPlace()
+    spec, rng, elsewhere = session.spec, session.generator(draws), place or GradientPlace()
     state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
-    part, arguments = None if cut.rows is None else session.part, cut.held
+    part, arguments = None if cut.rows is None else session.part, cut.spec_arguments
     # What is asked hangs on what the spec gives; its values are computed when the candidate has answered.
     others = stand_in(arguments)
     run = spec.run(others, state)
@@ -112,7 +112,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     if spec.has_residuals(arguments, state):
         return not_asked("GRAD", "the spec gives what is judged by its residual, of which no gradient is judged")
     # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
-    places = zip(run.written, run.names[len(run.outputs) :], strict=True)
+    places = zip(run.writes, run.names[len(run.outputs) :], strict=True)
     moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
     if moving:
         return not_asked("GRAD", f"the spec writes {moving[0].removeprefix('written ')}")
@@ -129,13 +129,13 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
         own = SpecBackward({operand: torch.ones(()) for operand in operands})
     else:
         own = backward(spec, others, state, operands, cotangents)
-    owed = [operand for operand in operands if operand not in own.refused]
+    owed = [operand for operand in operands if operand not in own.refusals]
     request = GradientRequest(arguments, state, cotangents, owed, own, marked)
     if not owed:
-        return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refused.values()))}")
+        return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refusals.values()))}")
     writes = msgspec.structs.replace(session.writes_at(arguments, state), after=part is None)
     answer = session.call(
-        cut.called, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
+        cut.call_arguments, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
         watched=place is None, backward=_backward_call(request, part, cut.rows or [], elsewhere.cotangents),
     )  # fmt: skip
     if answer.raised:
@@ -145,18 +145,18 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
         return process_changed("GRAD", answer.changed)
     if not answer.pulled.gradients:
         if marked:
-            session.records.lost.append("inputs require gradients, and no output of the candidate does")
+            session.records.missing_gradients.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")
     run = spec.run(arguments, state)
     if not spec.numpy:
         request = replace(request, own=backward(spec, arguments, state, operands, cotangents))
-    spoiled = _spoiled(session, request, run, answer, cut.called) if part is None else None
+    spoiled = _spoiled(session, request, run, answer, cut.call_arguments) if part is None else None
     if spoiled is not None:
         return spoiled
     finding = _held_answer(session, replace(request, outputs=answer.outputs if part is None else ()), answer, place)
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
-    return replace(finding, sampled=cut.told, left_out=request.describe_refusals())
+    return replace(finding, sampled=cut.share, left_out=request.describe_refusals())
 
 
 def _with_call(session: Session, request: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:
@@ -195,9 +195,9 @@ def _held_answer(session: Session, request: GradientRequest, answer: Answer, pla
 
 def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tensor:
     """Normal numbers like an output; the same along axis 0 where they will be expanded."""
-    drawn = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(output.device, output.dtype)
-    equal = layout is MemoryLayout.EXPANDED and drawn.numel() and drawn.ndim
-    return drawn[:1].expand(drawn.shape).clone() if equal else drawn
+    draws = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(output.device, output.dtype)
+    equal = layout is MemoryLayout.EXPANDED and draws.numel() and draws.ndim
+    return draws[:1].expand(draws.shape).clone() if equal else draws
 
 
 def _held_alone(session: Session, request: GradientRequest, gradient: Tensor | None) -> Finding:
@@ -207,7 +207,7 @@ def _held_alone(session: Session, request: GradientRequest, gradient: Tensor | N
     if gradient is None and known is not None and known.count_nonzero():
         return wrong("GRAD", Code.ATTRIBUTE, f"no gradient of {request.label(operand)} where it alone requires one")
     if gradient is None or known is None or same_results(gradient, known):
-        return held("GRAD", 0)
+        return passing("GRAD", 0)
     return _held_gradients(session, request, [gradient], evident=False)
 
 
@@ -227,13 +227,13 @@ def _spoiled(
     session: Session, request: GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
 ) -> Finding | None:
     """What is wrong with a call that records gradients besides these: an input that backward wrote, or an output."""
-    for i, (before, after) in enumerate(zip(called.tensors, answer.written.after, strict=True)):
+    for i, (before, after) in enumerate(zip(called.tensors, answer.writes.after, strict=True)):
         if not same_bits(before, after):
             return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
-    if session.history.strayed or len(answer.outputs) != len(run.outputs) or request.arguments is not session.given:
+    if session.history.strayed or len(answer.outputs) != len(run.outputs) or request.arguments is not session.arguments:
         return None  # other questions tell of that
     # As AGAIN, whose outputs say nothing of the spec where they are equal: the inputs are those of another question.
-    finding = session.held("AGAIN", request.arguments, request.state, run, answer)
+    finding = session.hold("AGAIN", request.arguments, request.state, run, answer)
     if finding.wrong is None:
         return None
     return replace(finding, question="GRAD", wrong=finding.wrong.with_lines("call       that records gradients"))
@@ -285,7 +285,7 @@ def _held_gradients(session: Session, request: GradientRequest, got: list[Tensor
 
     def read(terms: Terms) -> Sequence[Reading]:
         # In other memory the gradients are the same, so that they are read once.
-        known = session.readings if arguments is session.given and state is spec.state else {}
+        known = session.readings if arguments is session.arguments and state is spec.state else {}
         key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
         key += tuple(to_array(g).tobytes() for g in request.cotangents)
         if key not in known:
@@ -298,13 +298,13 @@ def _held_gradients(session: Session, request: GradientRequest, got: list[Tensor
     if alike and any(each.wrong is not None for each in outcomes):
         own = request.evaluations(spec, operands)
         if fault(own, read(session.terms), session.terms) is not None:
-            session.records.lost.append(_OTHER_BACKWARD)
+            session.records.missing_gradients.append(_OTHER_BACKWARD)
             return not_asked("GRAD", _OTHER_BACKWARD)
         outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
-        drawn = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
+        draws = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
         evidence = Evidence(
-            "GRAD", tuple(titles), tuple(computed), tuple(outcomes), (None,) * len(titles), read, drawn,
+            "GRAD", tuple(titles), tuple(computed), tuple(outcomes), (None,) * len(titles), read, draws,
             tuple(range(len(titles))), tuple(map(to_array, request.cotangents)),
         )  # fmt: skip
         session.records.evidence.append(evidence)
@@ -334,7 +334,7 @@ def _is_missed(session: Session, request: GradientRequest, operand: int | str) -
     if own is None or not bool(own.count_nonzero()):
         return False
     if not request.owes(operand):
-        session.records.lost.append(
+        session.records.missing_gradients.append(
             f"the candidate gives no gradient of {request.label(operand)}; give the inputs requires_grad=True that need"
             " one, and it is missed or not"
         )
@@ -343,10 +343,10 @@ def _is_missed(session: Session, request: GradientRequest, operand: int | str) -
 
 def compiled(session: Session) -> Finding:
     """COMPILED: values and gradients by way of torch.compile; a candidate that cannot be traced may say so."""
-    finding = session.values("COMPILED", session.given, manner=Manner.COMPILED, refusable=True, alone=True)
+    finding = session.values("COMPILED", session.arguments, manner=Manner.COMPILED, refusable=True, alone=True)
     if finding.outcome is not Outcome.VERIFIED or not session.history.gradients:
         return finding
-    slopes = gradients_at(session, session.given, "GRAD", GradientPlace(manner=Manner.COMPILED))
+    slopes = gradients_at(session, session.arguments, "GRAD", GradientPlace(manner=Manner.COMPILED))
     return replace(slopes, question="COMPILED") if slopes.is_wrong else finding
 
 

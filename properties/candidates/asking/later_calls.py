@@ -12,11 +12,11 @@ import msgspec
 from ....oracles.op.bits import same_bits
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, held, lines_of_variant, process_changed, raised, wrong
+from ..finding import Finding, lines_of_variant, passing, process_changed, raised, wrong
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS
 from ..results import overlaps
-from ..row_sample import Part, drawn
+from ..row_sample import Part, draw_tensor
 from ..session import Asking, Session
 from .output_values import bits_in_turn, of_packed_ways
 
@@ -40,16 +40,16 @@ def untouched(session: Session) -> Finding:
             f"the process was changed: {session.history.changed[0]}",
             *session.history.changed[1:],
         )
-    spared = session.native.written
-    for i, (before, after) in enumerate(zip(session.given.tensors, answer.written.after, strict=True)):
-        if i not in spared and not same_bits(before, after):
+    exempt = session.native.writes
+    for i, (before, after) in enumerate(zip(session.arguments.tensors, answer.writes.after, strict=True)):
+        if i not in exempt and not same_bits(before, after):
             session.history.beside = None
-            return wrong("UNTOUCHED", Code.MUTATED, f"{session.given.label(i)} was written")
-    for name, now in zip(session.shared, answer.written.buffers, strict=False):
+            return wrong("UNTOUCHED", Code.MUTATED, f"{session.arguments.label(i)} was written")
+    for name, now in zip(session.shared, answer.writes.buffers, strict=False):
         before = session.spec.state[name]
-        if name not in spared and (now is None or not same_bits(before.to(now.dtype), now)):
+        if name not in exempt and (now is None or not same_bits(before.to(now.dtype), now)):
             return wrong("UNTOUCHED", Code.MUTATED, f"{name} was written")
-    return held("UNTOUCHED")
+    return passing("UNTOUCHED")
 
 
 def fresh(session: Session) -> Finding:
@@ -59,27 +59,27 @@ def fresh(session: Session) -> Finding:
     for name, home, allowed in zip(names, first.aliases.shared, native.shared, strict=False):
         if home >= 0 and home != allowed:
             session.history.beside = None
-            return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.given.label(home)}")
+            return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.arguments.label(home)}")
     theirs = overlaps(native.outputs)
     for later, earlier in first.aliases.overlaps:
         if later < len(native.outputs) and (later, earlier) not in theirs:
             session.history.beside = None
             return wrong("FRESH", Code.ALIASED, f"{names[later]} shares memory with {names[earlier]}")
-    return held("FRESH")
+    return passing("FRESH")
 
 
 def _other_data(session: Session, code: str) -> CallArguments:
     """Arguments like the given ones with other values, drawn by the generator of a question."""
     rng = session.generator(code)
     if session.part is not None:
-        return session.given.changed(lambda t: drawn(t, WAYS["SEEDS"], rng))
-    return session.filled(session.given, WAYS["SEEDS"], rng)
+        return session.arguments.changed(lambda t: draw_tensor(t, WAYS["SEEDS"], rng))
+    return session.filled(session.arguments, WAYS["SEEDS"], rng)
 
 
 def _call_before(session: Session) -> None:
     """A call at tensors like the given ones; of a large problem the last one will do, whatever its question was."""
     if session.part is None or not session.history.alike:
-        session.call(session.given)
+        session.call(session.arguments)
 
 
 def same(session: Session) -> Finding:
@@ -125,7 +125,7 @@ def outputs_survive_calls(session: Session) -> Finding:
     """KEPT: the outputs of a call are as they were after a call with other data."""
     if session.part is not None:
         return session.packed.get("KEPT") or _kept_in_part(session, session.part)
-    first = session.call(session.given)
+    first = session.call(session.arguments)
     later = session.call(_other_data(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
         return raised("KEPT", first.raised or later.raised)
@@ -133,7 +133,7 @@ def outputs_survive_calls(session: Session) -> Finding:
     for name, own, was, now in zip(native.names, native.own, first.outputs, later.earlier, strict=False):
         if own and not same_bits(was, now):
             return wrong("KEPT", Code.ALIASED, f"{name} of an earlier call was changed by a later one")
-    return replace(held("KEPT"), sampled=session.share)
+    return replace(passing("KEPT"), sampled=session.share)
 
 
 def _kept_in_part(session: Session, part: Part) -> Finding:
@@ -172,7 +172,7 @@ def again(session: Session) -> Finding:
     while True:
         # A call with other bits ends a row, and the next row begins behind it.
         answer = session.call(
-            session.given, times=times - done, watched=not done, fetched=part is not None, writes=writes
+            session.arguments, times=times - done, watched=not done, fetched=part is not None, writes=writes
         )
         if answer.raised:
             return raised("AGAIN", answer.raised)
@@ -189,10 +189,10 @@ def _again_whole(session: Session, answer: Answer, done: int) -> Finding:
     differs, different = answer.repeat.differs, answer.repeat.different
     for number, outputs in ((1, answer.outputs), *([(differs, different)] if differs else [])):
         each = msgspec.structs.replace(answer, outputs=outputs)
-        finding = session.held("AGAIN", session.given, session.spec.state, session.native, each)
+        finding = session.hold("AGAIN", session.arguments, session.spec.state, session.native, each)
         if finding.wrong is not None:
             return _numbered(finding, done + number, session)
-    return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
+    return replace(passing("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
 
 
 def _numbered(finding: Finding, number: int, session: Session) -> Finding:
@@ -211,15 +211,15 @@ def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> F
     """
     part, state = session.part, session.spec.state
     assert part is not None
-    rows = session.rows_for("AGAIN", session.given)
-    finding = _numbered(session.held_in_part("AGAIN", session.given, state, answer, rows), done + 1, session)
+    rows = session.rows_for("AGAIN", session.arguments)
+    finding = _numbered(session.held_in_part("AGAIN", session.arguments, state, answer, rows), done + 1, session)
     differs, different = answer.repeat.differs, answer.repeat.different
     if finding.wrong is None and differs:
         if tuple(tuple(y.shape) for y in different) != part.shapes:
             return wrong("AGAIN", Code.ATTRIBUTE, f"call {done + differs} in a row has outputs of other shapes")
-        few = session.few(session.given, rows)
+        few = session.few(session.arguments, rows)
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
-        finding = session.held("AGAIN", few, state, session.spec.run(few, state), other)
+        finding = session.hold("AGAIN", few, state, session.spec.run(few, state), other)
         finding = _numbered(finding, done + differs, session)
     return replace(finding, sampled=f"{part.describe(rows)}, {times} calls")
 

@@ -14,7 +14,7 @@ from ....oracles.verdicts.violation import Violation
 from ....reference.formats import FORMATS
 from ..arguments import CallArguments
 from ..evidence import OF_LIKELY, Evidence, Records
-from ..finding import Finding, held, not_asked
+from ..finding import Finding, not_asked, passing
 from ..inputs import WAYS, altered
 from ..judge_draws import Draws
 from ..session import Asking, Session
@@ -73,7 +73,7 @@ def likely(session: Session) -> Finding:
         if len(asked_rows) == len(rows)
         else f"{len(asked_rows)} of {len(rows)} sets of outputs, because evaluations take long"
     )
-    return replace(held("LIKELY", looked), sampled=share)
+    return replace(passing("LIKELY", looked), sampled=share)
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
     Raises:
         _TooLongError: an evaluation takes too long.
     """
-    evaluations = row.drawn(session.generator(f"LIKELY {row.question}"))
+    evaluations = row.draw(session.generator(f"LIKELY {row.question}"))
     first = next(evaluations)
     if evaluations.work > _WORK:
         raise _TooLongError(f"{RUNS} evaluations of {evaluations.work / 2**20:.3g} million elements each take long")
     # A cast to few bits leaves one number or two, of which neither is less likely.
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
-    pairs = zip(row.held, formats, strict=True)
+    pairs = zip(row.standings, formats, strict=True)
     # Of the choices that explain an output, by their bounds, the candidate may have made another one.
     balls = [one.ball if one.wrong is None and fmt is not None and not one.picks else None for one, fmt in pairs]
     runs = map(row.picked, itertools.chain([first], evaluations))
@@ -135,7 +135,7 @@ def _leansagain(session: Session, rows: Sequence[Evidence], name: str, leans: Le
         fresh = _sum_leanings(fresh, _looked_at(session, row).sides)
     if name in fresh and any(a * b > 0 for a, b in zip(leans.beyond, fresh[name].beyond, strict=True)):
         return Finding("LIKELY", Outcome.WEAK, _leansto(name, leans, session.draws), looked)
-    return held("LIKELY", looked)
+    return passing("LIKELY", looked)
 
 
 def _again(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Finding:
@@ -147,7 +147,7 @@ def _again(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Findi
     fresh.records, fresh.history = Records(), copy.copy(session.history)
     for row in rows:
         finding = _asked_again(fresh, row.question)
-        if finding.is_wrong and not any(each.wrong for each in row.held):
+        if finding.is_wrong and not any(each.wrong for each in row.standings):
             return replace(finding, question="LIKELY")
     return fresh.records.evidence
 
@@ -155,13 +155,15 @@ def _again(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Findi
 def _asked_again(session: Session, question: str) -> Finding:
     rng = session.generator(f"{question} again")
     if question == "GRAD":
-        return gradients_at(session, session.given, f"{question} again")
-    if not any(t.dtype.is_floating_point for t in session.given.tensors):
-        return session.values(question, session.given, altered(session.spec.state, rng))
+        return gradients_at(session, session.arguments, f"{question} again")
+    if not any(t.dtype.is_floating_point for t in session.arguments.tensors):
+        return session.values(question, session.arguments, altered(session.spec.state, rng))
     if session.draw is not None and question in ("GIVEN", "SEEDS"):
         arguments = session.draw(session.draws.inputs(2 + (question == "SEEDS")))
         return session.values(question, CallArguments.of(arguments), alone=True)
-    return session.values(question, session.filled(session.given, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True)
+    return session.values(
+        question, session.filled(session.arguments, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True
+    )
 
 
 _SIDES = (("up", "down"), ("away from zero", "toward zero"))

@@ -14,19 +14,19 @@ from ..arguments import CallArguments, Tensor
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, ties_of
-from ..row_sample import Part, drawn, packed
+from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
 
 
-def given(session: Session) -> Finding:
+def values_of_call(session: Session) -> Finding:
     """GIVEN."""
     if session.part is None:
-        return session.values("GIVEN", session.given, sharp=True)
+        return session.values("GIVEN", session.arguments, sharp=True)
     answer = session.first
     if answer.raised:
         return raised("GIVEN", answer.raised)
-    rows = session.rows_for("GIVEN", session.given)
-    finding = session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
+    rows = session.rows_for("GIVEN", session.arguments)
+    finding = session.held_in_part("GIVEN", session.arguments, session.spec.state, answer, rows, True)
     if finding.is_wrong:
         session.reduced()
     return finding
@@ -35,7 +35,7 @@ def given(session: Session) -> Finding:
 def of_a_way(code: str, session: Session) -> Finding:
     """The questions of `inputs.WAYS`."""
     rng = session.generator(code)
-    if not any(t.dtype.is_floating_point for t in session.given.tensors):
+    if not any(t.dtype.is_floating_point for t in session.arguments.tensors):
         return not_asked(code, "no argument is a floating tensor")
     if session.part is not None:
         if code not in session.packed:
@@ -43,7 +43,7 @@ def of_a_way(code: str, session: Session) -> Finding:
         return session.packed[code]
     if code == "SEEDS" and session.draw is not None:
         return session.values(code, CallArguments.of(session.draw(session.draws.inputs(1))))
-    arguments = session.filled(session.given, WAYS[code], rng)
+    arguments = session.filled(session.arguments, WAYS[code], rng)
     if code == "ZEROS":
         arguments = _with_signs(session, arguments, rng)
     return session.values(code, arguments, sharp=code in ("INTEGERS", "ZEROS"))
@@ -79,7 +79,7 @@ def of_packed_ways(
         The answer to the call; or, where it raised nothing and rows are asked for, one that has them as `earlier`.
     """
     codes = [first, *(code for code in WAYS if code != first and code not in session.packed)][: part.count]
-    arguments, rows = packed(part, session.given, codes, session.generator(f"ways of {first}"))
+    arguments, rows = packed(part, session.arguments, codes, session.generator(f"ways of {first}"))
     answer = session.call(arguments, manner=manner, fetched=True)
     state = session.spec.state
     for code in codes:
@@ -109,17 +109,17 @@ def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0
         session: it is asked for each. manner: of the calls. after: how many operands are passed over.
     """
     state = session.spec.state if session.controlled else {}
-    fill = filled_tensor if session.part is None else drawn
-    for arguments, other in of_twelve_bits(session.given, state, session.generator("BITS"), fill, after):
+    fill = filled_tensor if session.part is None else draw_tensor
+    for arguments, other in of_twelve_bits(session.arguments, state, session.generator("BITS"), fill, after):
         # The first operand is asked for at the given size.
         yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True, alone=after > 0)
 
 
 def ties(session: Session) -> Finding:
     """TIES."""
-    if session.spec.numpy or not any(t.dtype.is_floating_point for t in session.given.tensors):
+    if session.spec.numpy or not any(t.dtype.is_floating_point for t in session.arguments.tensors):
         return not_asked("TIES", "no argument of a torch spec is a floating tensor")
-    traced = session.spec.traced_at(session.given, session.spec.state)
+    traced = session.spec.traced_at(session.arguments, session.spec.state)
     graph = traced.graph
     formats = formats_in(graph)
     # Of numbers that are scales alone, powers of two, nothing is next to anything.
@@ -130,7 +130,7 @@ def ties(session: Session) -> Finding:
         ladders.append(np.unique([*edges, *(-x for x in edges)]))
     if not ladders:
         return not_asked("TIES", "the spec casts to no format of few bits, and rounds to no integers")
-    arguments = session.filled(session.given, ties_of(ladders), session.generator("TIES"))
+    arguments = session.filled(session.arguments, ties_of(ladders), session.generator("TIES"))
     return session.values("TIES", arguments, alone=True)
 
 
@@ -146,11 +146,11 @@ def params(session: Session) -> Finding:
         lacking = [name for name in session.spec.state if name not in session.shared]
         return not_asked("PARAMS", f"the candidate has no {', '.join(lacking[:3])} of the spec's shape")
     state = altered(session.spec.state, session.generator("PARAMS"))
-    return session.values("PARAMS", session.given, state, alone=True)
+    return session.values("PARAMS", session.arguments, state, alone=True)
 
 
 ASKING: dict[str, Asking] = {
-    "GIVEN": given,
+    "GIVEN": values_of_call,
     **{code: functools.partial(of_a_way, code) for code in WAYS},
     "BITS": bits,
     "TIES": ties,

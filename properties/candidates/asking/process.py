@@ -12,7 +12,7 @@ from ....oracles.op.bits import same_bits
 from ....oracles.verdicts.verdict import Code
 from ..agreement import operands_of
 from ..comparing import hold_all
-from ..finding import FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
+from ..finding import FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, GoneError, Manner, Writes
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -24,10 +24,10 @@ _LINES = 3
 def process(session: Session) -> Finding:
     """PROCESS: nothing of torch, NumPy or Python is replaced when the candidate is imported and made."""
     changed = session.candidate.changed
-    return process_changed("PROCESS", changed) if changed else held("PROCESS")
+    return process_changed("PROCESS", changed) if changed else passing("PROCESS")
 
 
-def left(session: Session) -> Finding:
+def side_effects(session: Session) -> Finding:
     """LEFT: no process is left running, no file of the judge, the spec or the candidate was written, all outputs of
     earlier calls are as they were, and no call did what UNTOUCHED and FRESH ask of some.
     """
@@ -36,7 +36,7 @@ def left(session: Session) -> Finding:
         with contextlib.suppress(GoneError):
             session.history.operations = session.candidate.operations(session.history.plain)
     lines += session.candidate.left_behind()
-    return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else held("LEFT")
+    return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else passing("LEFT")
 
 
 def _changes_since(session: Session) -> list[str]:
@@ -62,12 +62,12 @@ def _changes_since(session: Session) -> list[str]:
 
 def autocast(session: Session) -> Finding:
     """AUTOCAST: either what the spec computes under autocast, or what it computes without."""
-    spec, arguments = session.spec, session.given
+    spec, arguments = session.spec, session.arguments
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
     cut = session.cut_for("AUTOCAST", arguments)
-    writes = Writes() if cut.rows is not None else session.writes_at(cut.held, session.spec.state)
-    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, writes=writes)
+    writes = Writes() if cut.rows is not None else session.writes_at(cut.spec_arguments, session.spec.state)
+    answer = session.call(cut.call_arguments, manner=Manner.AUTOCAST, fetched=cut.rows is not None, writes=writes)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)
     if cut.rows is not None:
@@ -76,7 +76,7 @@ def autocast(session: Session) -> Finding:
             need = session.part.shapes
             return wrong("AUTOCAST", Code.ATTRIBUTE, f"the outputs have shapes {answer.shapes}, need {need}")
         answer = msgspec.structs.replace(answer, outputs=session.candidate.fetch(cut.rows).outputs)
-    arguments = cut.held
+    arguments = cut.spec_arguments
     under = replace(spec, autocast=True)
     terms = replace(session.terms, intermediates=True)
     first: Finding | None = None
@@ -91,14 +91,14 @@ def autocast(session: Session) -> Finding:
         finding = summed(
             "AUTOCAST", hold_all(names, computed, [readings[i] for i in which], terms, None, operands), arguments
         )
-        finding = replace(finding, sampled=cut.told)
+        finding = replace(finding, sampled=cut.share)
         if finding.wrong is None:
             return finding
         if cut.rows is None:
-            call = FailingCall(cut.called, spec.state, manner=Manner.AUTOCAST)
+            call = FailingCall(cut.call_arguments, spec.state, manner=Manner.AUTOCAST)
             finding = session.shown_by(call, finding, run.names[: len(run.outputs)])
         first = first or finding
     return first or not_asked("AUTOCAST", "the spec has no reading")
 
 
-ASKING: dict[str, Asking] = {"PROCESS": process, "LEFT": left, "AUTOCAST": autocast}
+ASKING: dict[str, Asking] = {"PROCESS": process, "LEFT": side_effects, "AUTOCAST": autocast}

@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ....oracles.verdicts.verdict import Outcome
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, held, not_asked, raised
+from ..finding import Finding, not_asked, passing, raised
 from ..host.calls import Manner
 from ..inputs import WAYS, stand_in
 from ..layouts import MemoryLayout
-from ..row_sample import drawn, part_of
+from ..row_sample import draw_tensor, part_of
 from ..sequences import sizes_of_values
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -71,7 +71,7 @@ def sizes(session: Session) -> Finding:
     if many is not None and many.is_wrong:
         return many
     if judged:
-        return held("SIZES", judged)
+        return passing("SIZES", judged)
     return not_asked("SIZES", "the candidate refuses other sizes" if refusals else "the spec takes no other sizes")
 
 
@@ -86,13 +86,13 @@ def _many_rows(session: Session) -> Finding | None:
     if session.part is not None or session.spec.reads_values or not count or not outputs[0].numel():
         return None
     rows, some = _BEYOND * count // outputs[0].numel() + 1, _SOME * count
-    rng, originals = session.generator("SIZES beyond"), session.given.tensors
+    rng, originals = session.generator("SIZES beyond"), session.arguments.tensors
     shapes = [(rows, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     if rows <= some or sum(map(math.prod, shapes)) > 8 * _BEYOND:
         return None
     zeros = [_like(t, shape, rng) for t, shape in zip(originals, shapes, strict=True)]
-    tensors = [drawn(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
-    many = session.given.with_tensors(tensors)
+    tensors = [draw_tensor(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
+    many = session.arguments.with_tensors(tensors)
     shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     # A loop over rows has 64 times the operations; to read it over all of them takes hours.
     most = _count_work(session)._replace(multiplications=math.inf)
@@ -118,13 +118,13 @@ def _resizable(session: Session) -> list[int]:
     integers that the spec reads do not stand for them.
     """
     fixed = {n for value in session.spec.state.values() for n in value.shape}
-    fixed |= sizes_of_values(session.given.tensors) if session.spec.reads_values else set()
-    return list(dict.fromkeys(n for t in session.given.tensors for n in t.shape if n > 1 and n not in fixed))
+    fixed |= sizes_of_values(session.arguments.tensors) if session.spec.reads_values else set()
+    return list(dict.fromkeys(n for t in session.arguments.tensors for n in t.shape if n > 1 and n not in fixed))
 
 
 def _resized(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
-    tensors, resizable = session.given.tensors, _resizable(session)
+    tensors, resizable = session.arguments.tensors, _resizable(session)
     most = _most_work(session)
     # Of the large sizes the largest that fits, because a fault begins at a size and goes on from there.
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
@@ -169,7 +169,7 @@ def _count_work(session: Session) -> _Work:
     """The work of a call of the spec at the given inputs."""
     counter = _Counter(_Work(math.inf, math.inf))
     with counter:
-        session.spec.outputs(session.given, session.spec.state)
+        session.spec.outputs(session.arguments, session.spec.state)
     return counter.work
 
 
@@ -226,7 +226,7 @@ def _distance(computed: Tensor, native: Tensor) -> float:
 def _at_branches(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES at branches")
     # Of an axis that is the last of some tensor all sizes come first, because blocks are cut along it.
-    tensors = session.given.tensors
+    tensors = session.arguments.tensors
     last = {t.shape[-1] for t in tensors if t.ndim}
     resizable = sorted(_resizable(session), key=lambda n: n not in last)
     ends = processor_seconds() + _SWEEP_SECONDS
@@ -241,8 +241,8 @@ def _at_branches(session: Session) -> Iterator[CallArguments]:
 
 def _with_shapes(session: Session, shapes: Sequence[tuple[int, ...]], rng: Any) -> CallArguments:
     """The given arguments with tensors of other shapes and with other values."""
-    resized = [_like(t, shape, rng) for t, shape in zip(session.given.tensors, shapes, strict=True)]
-    return session.filled(session.given.with_tensors(resized), WAYS["SIGNS"], rng)
+    resized = [_like(t, shape, rng) for t, shape in zip(session.arguments.tensors, shapes, strict=True)]
+    return session.filled(session.arguments.with_tensors(resized), WAYS["SIGNS"], rng)
 
 
 def _resize(tensors: Sequence[Tensor], old: int, new: int, most: int = _MOST) -> list[tuple[int, ...]] | None:
@@ -267,7 +267,7 @@ def placed(code: str, manner: Manner, refusable: bool, session: Session) -> Find
     """The given values, otherwise placed. A candidate may refuse that, but must not compute something else."""
     # Memory that is not written may be the tail of the given size, so POISON asks for all of a large problem.
     alone = manner is not Manner.POISONED
-    return session.values(code, session.given, manner=manner, refusable=refusable, alone=alone)
+    return session.values(code, session.arguments, manner=manner, refusable=refusable, alone=alone)
 
 
 def strides(session: Session) -> Finding:
@@ -275,11 +275,11 @@ def strides(session: Session) -> Finding:
 
     A candidate may refuse a layout, but must not compute something else.
     """
-    if not any(t.ndim for t in session.given.tensors):
+    if not any(t.ndim for t in session.arguments.tensors):
         return not_asked("STRIDES", "no argument has an axis")
     findings = []
     for layout in MemoryLayout:
-        arguments = _equal_along_rows(session.given) if layout is MemoryLayout.EXPANDED else session.given
+        arguments = _equal_along_rows(session.arguments) if layout is MemoryLayout.EXPANDED else session.arguments
         finding = session.values("STRIDES", arguments, refusable=True, alone=True, layout=layout)
         if finding.is_wrong and finding.wrong is not None:
             return replace(finding, wrong=finding.wrong.with_lines(f"layout     {layout}"))

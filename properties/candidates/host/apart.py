@@ -82,21 +82,21 @@ class CandidateApart:
             raise
         if not answer.loaded:
             self.close()
-            raise GivenError(answer.lacks) if answer.lacks else CandidateError(answer.refused)
+            raise GivenError(answer.lacks) if answer.lacks else CandidateError(answer.refusal)
         self.name, self.shapes, self.parameters = answer.loaded, answer.shapes, answer.parameters
         self.changed: Sequence[str] = answer.changed
 
     def _load(self, address: str, making: Making, seed: int) -> Loaded:
         """What the process says of the candidate; GoneError if nothing that can be read."""
         try:
-            isolation = msgspec.convert(self._said(_START)["ready"], Isolation)
+            isolation = msgspec.convert(self._next_reply(_START)["ready"], Isolation)
         except (KeyError, ValueError) as err:
             raise GoneError(f"did not say what isolates it: {err}") from err
         self._quarters.isolation = isolation
         if self._required and isolation.lacks:
             raise GivenError(f"isolation=required: got {isolation}")
         self._process.ask({"load": address, "made": self._exchange.write(making), "seed": seed})
-        return loaded(self._said(self._seconds + _OWN))
+        return loaded(self._next_reply(self._seconds + _OWN))
 
     def __enter__(self) -> CandidateApart:
         return self
@@ -113,7 +113,7 @@ class CandidateApart:
         self._process.ask({"call": self._exchange.write(message)})
         size = sum(t.nbytes for t in call.arguments.tensors) / _RATE
         # A backward pass is a call of its own.
-        self._said((1 + (call.backward is not None)) * self._seconds + _OWN + size)
+        self._next_reply((1 + (call.backward is not None)) * self._seconds + _OWN + size)
         again = (call.sequel.times - 1) * self._seconds
         return self._answered({"sequel": msgspec.to_builtins(call.sequel)}, again + size, call)
 
@@ -129,7 +129,7 @@ class CandidateApart:
         """See `calls.Answering`."""
         self._process.ask({"operations": self._exchange.write(call)})
         try:
-            return msgspec.convert(self._said(self._seconds + _OWN), Operations).require()
+            return msgspec.convert(self._next_reply(self._seconds + _OWN), Operations).require()
         except ValueError as err:
             raise GoneError(f"gave an answer that cannot be read: {err}") from err
 
@@ -141,7 +141,7 @@ class CandidateApart:
         """
         self._process.ask({"time": pair})
         try:
-            return msgspec.convert(self._said(_START + 2 * self._seconds), Timing).require()
+            return msgspec.convert(self._next_reply(_START + 2 * self._seconds), Timing).require()
         except (GoneError, ValueError) as err:
             return Timing(failure=f"the candidate's process {err}")
 
@@ -155,15 +155,15 @@ class CandidateApart:
             GoneError: the process has ended or is out of time.
         """
         self._process.ask({"property": question})
-        return self._said(_START + _CALLS * self._seconds)
+        return self._next_reply(_START + _CALLS * self._seconds)
 
     def _answered(self, question: dict[str, Any], more: float, call: CandidateCall | None = None) -> Answer:
         """The answer to a question of a call; `more`: seconds that it may take besides those of the process."""
         self._process.ask({**question, "answer": self._exchange.place()})
-        self._said(_OWN + more)
+        self._next_reply(_OWN + more)
         return self._exchange.answer(call)
 
-    def _said(self, seconds: float) -> dict[str, Any]:
+    def _next_reply(self, seconds: float) -> dict[str, Any]:
         """What the process says next.
 
         Raises:

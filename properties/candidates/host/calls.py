@@ -46,7 +46,7 @@ class Manner(enum.StrEnum):
 _STAYING, _LARGE = 24, 2**18
 
 #: The form of a result that stands in destinations (`CandidateCall.destinations`).
-WRITTEN = "destinations"
+DESTINATIONS = "destinations"
 
 
 class Writes(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ class CandidateCall(msgspec.Struct, frozen=True):
         return CallArguments(tuple(self.leaves), pytree.treespec_loads(self.structure))
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenTensors(msgspec.Struct, frozen=True):
     """What a call may have written, as it is afterwards: parameters and buffers, None for one that is gone, in the
     order of `Writes`; and the tensor arguments.
     """
@@ -202,7 +202,7 @@ class Answer(msgspec.Struct, frozen=True):
     outputs: list[Any] = []
     form: str = ""
     plain: list[Any] = []
-    written: Written = Written()
+    writes: WrittenTensors = WrittenTensors()
     aliases: Aliases = Aliases()
     repeat: Repeat = Repeat()
     pulled: Pulled = Pulled()
@@ -230,7 +230,7 @@ class Making(msgspec.Struct, frozen=True):
     evaluation: bool = False
 
 
-_Said = TypeVar("_Said", CandidateCall, Making)
+_Request = TypeVar("_Request", CandidateCall, Making)
 
 
 class Answering(Protocol):
@@ -309,22 +309,22 @@ def stays(call: CandidateCall, outputs: Sequence[Any], count: int) -> bool:
     return not call.sequel.fetched and count < _STAYING and sum(y.numel() for y in outputs) <= _LARGE
 
 
-def overwrite(file: BinaryIO, said: CandidateCall | Making | Answer) -> None:
+def overwrite(file: BinaryIO, message: CandidateCall | Making | Answer) -> None:
     """Write a message into a file; what it had before is overwritten in place."""
     # A large file that is made anew takes other memory of the system's, every page of which has to be cleared first.
     file.seek(0)
-    file.writelines(wire.pieces(said))
+    file.writelines(wire.pieces(message))
     file.truncate()
     file.flush()
 
 
-def write(path: Path, said: Answer) -> None:
+def write(path: Path, message: Answer) -> None:
     """Write an answer to a file that is not there."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        overwrite(file, said)
+        overwrite(file, message)
 
 
-def read_message(path: Path, kind: type[_Said]) -> _Said:
+def read_message(path: Path, kind: type[_Request]) -> _Request:
     """What the judge has written to a file.
 
     Raises:

@@ -47,12 +47,12 @@ class Exchange:
         os.mkdir(self.own, 0o700)
         self._handle = os.open(self.own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._asked = open(os.open("asked", new, 0o600, dir_fd=self._folder.handle), "wb")  # noqa: SIM115 (see `close`)
+        self._questions = open(os.open("asked", new, 0o600, dir_fd=self._folder.handle), "wb")  # noqa: SIM115 (see `close`)
         self._number = 0
 
     def write(self, message: CandidateCall | Making) -> str:
         """The path of the file that has this now."""
-        overwrite(self._asked, message)
+        overwrite(self._questions, message)
         return os.path.join(self._folder.path, "asked")
 
     def place(self) -> str:
@@ -108,7 +108,7 @@ class Exchange:
     def close(self) -> None:
         """Remove the folder; later calls do nothing."""
         with contextlib.suppress(OSError):
-            self._asked.close()
+            self._questions.close()
         if self._handle >= 0:
             os.close(self._handle)
         self._handle = -1
@@ -119,7 +119,7 @@ class Loaded(msgspec.Struct, frozen=True):
     """What a process says of the candidate that it was asked to load; the attributes are those of `Answering`.
 
     Attributes:
-        changed: what the making changed in the process. refused: why there is none, an exception of the candidate.
+        changed: what the making changed in the process. refusal: why there is none, an exception of the candidate.
         lacks: why there is none, where the file or the name is not there.
     """
 
@@ -127,7 +127,7 @@ class Loaded(msgspec.Struct, frozen=True):
     changed: list[str] = []
     shapes: dict[str, tuple[int, ...]] = {}
     parameters: dict[str, bool] = {}
-    refused: str = ""
+    refusal: str = ""
     lacks: str = ""
 
 
@@ -139,10 +139,10 @@ def loaded(line: dict[str, Any]) -> Loaded:
     """
     try:
         answer = msgspec.convert(line, Loaded)
-        _require_short(answer.loaded, answer.refused, answer.lacks, *answer.changed, *answer.shapes, *answer.parameters)
+        _require_short(answer.loaded, answer.refusal, answer.lacks, *answer.changed, *answer.shapes, *answer.parameters)
     except ValueError as err:
         raise GoneError(f"gave an answer that cannot be read: {err}") from err
-    if not (answer.loaded or answer.refused or answer.lacks):
+    if not (answer.loaded or answer.refusal or answer.lacks):
         raise GoneError("gave an answer that cannot be read: it names no candidate")
     return answer
 
@@ -153,7 +153,7 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
     Raises:
         ValueError: a field has something else; the text names it.
     """
-    writes, pulled = answer.written, answer.pulled
+    writes, pulled = answer.writes, answer.pulled
     for name, tensors in {
         "outputs": answer.outputs, "after": writes.after, "earlier": answer.earlier,
         "different": answer.repeat.different,
@@ -187,8 +187,8 @@ def _require_of_call(answer: Answer, call: CandidateCall) -> None:
     outputs = answer.shapes if call.sequel.fetched else answer.outputs
     shared, overlaps, differs = answer.aliases.shared, answer.aliases.overlaps, answer.repeat.differs
     _require_count("shared", shared, len(outputs))
-    _require_count("buffers", answer.written.buffers, len(call.sequel.writes.buffers))
-    _require_count("after", answer.written.after, len(tensors) if call.sequel.writes.after else 0)
+    _require_count("buffers", answer.writes.buffers, len(call.sequel.writes.buffers))
+    _require_count("after", answer.writes.after, len(tensors) if call.sequel.writes.after else 0)
     leaves = 0 if call.backward is None else len(call.backward.moving) + len(call.backward.wanted)
     for name, values in (("gradients", answer.pulled.gradients), ("again", answer.pulled.again)):
         if values:

@@ -30,8 +30,8 @@ from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
 from .backward import pull
 from .calls import (
+    DESTINATIONS,
     DTYPES,
-    WRITTEN,
     Aliases,
     Answer,
     CandidateCall,
@@ -41,7 +41,7 @@ from .calls import (
     Repeat,
     Sequel,
     Writes,
-    Written,
+    WrittenTensors,
     floating,
     stays,
 )
@@ -99,8 +99,8 @@ class CandidateHost:
             self.state = {**dict(function.named_parameters()), **buffers_of(function)}
         self.parameters = parameters_of(function)
         self.shapes = {name: tuple(value.shape) for name, value in self.state.items()}
-        self._given: list[Tensor] = []
-        self._kept: list[Tensor] = []
+        self._inputs: list[Tensor] = []
+        self._copies: list[Tensor] = []
         self._before: list[Tensor] = []
         self._stored: list[Any] = []
         self._latest: list[Tensor] = []
@@ -222,8 +222,8 @@ class CandidateHost:
         later = sequel.times > 1 or not sequel.fetched
         first = current.copies or ([y.detach().clone() for y in outputs] if later else [y.detach() for y in outputs])
         differs, last = self._again(current, sequel, replace(result, tensors=tuple(first)))
-        earlier = _copies(self._kept) if sequel.earlier else []
-        self._before, self._kept, self._latest = self._kept, list(outputs), first
+        earlier = _copies(self._copies) if sequel.earlier else []
+        self._before, self._copies, self._latest = self._copies, list(outputs), first
         if stays(msgspec.structs.replace(call, sequel=sequel), outputs, len(self._staying)):
             self._staying.append([y.detach() for y in outputs])
         buffers = [None if (value := self._now(name)) is None else value.detach().clone() for name in writes.buffers]
@@ -231,7 +231,7 @@ class CandidateHost:
             [] if sequel.fetched else first,
             last.form,
             list(last.plain),
-            Written(buffers, _copies(arguments.tensors) if writes.after else []),
+            WrittenTensors(buffers, _copies(arguments.tensors) if writes.after else []),
             Aliases(homes_of(outputs, arguments.tensors), overlaps(outputs)),
             Repeat(differs, list(last.tensors) if differs else [], current.seconds),
             current.pulled,
@@ -245,7 +245,7 @@ class CandidateHost:
         Every call starts from the same arguments, parameters and buffers, as far as the sequel names them.
         """
         call, arguments, writes = current.call, current.arguments, sequel.writes
-        was = self._written(writes, arguments) if sequel.times > 1 else []
+        was = self._read_writes(writes, arguments) if sequel.times > 1 else []
         for number in range(2, sequel.times + 1):
             self.set_state({name: call.state[name] for name in writes.buffers if name in call.state})
             with torch.no_grad():
@@ -256,11 +256,11 @@ class CandidateHost:
             _require_plain_outputs(result.tensors)
             same = (result.form, result.plain) == (first.form, first.plain)
             same = same and all(map(same_results, result.tensors, first.tensors))
-            if not same or not all(map(same_results, self._written(writes, arguments), was)):
+            if not same or not all(map(same_results, self._read_writes(writes, arguments), was)):
                 return number, replace(result, tensors=tuple(_copies(result.tensors)))
         return 0, first
 
-    def _written(self, writes: Writes, arguments: CallArguments) -> list[Tensor]:
+    def _read_writes(self, writes: Writes, arguments: CallArguments) -> list[Tensor]:
         """What a call in a row wrote, as it is now; a tensor that is gone is empty."""
         now = [self._now(name) for name in writes.buffers] + [arguments.tensors[i] for i in writes.restored]
         return _copies([torch.empty(0) if value is None else value for value in now])
@@ -295,13 +295,13 @@ class CandidateHost:
             tensors = [place(t, t.stride(), offset=1) for t in tensors]
         if call.manner is Manner.PARAMETERS:
             tensors = [torch.nn.Parameter(t, False) if t.dtype.is_floating_point else t for t in tensors]
-        self._given = tensors
+        self._inputs = tensors
         return arguments.with_tensors(tensors)
 
     def _in_earlier_memory(self, new: Sequence[Tensor], reborn: bool) -> list[Tensor]:
-        earlier, self._given = self._given, []
-        written = not any(0 in t.stride() for t in earlier if t.numel() > 1)  # what is expanded cannot be
-        if not written or [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
+        earlier, self._inputs = self._inputs, []
+        writes = not any(0 in t.stride() for t in earlier if t.numel() > 1)  # what is expanded cannot be
+        if not writes or [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
             return list(new)
         tensors = []
         for i, values in enumerate(new):
@@ -341,7 +341,7 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
     if apart and all(bool(y.isnan().all()) for y in numbers):
         names = ", ".join(lacking(parameters_of(function), arguments.args))
         raise TypeError(f"{names}: not among the arguments, so destinations; nothing was written into them")
-    return replace(result_of(places), form=WRITTEN)
+    return replace(result_of(places), form=DESTINATIONS)
 
 
 def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -364,12 +364,12 @@ def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
+def _born_again(storage: Any, absent: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A new tensor in given memory, and with the identity of an earlier one where Python gives that again."""
     tensors: list[Tensor] = []
     for _ in range(_REBIRTHS):
         tensors.append(torch.empty(0, dtype=like.dtype, device=storage.device).set_(storage, 0, like.shape, strides))
-        if id(tensors[-1]) == gone:
+        if id(tensors[-1]) == absent:
             break
     return tensors[-1]
 

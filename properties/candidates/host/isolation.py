@@ -69,12 +69,12 @@ class Rooms(msgspec.Struct, frozen=True):
 
     Attributes:
         folder: its own. readable: besides what every program needs.
-        wanted: "none" for a process that gives up nothing but its folders.
+        level: "none" for a process that gives up nothing but its folders.
     """
 
     folder: str
     readable: list[str] = []
-    wanted: str = "auto"
+    level: str = "auto"
 
 
 class Isolation(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ def confine(rooms: Rooms) -> Isolation:
     for the thread that makes it, so a process with several threads gives up nothing of that.
     """
     _make_folders(rooms.folder)
-    if rooms.wanted == "none":
+    if rooms.level == "none":
         return Isolation()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _limit_tasks()

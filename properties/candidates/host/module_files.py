@@ -53,14 +53,14 @@ class SpecFile:
     """A spec's file.
 
     Attributes:
-        spec: a module or a function. made: what a candidate that is a class is made of.
+        spec: a module or a function. module_arguments: what a candidate that is a class is made of.
         draw: (seed) -> the arguments of one call.
         path: of the file; that of the module for a pair.
     """
 
     spec: Callable[..., Any]
     draw: Callable[[int], Inputs]
-    made: Sequence[Any] = ()
+    module_arguments: Sequence[Any] = ()
     path: Path = field(default_factory=Path)
 
 
@@ -116,12 +116,12 @@ def frames_of(err: BaseException) -> list[str]:
     return []
 
 
-def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> SpecFile:
+def problem_of(address: str, seed: int, values: Mapping[str, Any] | None = None) -> SpecFile:
     """The problem of a spec's file.
 
     Args:
         address: a file, or a pair `module:name`. seed: of a module's parameters.
-        given: arguments of what gives the inputs, by name.
+        values: arguments of what gives the inputs, by name.
 
     Raises:
         GivenError: it lacks a name.
@@ -135,7 +135,7 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
         arguments = list(make()) if callable(make) else []
         spec = instance_of(target, arguments, seed)
     names = () if whole else parameters_of(spec)
-    return SpecFile(spec, _drawing(draw, address, dict(given or {}), names), arguments, path)
+    return SpecFile(spec, _drawing(draw, address, dict(values or {}), names), arguments, path)
 
 
 def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:
@@ -254,11 +254,11 @@ def _drawing(draw: Any, address: str, values: dict[str, Any], names: Collection[
         name = getattr(draw, "__name__", "what gives inputs")
         raise GivenError(f"{address}: {name} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
 
-    def drawn(seed: int) -> Inputs:
+    def draw_inputs(seed: int) -> Inputs:
         torch.manual_seed(seed)
         with blamed(address):
             arguments = draw(**({"seed": seed} if "seed" in parameters else {}) | values)
         by_name = isinstance(arguments, dict) and bool(arguments) and set(names).issuperset(arguments)
         return arguments if by_name or (names and isinstance(arguments, (tuple, list))) else (arguments,)
 
-    return drawn
+    return draw_inputs

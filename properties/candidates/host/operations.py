@@ -68,13 +68,13 @@ def _counting_kernels() -> Iterator[list[int]]:
         owner = getattr(sys.modules.get(module), name, None)
         if owner is not None and method in vars(owner):
             before = vars(owner)[method]
-            setattr(owner, method, _counted(before, count))
+            setattr(owner, method, _count_calls(before, count))
             undo.callback(setattr, owner, method, before)
     with undo:
         yield count
 
 
-def _counted(function: Callable[..., Any], count: list[int]) -> Callable[..., Any]:
+def _count_calls(function: Callable[..., Any], count: list[int]) -> Callable[..., Any]:
     def counting(*args: Any, **options: Any) -> Any:
         count[0] += 1
         return function(*args, **options)

@@ -79,7 +79,7 @@ class Sources(importlib.abc.MetaPathFinder):
         self.folders: list[str] = []
         self.contents: dict[str, bytes] = {}
         self.digests: dict[str, str] = {}
-        self._named: dict[str, ModuleSpec] = {}
+        self._by_name: dict[str, ModuleSpec] = {}
 
     def compiled(self, path: str) -> bytes:
         """The bytes of a file that is executed."""
@@ -97,8 +97,8 @@ class Sources(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        if fullname in self._named:
-            return self._named[fullname]
+        if fullname in self._by_name:
+            return self._by_name[fullname]
         # A part of a package is found in the folder of the package, whoever imports it.
         homes = self._importing() if path is None else [place for place in path if self._within(place)]
         spec = _first_of(homes, fullname)
@@ -174,7 +174,7 @@ class Sources(importlib.abc.MetaPathFinder):
         spec = FileFinder(here, *_LOADERS).find_spec(name)
         if spec is not None and spec.loader is not None:
             self.serve(here)
-            self._named[name] = spec
+            self._by_name[name] = spec
             return spec
         spec = importlib.util.find_spec(name) or spec
         if spec is None:
@@ -184,7 +184,7 @@ class Sources(importlib.abc.MetaPathFinder):
             self.serve(str(place))
         if isinstance(spec.loader, importlib.machinery.SourceFileLoader) and spec.origin:
             loader = _FromSource(name, spec.origin)
-            self._named[name] = importlib.util.spec_from_file_location(
+            self._by_name[name] = importlib.util.spec_from_file_location(
                 name, spec.origin, loader=loader, submodule_search_locations=places and list(places)
             )  # type: ignore[assignment]  # it is None for a file of an unknown suffix, of which the loader is unknown
         return spec

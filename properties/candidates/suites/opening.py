@@ -24,19 +24,19 @@ def task_of(spec: str) -> Task | None:
         raise GivenError(f"{path}: {err.strerror}") from err
 
 
-def cases_of(spec: str, given: Mapping[str, Any]) -> Sequence[Case]:
+def cases_of(spec: str, values: Mapping[str, Any]) -> Sequence[Case]:
     """The tests that are asked: all of them; or, where values are given, one.
 
     That is the first test with these values, or else the first of all with these in place of its own.
     """
     task = task_of(spec)
     cases = [{}] if task is None else list(task.cases())
-    alike = [case for case in cases if given.items() <= case.items()]
-    return [{**[*alike, *cases][0], **given}] if given else cases
+    alike = [case for case in cases if values.items() <= case.items()]
+    return [{**[*alike, *cases][0], **values}] if values else cases
 
 
 def open_pair(
-    spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any], dtype: str = "", device: str = "",
+    spec: str, candidate: str, folder: Path, seed: int, values: Mapping[str, Any], dtype: str = "", device: str = "",
     evaluation: bool = False,
 ) -> Pair:  # fmt: skip
     """A spec and its candidate at the first test of `cases_of`; other arguments and errors as of `Task.pair`.
@@ -46,8 +46,8 @@ def open_pair(
     """
     task = task_of(spec)
     if task is None:
-        pair = Pair(problem_of(spec, seed, given), candidate)
+        pair = Pair(problem_of(spec, seed, values), candidate)
     else:
-        pair = task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))
+        pair = task.pair(candidate, folder, seed, dict(cases_of(spec, values)[0]))
     problem = cast_problem(pair.problem, dtype, device) if dtype or device else pair.problem
     return replace(pair, problem=spec_in_evaluation(problem) if evaluation else problem)

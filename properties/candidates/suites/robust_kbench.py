@@ -69,13 +69,13 @@ class ConfiguredTask:
             calls.append(inspect.signature(module.forward_fn).bind(*args, **options).args)
             return module.forward_fn(*args, **options)
 
-        def called(function: Callable[..., Any]) -> Any:  # a case has values for both a model and its inputs
+        def call_with_case(function: Callable[..., Any]) -> Any:  # a case has values for both a model and its inputs
             names = inspect.signature(function).parameters
             return function(**{name: value for name, value in case.items() if name in names})
 
         torch.manual_seed(seed)
         with blamed(str(self.path)), torch.no_grad():
-            called(module.Model)(*called(module.get_inputs), fn=record)
+            call_with_case(module.Model)(*call_with_case(module.get_inputs), fn=record)
             (leaves,) = calls
         tracked = self.way == "backward"
         return [

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 
 from ...declaring import laws, refusals
-from ...declaring.signature import Named
+from ...declaring.signature import ArgumentsByName
 
 Tensor = torch.Tensor
 Tensors = tuple[Tensor, ...]
 
 
-def _itself() -> tuple[Named]:
+def _itself() -> tuple[ArgumentsByName]:
     return ({},)
 
 
-def _negated(args: Tensors) -> Named:
+def _negated(args: Tensors) -> ArgumentsByName:
     return {"args": [-x for x in args]}
 
 
@@ -25,7 +25,7 @@ def _opposite(first: Tensors) -> Tensors:
     return tuple(-y for y in first)
 
 
-def _rotated(num_inputs: int, args: Tensors) -> Named:
+def _rotated(num_inputs: int, args: Tensors) -> ArgumentsByName:
     """The first place last."""
     return {"args": [*args[num_inputs:], *args[:num_inputs]]}
 
@@ -57,18 +57,18 @@ LAWS = {
 }
 
 
-def _wider(args: Tensors) -> Named | None:
+def _wider(args: Tensors) -> ArgumentsByName | None:
     """The last tensor with one axis more than the others."""
     *others, last = args
     return None if not others or others[0].dim() == 0 else {"args": [*others, last.unsqueeze(0)]}
 
 
-def _wider_sum(num_inputs: int, args: Tensors) -> Named | None:
+def _wider_sum(num_inputs: int, args: Tensors) -> ArgumentsByName | None:
     *others, last = args
     return None if len(args) <= num_inputs else {"args": [*others, last.unsqueeze(0)]}
 
 
-def _other_dtype(args: Tensors) -> Named | None:
+def _other_dtype(args: Tensors) -> ArgumentsByName | None:
     *others, last = args
     other = torch.float32 if last.dtype == torch.float64 else torch.float64
     return {"args": [*others, last.to(other)]} if others else None

@@ -27,7 +27,7 @@ from ...declaring import drawing, strategies
 from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import all_dims
-from ...declaring.signature import Args, Named, Signature
+from ...declaring.signature import Args, ArgumentsByName, Signature
 from .collective_laws import LAWS, REFUSALS
 from .moving import Moves, promises_of
 from .torch_own import OnGpus, nowhere, peers
@@ -137,7 +137,7 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
     number = {"num_inputs": count} if reduced else {"places": places}
     all_columns = columns * places if reduced else columns
 
-    def fill(rng: Any) -> Named:
+    def fill(rng: Any) -> ArgumentsByName:
         return number | {"args": [drawing.rows(rng, regime, *column) for column in all_columns]}
 
     return Draft(fill, regime, _extents_of(shapes[0]))
@@ -160,7 +160,7 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         axis = dim % len(shape)
         shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
 
-    def fill(rng: Any) -> Named:
+    def fill(rng: Any) -> ArgumentsByName:
         return {"dim": dim, "args": [drawing.rows(rng, regime, own, dtype) for own in shapes]}
 
     return Draft(fill, regime, _extents_of(shape))
@@ -176,7 +176,7 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     cuts = sorted(draw(st.integers(0, shape[dim])) for _ in range(places - 1))
     sizes = tuple(b - a for a, b in itertools.pairwise((0, *cuts, shape[dim])))
 
-    def fill(rng: Any) -> Named:
+    def fill(rng: Any) -> ArgumentsByName:
         return {"chunk_sizes": sizes, "dim": dim, "input": drawing.rows(rng, regime, shape, dtype)}
 
     return Draft(fill, regime, _extents_of(shape))

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from ....oracles.op.placement import Promise
 from ... import worlds
-from ..mismatch import Mismatches, compare, numbers, refused
+from ..mismatch import Mismatches, compare, numbers, refusal_mismatch
 from .promises import Fabric, of_logical_devices
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool)
@@ -130,13 +130,15 @@ def _traffic(moves: Moves) -> Mismatches:
     with three.active():
         copies = moves.devices.Broadcast.apply((0, 1, 2), x, y)
         sums = moves.devices.ReduceAddCoalesced.apply(0, 2, *copies[2:])
-        before = three.sent()
+        before = three.count_sent_bytes()
         grads = torch.autograd.grad(copies[4], (x, y), torch.ones_like(copies[4]), allow_unused=True)
-        yield compare("bytes of one cotangent of a copy", (three.sent() - before, grads[1]), (12, None))
-        before = three.sent()
+        yield compare("bytes of one cotangent of a copy", (three.count_sent_bytes() - before, grads[1]), (12, None))
+        before = three.count_sent_bytes()
         grads = torch.autograd.grad(sums[0], copies[2:], torch.ones_like(sums[0]), allow_unused=True)
         none = [g is None for g in grads]
-        yield compare("bytes of one cotangent of a sum", (three.sent() - before, none), (24, [False, True] * 2))
+        yield compare(
+            "bytes of one cotangent of a sum", (three.count_sent_bytes() - before, none), (24, [False, True] * 2)
+        )
         parts = moves.devices.Scatter.apply((0, 1), (1, 2), 0, x)
         there = moves.devices.Scatter.apply((0, 1), (1, 1), 0, parts[1])
     streams = [f"{t.buffer.owner}" for t in (*parts, there[0])]
@@ -159,7 +161,7 @@ def _without_dims(moves: Moves) -> Mismatches:
         yield compare("warnings", ["0-dim tensors" in str(warning.message) for warning in log], [True])
         with warnings.catch_warnings(record=True) as log:
             warnings.simplefilter("always")
-            yield refused(partial(moves.devices.Gather.apply, "cpu", dim), "gather: got no tensors")
+            yield refusal_mismatch(partial(moves.devices.Gather.apply, "cpu", dim), "gather: got no tensors")
         yield compare("warnings where nothing is gathered", len(log), 0)
 
 
@@ -294,7 +296,7 @@ def _refused_by_ranks(moves: Moves) -> Mismatches:
     for call, error, says in calls:
         # One rank alone makes the wrong call. The other one makes none, and must not be waited for.
         def program(comm: Any, call: Any = call, error: Any = error, says: str = says) -> str:
-            return refused(partial(call, comm), says, error=error) if comm.rank else ""
+            return refusal_mismatch(partial(call, comm), says, error=error) if comm.rank else ""
 
         yield worlds.run(2, program)[1]
 
@@ -307,9 +309,11 @@ def _of_torch(moves: Moves) -> Mismatches:
         if several.device(0) != host:  # by default an accelerator, where there is one
             continue
         yield compare("devices", [several.device(name) for name in (0, 1, -1, "cpu:0", host)], [host] * 5)
-        yield refused(lambda one=several: one.device(2), "device=2", "index of 2")  # type: ignore[misc]
+        yield refusal_mismatch(lambda one=several: one.device(2), "device=2", "index of 2")  # type: ignore[misc]
         yield compare(
-            "streams", (several.stream(host), several.side_stream(host, 1), several.sent()), (None, None, None)
+            "streams",
+            (several.stream(host), several.side_stream(host, 1), several.count_sent_bytes()),
+            (None, None, None),
         )
         z = torch.tensor([[1 + 2j, 3 - 1j]]).t().conj()
         with several.active():
@@ -323,7 +327,7 @@ def _of_torch(moves: Moves) -> Mismatches:
         yield compare("marks of conjugates", [second.is_conj(), moved.is_conj()], [False, False])
         yield compare("copies", [numbers(y) for y in (second, moved, other)], [numbers(y) for y in (z, z, z[1:])])
         yield compare("a sum", numbers(total), numbers(2 * z))
-    yield refused(lambda: fabrics.FoldedFabric(0), "size=0", "at least 1")
+    yield refusal_mismatch(lambda: fabrics.FoldedFabric(0), "size=0", "at least 1")
 
 
 _QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ....oracles.op.placement import Promise
-from ..mismatch import Mismatches, compare, numbers, refused
+from ..mismatch import Mismatches, compare, numbers, refusal_mismatch
 
 #: (number of devices) -> a fabric of that many logical devices.
 Fabric = Callable[[int], Any]
@@ -31,9 +31,9 @@ def _one_device(fabric: Fabric) -> Mismatches:
     first, second = two.devices
     x, y, number = two.copy(torch.ones(3), first), two.copy(torch.ones(3), second), two.copy(torch.tensor(3.0), second)
     for other in (y, number):
-        yield refused(lambda other=other: x + other, "same device", f"{first} and {second}")  # type: ignore[misc]
-    yield refused(lambda: torch.cat([x, y]), "same device")
-    yield refused(lambda: x + torch.ones(3), "same device", f"{first} and cpu!")
+        yield refusal_mismatch(lambda other=other: x + other, "same device", f"{first} and {second}")  # type: ignore[misc]
+    yield refusal_mismatch(lambda: torch.cat([x, y]), "same device")
+    yield refusal_mismatch(lambda: x + torch.ones(3), "same device", f"{first} and cpu!")
     yield compare("a sum with a number of the host", numbers(x + torch.tensor(3.0)), [4.0] * 3)
     yield compare("its device", (x + torch.tensor(3.0)).device, first)
 
@@ -46,12 +46,12 @@ def _one_fabric(fabric: Fabric) -> Mismatches:
     one, other = fabric(2), fabric(2)
     first, second = one.devices
     x, y = one.copy(torch.ones(3), first), other.copy(torch.ones(3), first)
-    yield refused(lambda: x + y, "another fabric", f"{first} and on {first}")
-    yield refused(lambda: other.copy(x, second), "another fabric", f"{first}")
-    yield refused(lambda: x.copy_(y), "another fabric")
+    yield refusal_mismatch(lambda: x + y, "another fabric", f"{first} and on {first}")
+    yield refusal_mismatch(lambda: other.copy(x, second), "another fabric", f"{first}")
+    yield refusal_mismatch(lambda: x.copy_(y), "another fabric")
     twin = one.with_bucket(8)
     yield compare("a sum of one fabric", numbers(x + twin.copy(torch.ones(3), first)), [2.0] * 3)
-    yield compare("bytes sent by the two of one fabric", twin.sent(), one.sent())
+    yield compare("bytes sent by the two of one fabric", twin.count_sent_bytes(), one.count_sent_bytes())
 
 
 def _names(fabric: Fabric) -> Mismatches:
@@ -62,10 +62,10 @@ def _names(fabric: Fabric) -> Mismatches:
     for name, need in ((0, first), (2, third), (-1, host), ("cpu", host), ("cpu:1", second), (third, third)):
         yield compare(f"device({name!r})", three.device(name), need)
     for name in (3, -2, "cpu:3", "meta"):
-        yield refused(lambda name=name: three.device(name), f"device={name}", "need")  # type: ignore[misc]
+        yield refusal_mismatch(lambda name=name: three.device(name), f"device={name}", "need")  # type: ignore[misc]
     for size in (0, -1):
-        yield refused(lambda size=size: fabric(size), f"size={size}", "at least 1")  # type: ignore[misc]
-    yield refused(lambda: three.with_bucket(0), "size=0", "at least 1")
+        yield refusal_mismatch(lambda size=size: fabric(size), f"size={size}", "at least 1")  # type: ignore[misc]
+    yield refusal_mismatch(lambda: three.with_bucket(0), "size=0", "at least 1")
     yield compare("a stream of the host", (three.stream(host), three.side_stream(host)), (None, None))
 
 
@@ -79,11 +79,11 @@ def _waits(fabric: Fabric) -> Mismatches:
     main, side, lane = two.stream(device), two.side_stream(device), two.side_stream(device, 1)
     x = two.copy(torch.ones(3), device, side)
     reads = "reads a buffer that is written by copy cpu to cpu:0 on cpu:0/copies 0: no wait in between"
-    yield refused(lambda: x + 1, f"aten.add.Tensor on cpu:0/main {reads}")
-    yield refused(lambda: x[1:] + 1, reads)
-    yield refused(lambda: two.copy(x, other), f"copy cpu:0 to cpu:1 on cpu:1/main {reads}")
-    yield refused(lambda: x.mul_(2), f"aten.mul_.Tensor on cpu:0/main {reads.replace('reads', 'writes')}")
-    yield refused(lambda: torch.add(_there(two, 0), 1, out=x), reads.replace("reads", "writes"))
+    yield refusal_mismatch(lambda: x + 1, f"aten.add.Tensor on cpu:0/main {reads}")
+    yield refusal_mismatch(lambda: x[1:] + 1, reads)
+    yield refusal_mismatch(lambda: two.copy(x, other), f"copy cpu:0 to cpu:1 on cpu:1/main {reads}")
+    yield refusal_mismatch(lambda: x.mul_(2), f"aten.mul_.Tensor on cpu:0/main {reads.replace('reads', 'writes')}")
+    yield refusal_mismatch(lambda: torch.add(_there(two, 0), 1, out=x), reads.replace("reads", "writes"))
     yield compare("shapes of views and of memory like it", [x[1:].shape, torch.empty_like(x).shape], [(2,), (3,)])
     two.wait(lane, side)
     two.wait(main, lane)  # `lane` has waited for `side`, so that `main` has now, too
@@ -111,15 +111,15 @@ def _writes(fabric: Fabric) -> Mismatches:
         with one.on(lane):
             z = x * 3
         y = x[:2] * 2
-    yield refused(lambda: x.zero_(), "writes a buffer that is read by aten.mul.Tensor on cpu:0/copies")
+    yield refusal_mismatch(lambda: x.zero_(), "writes a buffer that is read by aten.mul.Tensor on cpu:0/copies")
     one.wait(main, side)
-    yield refused(lambda: x[1:].zero_(), "read by aten.mul.Tensor on cpu:0/copies 1: no wait in between")
+    yield refusal_mismatch(lambda: x[1:].zero_(), "read by aten.mul.Tensor on cpu:0/copies 1: no wait in between")
     one.wait(main, lane)
     yield compare("what was read before", [numbers(y), numbers(z)], [[2.0] * 2, [3.0] * 3])
     x[1:].zero_()
     yield compare("what is written through a view", numbers(x), [1.0, 0.0, 0.0])
     with one.on(side):
-        yield refused(lambda: x * 2, "reads a buffer that is written by aten.zero_.default on cpu:0/main")
+        yield refusal_mismatch(lambda: x * 2, "reads a buffer that is written by aten.zero_.default on cpu:0/main")
 
 
 def _copies(fabric: Fabric) -> Mismatches:
@@ -133,9 +133,9 @@ def _copies(fabric: Fabric) -> Mismatches:
     yield compare("what went and was written after it", [numbers(x), numbers(y)], [[0.0] * 3, [2.0] * 3])
     z = two.copy(y, first, two.side_stream(first))
     y.zero_()
-    yield refused(lambda: z + 1, "reads a buffer that is written by copy cpu:1 to cpu:0 on cpu:0/copies 0")
+    yield refusal_mismatch(lambda: z + 1, "reads a buffer that is written by copy cpu:1 to cpu:0 on cpu:0/copies 0")
     x.zero_()
-    yield refused(
+    yield refusal_mismatch(
         lambda: two.copy(x, first, two.side_stream(first)), "copy cpu:0 to cpu:0", "written by aten.zero_.default"
     )
 
@@ -157,7 +157,7 @@ def _freed(fabric: Fabric) -> Mismatches:
         y = y * 2 if how != "not read" else None
         words = ("buffer of cpu:0/copies 0", "aten.add.Tensor on cpu:0/main may use it", "not kept")
         if how == "read":
-            yield refused(one.check, *words)
+            yield refusal_mismatch(one.check, *words)
         else:
             yield compare(f"races of a buffer that is {how}", (one.races, one.check()), ([], None))
 
@@ -175,7 +175,7 @@ def _books(fabric: Fabric) -> Mismatches:
     x.to("cpu")
     x[:1].to(second)
     ways = [two.bytes_between(a, b) for a, b in (("cpu", first), (first, "cpu"), (first, second), (second, first))]
-    yield compare("bytes", [*ways, two.sent()], [24, 24, 8, 0, 56])
+    yield compare("bytes", [*ways, two.count_sent_bytes()], [24, 24, 8, 0, 56])
 
 
 def _memory(fabric: Fabric) -> Mismatches:
@@ -223,7 +223,7 @@ def _copied_deeply(fabric: Fabric) -> Mismatches:
         a.zero_()
     yield compare("what was copied", numbers(x), [1.0] * 3)
     yield compare("data", (x.data.requires_grad, x.data.device), (False, x.device))
-    yield refused(lambda: setattr(x, "data", torch.ones(3)), "got an assignment to .data, need a new tensor")
+    yield refusal_mismatch(lambda: setattr(x, "data", torch.ones(3)), "got an assignment to .data, need a new tensor")
     yield compare("its text", f"{x!r}".startswith("LogicalTensor(") and f"{x!r}".endswith("device=cpu:1)"), True)
 
 

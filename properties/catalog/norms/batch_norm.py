@@ -19,12 +19,12 @@ from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported
 from ....reference.norms import batch_norm as formulas
 from ... import worlds
-from ...checks.ways.module_calls import Built
+from ...checks.ways.module_calls import ModuleCall
 from ...declaring import choices, drawing, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
-from ...declaring.signature import Named, Signature
+from ...declaring.signature import ArgumentsByName, Signature
 from ...declaring.subjects import Module, ours, with_aten, without_missing
 from . import shared
 from .batch_norm_laws import laws_of
@@ -36,7 +36,7 @@ RUNNING = ("running_mean", "running_var")
 #: On CUDA shorter lines of positions, of so many samples, are taken side by side (`impl/norms/kernels_cuda`).
 _SHORT, _MANY = 32, 64
 #: The names under which parts of the structure are chosen, where the names differ.
-_CHOSEN = {"running": "running statistics"}
+_CHOICE = {"running": "running statistics"}
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = 
     }
 
 
-def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
+def filled(rng: Any, structure: ArgumentsByName, dtype: str) -> dict[str, Any]:
     """The arguments of a forward call by name. Every channel is one row of the regime."""
     channels, n, positions = structure["channels"], structure["n"], structure["positions"]
     rows = drawing.values(rng, structure["regime"], (channels, n * math.prod(positions)), dtype)
@@ -98,10 +98,10 @@ def _forward_samples(
     signature = Signature(formula)
 
     @st.composite
-    def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> ArgumentsByName:
         structure = draw(structures(dtype, kind)) | fixed
         for name, value in fixed.items():
-            choices.settle(_CHOSEN.get(name, name), value, always=True)
+            choices.settle(_CHOICE.get(name, name), value, always=True)
         # One element per channel is refused in training: by torch's function always, there `least` is 2, and by the
         # ops of aten where there are running statistics, into which they would write its unbiased variance, NaN.
         if structure["training"] and structure["n"] * math.prod(structure["positions"]) == 1:
@@ -113,7 +113,7 @@ def _forward_samples(
             choices.settle("eps", structure["eps"])
         for name in needs:
             structure[name] = structure[name] or dtype
-            choices.settle(_CHOSEN.get(name, name), structure[name], always=True)
+            choices.settle(_CHOICE.get(name, name), structure[name], always=True)
         return structure
 
     return drawing.samples_of(adjusted, lambda rng, structure, dtype: signature.of_these(filled(rng, structure, dtype)))
@@ -140,16 +140,16 @@ def _input_and_channel_statistics(
     return shared.saved(input, weight, of_statistics, wanted)
 
 
-def _flat(input: Tensor, training: bool) -> Named | None:
+def _flat(input: Tensor, training: bool) -> ArgumentsByName | None:
     return {"input": input.reshape(-1)[: input.shape[1]]} if training else None
 
 
-def _one_element(input: Tensor, training: bool) -> Named | None:
+def _one_element(input: Tensor, training: bool) -> ArgumentsByName | None:
     one = (slice(1), slice(None), *[slice(1)] * (input.dim() - 2))
     return {"input": input[one]} if training else None
 
 
-def _one_to_update(input: Tensor, training: bool, running_mean: Tensor | None) -> Named | None:
+def _one_to_update(input: Tensor, training: bool, running_mean: Tensor | None) -> ArgumentsByName | None:
     return None if running_mean is None else _one_element(input, training)
 
 
@@ -237,12 +237,12 @@ def _op(
     )
 
 
-def _module(synchronised: bool, source: Any) -> Callable[..., Built]:
+def _module(synchronised: bool, source: Any) -> Callable[..., ModuleCall]:
     def build(
         x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
         bias: Tensor | None = None, training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
         comm: Any = None,
-    ) -> Built:  # fmt: skip
+    ) -> ModuleCall:  # fmt: skip
         kinds = {2: "BatchNorm1d", 3: "BatchNorm1d", 4: "BatchNorm2d", 5: "BatchNorm3d"}
         if x.ndim not in kinds and not synchronised:
             raise Unsupported(Code.NOT_APPLICABLE, f"there is no module of batch norm for {x.ndim} dims")
@@ -250,7 +250,7 @@ def _module(synchronised: bool, source: Any) -> Callable[..., Built]:
         module = make(x.shape[1], eps, momentum, track_running_stats=running_mean is not None)
         state = {"weight": weight, "bias": bias}
         running = {"running_mean": running_mean, "running_var": running_var}
-        return Built(without_missing(module.train(training), state), state | running, (x,))
+        return ModuleCall(without_missing(module.train(training), state), state | running, (x,))
 
     return build
 

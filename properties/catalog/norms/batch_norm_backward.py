@@ -15,7 +15,7 @@ from ....reference.norms import batch_norm as formulas
 from ...declaring import choices, drawing, laws, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
-from ...declaring.signature import Named, Signature
+from ...declaring.signature import ArgumentsByName, Signature
 from ...declaring.subjects import ours, with_aten
 from . import shared
 from .batch_norm import filled, structures
@@ -28,7 +28,7 @@ MASKS = (ALL,) * 3 + ((True, False, True), (False, True, True), (True, False, Fa
 
 def _saved_and_cotangents(signature: Signature, needs_weight: bool) -> Callable[..., st.SearchStrategy[Draft]]:
     @st.composite
-    def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> ArgumentsByName:
         gradients = "integers" if kind == "integers" else "benign"
         structure = draw(structures(dtype, kind, drawing.POSITIVE_EPS)) | {"gradients": gradients}
         # These ops take no momentum.
@@ -41,7 +41,7 @@ def _saved_and_cotangents(signature: Signature, needs_weight: bool) -> Callable[
             choices.settle("training", True, always=True)
         return structure | {"mask": draw(choose("output_mask", MASKS)) if "output_mask" in signature else ALL}
 
-    def fill(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
+    def fill(rng: Any, structure: ArgumentsByName, dtype: str) -> dict[str, Any]:
         named = filled(rng, structure, dtype)
         x = named["input"]
         values = drawing.values(rng, structure["gradients"], tuple(x.shape), dtype)
@@ -69,7 +69,9 @@ def _strides(input: Tensor, output_mask: tuple[bool, ...] = ALL) -> Sequence[tup
     return shared.channels_kept_last(input) if output_mask[0] else ()
 
 
-def _in_training(input: Tensor, training: bool = True, output_mask: tuple[bool, ...] = ALL) -> Sequence[Named] | None:
+def _in_training(
+    input: Tensor, training: bool = True, output_mask: tuple[bool, ...] = ALL
+) -> Sequence[ArgumentsByName] | None:
     return ({},) if training and output_mask[0] and output_mask[1] and input.numel() else None
 
 
@@ -85,7 +87,7 @@ def _sum_of_gradients(
     return (outputs[0].sum(dims_of(input)),), (-torch.tensor(offsets, dtype=torch.float64) * factor * outputs[1],)
 
 
-def _mirrored(input: Tensor, save_mean: Tensor | None, running_mean: Tensor | None) -> Named:
+def _mirrored(input: Tensor, save_mean: Tensor | None, running_mean: Tensor | None) -> ArgumentsByName:
     means = {"save_mean": save_mean, "running_mean": running_mean}
     return {"input": -input, **{name: None if mean is None else -mean for name, mean in means.items()}}
 

@@ -10,7 +10,7 @@ import torch
 
 from ...declaring import laws
 from ...declaring.laws import Relation
-from ...declaring.signature import Named, Signature
+from ...declaring.signature import ArgumentsByName, Signature
 
 Tensor = torch.Tensor
 
@@ -25,13 +25,13 @@ def _has_no_half_mean(running_mean: Tensor | None = None) -> bool:
     return running_mean is None or running_mean.dtype is not torch.float16
 
 
-def _channels_shifted(input: Tensor, training: bool, rng: Any) -> Sequence[Named] | None:
+def _channels_shifted(input: Tensor, training: bool, rng: Any) -> Sequence[ArgumentsByName] | None:
     """x and x + c with one c per channel, both exact."""
     both = laws.shifted(input, dims_of(input), rng) if training else None
     return None if both is None else [{"input": x} for x in both]
 
 
-def _on_a_line(input: Tensor, training: bool) -> Sequence[Named] | None:
+def _on_a_line(input: Tensor, training: bool) -> Sequence[ArgumentsByName] | None:
     # Twice the input has to be exact, or the three points do not lie on a line.
     if training or not torch.equal((input * 2.0).double(), input.double() * 2.0):
         return None
@@ -42,7 +42,7 @@ def _line(at_0: Any, at_x: Any, at_2x: Any) -> tuple[Any, Any]:
     return (at_2x[0] - at_x[0],), (at_x[0] - at_0[0],)
 
 
-def _taking_all(input: Tensor, running_var: Tensor | None, training: bool) -> Sequence[Named] | None:
+def _taking_all(input: Tensor, running_var: Tensor | None, training: bool) -> Sequence[ArgumentsByName] | None:
     if not training or running_var is None or input.numel() <= input.shape[1]:
         return None
     # With momentum 1 nothing is left of the old statistics, so the new ones are those of the batch.

@@ -16,7 +16,7 @@ from ....reference.norms import group_norm as formulas
 from ...declaring import drawing, laws, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
-from ...declaring.signature import Named
+from ...declaring.signature import ArgumentsByName
 from ...declaring.subjects import ours, with_parameters
 from . import shared
 
@@ -42,7 +42,7 @@ def _group_structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, 
     }
 
 
-def _arguments(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
+def _arguments(rng: Any, structure: ArgumentsByName, dtype: str) -> dict[str, Any]:
     """The arguments of group_norm. Every group is one row of the regime."""
     (n, channels, *positions), groups = structure["shape"], structure["groups"]
     table = (n * groups, channels // groups * math.prod(positions))
@@ -58,7 +58,7 @@ def _sizes(input: Tensor) -> dict[str, int]:
 
 
 @st.composite
-def _several_per_group(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+def _several_per_group(draw: st.DrawFn, dtype: str, kind: str) -> ArgumentsByName:
     structure = draw(_group_structures(dtype, kind))
     # Torch's function refuses one element per group where there is one sample, so there are two then.
     if math.prod(structure["shape"]) == structure["groups"]:
@@ -67,11 +67,11 @@ def _several_per_group(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 
 
 @st.composite
-def _flat_or_not(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+def _flat_or_not(draw: st.DrawFn, dtype: str, kind: str) -> ArgumentsByName:
     return draw(_group_structures(dtype, kind)) | {"flat": draw(choose("flat", (False, False, False, True)))}
 
 
-def _native(rng: Any, structure: Named, dtype: str) -> Named:
+def _native(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
     arguments = _arguments(rng, structure, dtype)
     x = arguments["input"]
     # Aten's op reads its sizes from N, C and HxW, so the input may have any shape of so many elements.
@@ -86,13 +86,13 @@ def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
 
 
 @st.composite
-def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> ArgumentsByName:
     structure = draw(_group_structures(dtype, kind, drawing.POSITIVE_EPS))
     structure |= {"kind": kind, "mask": draw(choose("output_mask", drawing.MASKS))}
     return structure | {"flat": draw(choose("flat", (False, False, False, True)))}
 
 
-def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
+def _saved_and_cotangent(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
     arguments = _arguments(rng, structure, dtype)
     # The backward op takes no bias, because no gradient depends on it.
     del arguments["bias"]
@@ -113,7 +113,7 @@ def _input_and_group_statistics(
     return shared.saved(input, weight, shared.bytes_of_statistics(input, samples * num_groups), wanted)
 
 
-def _groups_shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None:
+def _groups_shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[ArgumentsByName] | None:
     """x and x + c with one c per group, both exact."""
     n, channels, positions = _sizes(input).values()
     if channels * positions == num_groups or not input.numel():
@@ -122,7 +122,7 @@ def _groups_shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named]
     return None if both is None else [{"input": x.reshape(input.shape)} for x in both]
 
 
-def _groups_rolled(input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None) -> Named:
+def _groups_rolled(input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None) -> ArgumentsByName:
     """Groups and their parameters one group on."""
     # To roll by one whole group leaves every group together, so each keeps its statistics bit for bit.
     by = input.shape[1] // num_groups
@@ -135,7 +135,7 @@ def _roll_groups(first: Any, *, num_groups: int) -> Any:
     return tuple(y.roll(y.shape[1] // num_groups, 1) for y in first)
 
 
-def _groups_as_samples(input: Tensor, num_groups: int) -> Sequence[Named]:
+def _groups_as_samples(input: Tensor, num_groups: int) -> Sequence[ArgumentsByName]:
     """Every group a sample of its own, that is layer norm of it; without parameters."""
     alone = input.reshape(len(input) * num_groups, input.shape[1] // num_groups, *input.shape[2:])
     plain = {"weight": None, "bias": None}
@@ -150,7 +150,7 @@ def _has_samples(input: Tensor) -> bool:
     return input.ndim > 1
 
 
-def _single_elements(input: Tensor, bias: Tensor | None) -> Sequence[Named] | None:
+def _single_elements(input: Tensor, bias: Tensor | None) -> Sequence[ArgumentsByName] | None:
     """Two samples whose groups have one element each, with a weight of zeros and with one of ones."""
     if not input.numel() or not input.isfinite().all():
         return None

@@ -17,7 +17,7 @@ from ....reference.norms import layer_norm as formulas
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
-from ...declaring.signature import Named
+from ...declaring.signature import ArgumentsByName
 from ...declaring.subjects import ours, with_aten, with_parameters
 from . import shared
 
@@ -25,21 +25,23 @@ Tensor = torch.Tensor
 CENTRES = {"weight": 1.0, "bias": 0.0}
 
 
-def with_mask(centres: Named, masks: Sequence[tuple[bool, ...]]) -> Callable[[str, str], st.SearchStrategy[Named]]:
+def with_mask(
+    centres: ArgumentsByName, masks: Sequence[tuple[bool, ...]]
+) -> Callable[[str, str], st.SearchStrategy[ArgumentsByName]]:
     """Structures of the samples of a backward op; `centres` as for `drawing.normalized_rows`."""
 
     numbers = {"eps": drawing.POSITIVE_EPS}
     rows = functools.cache(functools.partial(drawing.row_structures, centres=centres, numbers=numbers))
 
     @st.composite
-    def structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    def structures(draw: st.DrawFn, dtype: str, kind: str) -> ArgumentsByName:
         structure = draw(rows(dtype, kind))
         return structure | {"kind": kind, "mask": draw(choose("output_mask", masks))}
 
     return structures
 
 
-def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
+def _saved_and_cotangent(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
     arguments = drawing.row_arguments(rng, structure, dtype, CENTRES)
     x, eps = arguments["input"], arguments.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])

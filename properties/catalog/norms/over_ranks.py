@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 Normalized = Callable[..., Tensor]
 
 
-class _Counted:
+class _CountingComm:
     """A comm that notes how many elements each call sends."""
 
     def __init__(self, comm: Any) -> None:
@@ -34,7 +34,7 @@ def _everybody(normalized: Normalized) -> Mismatches:
     """A rank whose input needs no gradient takes part in the derivative, and no call grows with its use."""
 
     def program(comm: Any) -> Any:
-        counted = _Counted(comm)
+        counted = _CountingComm(comm)
         x = torch.tensor([[-3.0, 1.0], [3.0, 5.0]]).requires_grad_(comm.rank == 0)
         mean, var = torch.zeros(2), torch.ones(2)
         y = normalized(x, mean, var, None, None, True, 1.0, 7.0, comm=counted)
@@ -79,13 +79,13 @@ def _no_channels(normalized: Normalized) -> Mismatches:
     """Without channels there is nothing to normalise or to differentiate, and nothing fails."""
 
     def program(comm: Any) -> tuple[Any, ...]:
-        def called(x: Tensor) -> Tensor:
+        def call(x: Tensor) -> Tensor:
             return normalized(x, None, None, None, None, True, comm=comm)
 
         x = torch.ones(2, 0, 3, requires_grad=True)
-        y = called(x)
+        y = call(x)
         (g,) = torch.autograd.grad(y, x, torch.ones_like(y))
-        tangent = torch.func.jvp(called, (x.detach(),), (x.detach(),))[1]
+        tangent = torch.func.jvp(call, (x.detach(),), (x.detach(),))[1]
         return tuple(y.shape), tuple(g.shape), tuple(tangent.shape)
 
     yield compare("shapes", worlds.run(2, program), [((2, 0, 3),) * 3] * 2)

@@ -15,7 +15,7 @@ from ....reference.norms import rms_norm as formulas
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.declare import declare
 from ...declaring.drawing import wide_dtype
-from ...declaring.signature import Named
+from ...declaring.signature import ArgumentsByName
 from ...declaring.subjects import ours, with_parameters
 from . import shared
 from .layer_norm import BATCH, OF_SHAPES, backward_rows, each_row, with_mask
@@ -32,13 +32,13 @@ def _resolved(input: Tensor, eps: float | None) -> dict[str, float]:
     return {"eps": torch.finfo(wide_dtype(input)).eps if eps is None else eps}
 
 
-def _with_residual(rng: Any, structure: Named, dtype: str) -> Named:
+def _with_residual(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
     arguments = drawing.row_arguments(rng, structure, dtype, CENTRES)
     shape, table = arguments["input"].shape, (math.prod(structure["outer"]), math.prod(structure["inner"]))
     return arguments | {"residual": drawing.rows(rng, structure["regime"], shape, dtype, table=table)}
 
 
-def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
+def _saved_and_cotangent(rng: Any, structure: ArgumentsByName, dtype: str) -> ArgumentsByName:
     arguments = drawing.row_arguments(rng, structure, dtype, CENTRES)
     x, eps = arguments["input"], arguments.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
@@ -78,7 +78,7 @@ EXCHANGE = laws.pair(
 )
 
 
-def _normalizing(formula: Callable[..., Any], subjects: Named, **more: Any) -> Op:
+def _normalizing(formula: Callable[..., Any], subjects: ArgumentsByName, **more: Any) -> Op:
     usual: dict[str, Any] = {
         "samples": drawing.normalized_rows(CENTRES, eps=EPS),
         "differentiable": ("input", "weight"),

@@ -105,12 +105,12 @@ def _remake(storage: Any, earlier: Tensor, grad: bool) -> Tensor:
 
     The earlier tensor is deleted, so the caller must hold no other reference to it.
     """
-    gone, shape, strides, dtype = id(earlier), earlier.shape, earlier.stride(), earlier.dtype
+    absent, shape, strides, dtype = id(earlier), earlier.shape, earlier.stride(), earlier.dtype
     del earlier
     tensors: list[Tensor] = []
     for _ in range(_REBIRTHS):
         tensors.append(torch.empty(0, dtype=dtype, device=storage.device).set_(storage, 0, shape, strides))
-        if id(tensors[-1]) == gone:
+        if id(tensors[-1]) == absent:
             break
     return tensors[-1].requires_grad_(grad) if grad else tensors[-1]
 
@@ -218,7 +218,9 @@ def _many(judge: Judge, truth: Truth) -> None:
                 outputs = flat_outputs(judge.subject(*arguments))
                 if not all(map(same_results, outputs, truth.outputs)):
                     truth.forward(judge, arguments, f"at call {number + 1} in a row")
-                    raise judge.broken(Code.BITS, "differs at one call and not at the next", where=f"call {number + 1}")
+                    raise judge.violation(
+                        Code.BITS, "differs at one call and not at the next", where=f"call {number + 1}"
+                    )
 
     judge.call(in_a_row, what="many calls in a row")
     judge.tally.count(count)

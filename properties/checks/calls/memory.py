@@ -86,7 +86,7 @@ def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None
         counted = f"{objects:+d} objects of Python, {size:+d} bytes of malloc, {on_gpus:+d} bytes on GPUs"
         grown.append(f"{window} calls: {counted}")
         before = after
-    raise judge.broken(Code.MEMORY, "memory grows with the number of calls", grown, where=what)
+    raise judge.violation(Code.MEMORY, "memory grows with the number of calls", grown, where=what)
 
 
 def settle_autograd(device: str) -> None:
@@ -122,6 +122,6 @@ def require_release(judge: Judge, truth: Truth, what: str) -> None:
         return
     gc.collect()
     until = "" if any(not storage.expired() for _, storage in living) else " until garbage is collected"
-    raise judge.broken(
+    raise judge.violation(
         Code.MEMORY, f"keeps the memory of {leaks[0]} after the caller dropped it{until}", leaks[1:], where=what
     )

@@ -83,11 +83,11 @@ def _run(judge: Judge, work: Sequence[Callable[[], str]], what: str) -> None:
     for thread in threads:
         thread.join(_DEADLOCK)
     if any(thread.is_alive() for thread in threads):
-        raise judge.broken(Code.RAISED, f"does not return within {_DEADLOCK:.0f} s", where=what)
+        raise judge.violation(Code.RAISED, f"does not return within {_DEADLOCK:.0f} s", where=what)
     for fault in wrong:
         if isinstance(fault, Violation):
             raise fault
         if isinstance(fault, BaseException):
             raise raised(judge.op.name, fault, what) from fault
-        raise judge.broken(Code.BITS, fault, where=what)
+        raise judge.violation(Code.BITS, fault, where=what)
     judge.tally.count(len(work))

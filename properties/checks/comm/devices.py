@@ -63,14 +63,14 @@ def _judge_on_devices(judge: Judge, sample: Sample) -> None:
                 need = [fabric.device(place) for place in homes.outputs]
                 if got != need:
                     lines = [f"got {got}, need {need}"]
-                    raise judge.broken(Code.ATTRIBUTE, "devices of the outputs", lines)
+                    raise judge.violation(Code.ATTRIBUTE, "devices of the outputs", lines)
                 return flat_outputs(outputs)
 
             outputs = judge.hold(sample, word, engine, function=placed, exactly=False)
             judge.call(fabric.check, what="memory of other streams")
             if not word:
                 _require_dtypes(judge, sample, outputs)
-                _require_traffic(judge, sample, homes, outputs, fabric.sent())
+                _require_traffic(judge, sample, homes, outputs, fabric.count_sent_bytes())
 
 
 def torch_nests(word: Word, devices: Sequence[torch.device]) -> bool:
@@ -87,14 +87,14 @@ def torch_nests(word: Word, devices: Sequence[torch.device]) -> bool:
 def _require_promise(judge: Judge, promise: Promise) -> None:
     for wrong in judge.call(lambda: list(promise.find_faults()), what=promise.name):
         if wrong:
-            raise judge.broken(Code.ATTRIBUTE, wrong, where=promise.name)
+            raise judge.violation(Code.ATTRIBUTE, wrong, where=promise.name)
         judge.tally.count(1)
 
 
 def _require_dtypes(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> None:
     got, need = tuple(y.dtype for y in outputs), judge.op.promises.dtypes(sample.args)
     if got != need:
-        raise judge.broken(Code.ATTRIBUTE, f"got dtypes {got}, need {need}", where="on devices")
+        raise judge.violation(Code.ATTRIBUTE, f"got dtypes {got}, need {need}", where="on devices")
 
 
 def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:
@@ -111,4 +111,4 @@ def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequen
     need = sum(size for place, size in zip(parts, parted, strict=True) if place != whole)
     need += sum(size for places, own in sides for place, size in zip(places, own, strict=True) if place != HOST)
     if sent is not None and sent != need:
-        raise judge.broken(Code.MEMORY, f"sent {sent} bytes between devices, need {need}", where="forward")
+        raise judge.violation(Code.MEMORY, f"sent {sent} bytes between devices, need {need}", where="forward")

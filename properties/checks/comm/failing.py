@@ -170,9 +170,9 @@ def _error_of(judge: Judge, ranks: Ranks, size: int, name: str, program: Program
     except Exception as err:
         interrupt.reraise()
         return err
-    raise judge.broken(Code.NOT_RAISED, f"no error, need one on all {size} ranks", where=f"where a rank {name}")
+    raise judge.violation(Code.NOT_RAISED, f"no error, need one on all {size} ranks", where=f"where a rank {name}")
 
 
 def _violation(judge: Judge, name: str, err: Exception, need: str) -> Exception:
     got = f"{type(err).__name__}: {err}"
-    return judge.broken(Code.NOT_RAISED, f"got {got[:400]}, need {need}", where=f"where a rank {name}")
+    return judge.violation(Code.NOT_RAISED, f"got {got[:400]}, need {need}", where=f"where a rank {name}")

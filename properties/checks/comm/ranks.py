@@ -147,12 +147,12 @@ def _join_parts(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, pa
         others = [rank for rank, t in enumerate(parts) if rank != kind and not bool((t == 0).all())]
         if others and judge.subject_name == OWN:
             wrong = f"{name} is at home on rank {kind}, but not zero on rank {others[0]}"
-            raise judge.broken(Code.VALUE, wrong, where=path)
+            raise judge.violation(Code.VALUE, wrong, where=path)
         return parts[kind]
     if kind == CUT:
         return torch.cat(list(parts))
     if not all(same_results(t, parts[0]) for t in parts):
-        raise judge.broken(Code.BITS, f"{name} differs between ranks", where=path)
+        raise judge.violation(Code.BITS, f"{name} differs between ranks", where=path)
     return parts[0]
 
 
@@ -177,6 +177,6 @@ def _judge_sum(judge: Judge, parts: Sequence[Tensor], ball: Ball, name: str, pat
     if np.any(ratios > 1.0):
         at = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
         lines = [f"at {[int(i) for i in at]}: got {total[at]!r}, need {float(centre[at])!r} to {bound[at]:.4g}"]
-        raise judge.broken(Code.VALUE, f"sum of {name} over ranks, {ratios[at]:.4g}x bound", lines, where=path)
+        raise judge.violation(Code.VALUE, f"sum of {name} over ranks, {ratios[at]:.4g}x bound", lines, where=path)
     judge.tally.ratio(float(np.max(ratios, initial=0.0)))
     judge.tally.count(int(np.count_nonzero(judgeable)), int(judgeable.size - np.count_nonzero(judgeable)))

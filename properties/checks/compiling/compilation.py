@@ -89,7 +89,7 @@ def _at_other_sizes(judge: Judge, sample: Sample, function: Compiled, grown: Seq
         require_equal_calls(judge, sample.with_args(size.args), function, what, backward=backward)
         if function.graphs != before and judge.subject_name == OWN and judge.op.promises.one_graph:
             wrong = f"compiled for any size, and compiled anew for {size.description}"
-            raise judge.broken(Code.ATTRIBUTE, wrong, where="torch.compile")
+            raise judge.violation(Code.ATTRIBUTE, wrong, where="torch.compile")
 
 
 def _marks(sample: Sample, grown: Sequence[Size]) -> dict[int, list[int]]:

@@ -141,5 +141,5 @@ def _require_balance(
     # The difference is NaN where a result is not finite. Then the two sums cannot be compared.
     if not difference <= AGREEMENT * scale and difference == difference:
         lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
-        raise judge.broken(Code.ADJOINT, what, lines, path="adjoint")
+        raise judge.violation(Code.ADJOINT, what, lines, path="adjoint")
     judge.tally.count(1)

@@ -103,7 +103,7 @@ def check_words(judge: Judge, sample: Sample) -> None:
 
 def check_jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     """jacrev, jacfwd and hessian of one output in one input, chosen from the inputs of at most `limit` elements."""
-    problem = Problem(judge.op, sample.args, sample.kept)
+    problem = Problem(judge.op, sample.args, sample.originals)
     # The formula's jacobian takes a pass per element of this input, and its hessian takes passes of second order.
     small = [i for i, x in enumerate(problem.inputs) if 0 < x.numel() <= limit]
     if not small:

@@ -19,7 +19,7 @@ from ....reference.formats import FORMATS
 from ..purity import check_primal_with_tangents
 
 #: The note of a cell where torch's own op refuses samples.
-REFUSED = "torch's op refuses some samples without a tangent, too; of these nothing was asked"
+PARTLY_ASKED = "torch's op refuses some samples without a tangent, too; of these nothing was asked"
 
 
 def check_values(judge: Judge, sample: Sample) -> None:
@@ -45,8 +45,8 @@ def check_forward_ad(judge: Judge, sample: Sample) -> None:
     try:
         judge.subject(*sample.args)
     except (RuntimeError, TypeError, ValueError):
-        if REFUSED not in judge.tally.notes:
-            judge.tally.note(REFUSED)
+        if PARTLY_ASKED not in judge.tally.notes:
+            judge.tally.note(PARTLY_ASKED)
         return
     check_primal_with_tangents(judge, sample)
     check_jvp(judge, sample)
@@ -102,7 +102,7 @@ def check_adjointness(judge: Judge, sample: Sample) -> None:
             f"⟨Jᵀȳ, v⟩ = {right!r}",
             f"difference {abs(left - right):.4g}, bound {bound:.4g}",
         ]
-        violation = judge.broken(
+        violation = judge.violation(
             Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint"
         )
         raise violation.showing(functools.partial(balancing, both, bound))

@@ -146,7 +146,7 @@ def _call_unless_refused(
     op may refuse or not. They depend on these if NaN in all batched arguments makes them NaN.
     """
     first, varied = loop.slices[0], loop.varied
-    writes = judge.op.written(first)
+    writes = judge.op.mutated_positions(first)
     shared = [(i, k) for k, i in enumerate(writes) if i not in varied]
     if not shared:
         return judge.call(call, *batched, what=what)
@@ -165,12 +165,12 @@ def _call_unless_refused(
             raise
         if must and judge.subject_name == OWN and not any(name in str(err) for name in must):
             wrong = f"the refusal does not mention {must[0]!r}"
-            raise judge.broken(Code.NOT_RAISED, wrong, error_lines(err), where=what) from err
+            raise judge.violation(Code.NOT_RAISED, wrong, error_lines(err), where=what) from err
         judge.tally.count(1)
         return None
     if must:
         wrong = f"slices write different values to {must[0]}, which they share; need RuntimeError"
-        raise judge.broken(Code.NOT_RAISED, wrong, where=what)
+        raise judge.violation(Code.NOT_RAISED, wrong, where=what)
     return outputs
 
 
@@ -188,7 +188,7 @@ def _require_attributes(
     for y, one, d in zip(outputs, alone, out_dims, strict=True):
         if y.dtype != one.dtype:
             wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"
-            raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
+            raise judge.violation(Code.ATTRIBUTE, wrong, where=what)
         need = (*one.shape[:d], size, *one.shape[d:])
         if tuple(y.shape) != need:
-            raise judge.broken(Code.ATTRIBUTE, f"got shape={tuple(y.shape)}, need {need}", where=what)
+            raise judge.violation(Code.ATTRIBUTE, f"got shape={tuple(y.shape)}, need {need}", where=what)

@@ -132,7 +132,7 @@ def _has_defaults(implementation: Subject, count: int) -> bool:
 
 def _judge_parameters(judge: Judge, sample: Sample) -> None:
     """Judge a call with parameters in place of tensors: plain tensors, with the same values and gradients."""
-    writes = judge.op.written(sample.args)
+    writes = judge.op.mutated_positions(sample.args)
     problem = Problem(judge.op, sample.args)
 
     def call(*args: Any) -> Any:
@@ -150,9 +150,9 @@ def _judge_parameters(judge: Judge, sample: Sample) -> None:
     outputs = judge.call(problem.subject(call), *leaves, what=what)
     for i, y in enumerate(outputs):
         if any(y is parameter for parameter in parameters):
-            raise judge.broken(Code.ALIASED, f"out[{i}] is an argument itself", where=what)
+            raise judge.violation(Code.ALIASED, f"out[{i}] is an argument itself", where=what)
         if isinstance(y, torch.nn.Parameter):
-            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] is a Parameter", where=what)
+            raise judge.violation(Code.ATTRIBUTE, f"out[{i}] is a Parameter", where=what)
     require_equal(judge, path.along((), ()), [y.detach() for y in outputs], path.primal, what)
     pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
     tracked = [p for p in parameters if p.requires_grad]
@@ -180,7 +180,7 @@ def _judge_modes(judge: Judge, sample: Sample) -> None:
             outputs = judge.call(f, *operands, what=what)
         # A view of a leaf requires a gradient under no_grad, too, as the views of torch's own ops do.
         if any(y.requires_grad and not y._is_view() for y in outputs):
-            raise judge.broken(Code.ATTRIBUTE, "an output requires a gradient", where=what)
+            raise judge.violation(Code.ATTRIBUTE, "an output requires a gradient", where=what)
         require_promised(judge, path, [y.clone() for y in outputs], plain, what)
     # A tensor that was computed in inference mode must not be reused in a call that is differentiated.
     again = judge.call(f, *leaves, what="forward after inference mode")

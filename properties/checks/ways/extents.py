@@ -54,10 +54,10 @@ def check_one_slice(judge: Judge, sample: Sample) -> None:
             continue
         outputs = call_unless_refused(judge, batched, (value.unsqueeze(0),))
         if outputs is None:
-            raise judge.broken(Code.RAISED, "refused, and two slices are taken", where=what)
+            raise judge.violation(Code.RAISED, "refused, and two slices are taken", where=what)
         if any(y.dim() == 0 or y.shape[0] != 1 for y in outputs):
             wrong = f"got outputs of shapes={[tuple(y.shape) for y in outputs]}, need a batch of one"
-            raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
+            raise judge.violation(Code.ATTRIBUTE, wrong, where=what)
         require_equal(judge, judge.path(sample, (), plain, "eager"), [y[0] for y in outputs], plain, what)
 
 
@@ -74,7 +74,7 @@ def _slices_equal(judge: Judge, sample: Sample, outputs: list[Tensor], need: lis
         for i, (y, one) in enumerate(zip(outputs, plain, strict=True)):
             if tuple(y.shape) != (SLICES, *one.shape):
                 wrong = f"out[{i}] got shape={tuple(y.shape)}, need {(SLICES, *one.shape)}"
-                raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
+                raise judge.violation(Code.ATTRIBUTE, wrong, where=what)
         path = judge.path(part, (), plain, "eager")
         require_equal(judge, path, [y[number] for y in outputs], plain, f"slice {number} of {what}")
 

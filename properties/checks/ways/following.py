@@ -86,5 +86,5 @@ def check_subclasses(judge: Judge, sample: Sample) -> None:
             judge.call(judge.subject, *args, what=what)
         passed = sorted(str(func) for func in operators.difference(overriding.functions))
         if passed:
-            raise judge.broken(Code.ATTRIBUTE, f"its type was not asked for {', '.join(passed)}", where=what)
+            raise judge.violation(Code.ATTRIBUTE, f"its type was not asked for {', '.join(passed)}", where=what)
         judge.tally.count(len(operators))

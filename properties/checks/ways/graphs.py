@@ -74,7 +74,7 @@ def _judge_freed_graph(judge: Judge, sample: Sample, need: Sequence[Tensor]) -> 
         return
     if freed and not all(map(same_results, again, need)):
         wrong = "gives other gradients, need torch's error that it was freed"
-        raise judge.broken(Code.NOT_RAISED, wrong, where=what)
+        raise judge.violation(Code.NOT_RAISED, wrong, where=what)
     require_equal(judge, graph.path, again, need, what)
 
 

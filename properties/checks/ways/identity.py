@@ -48,7 +48,7 @@ def _outputs_for(judge: Judge, operands: Sequence[Tensor]) -> list[Tensor]:
     results = judge.call(judge.subject, *operands, *others, what=WHERE)
     outputs, rest = list(results[: len(operands)]), tuple(results[len(operands) :])
     if rest[:-1] != others[:-1] or not torch.equal(rest[-1], index) or rest[-1] is index or rest[-1].requires_grad:
-        raise judge.broken(Code.VALUE, f"got {rest} for {others}, need the same, the tensor as a view", where=WHERE)
+        raise judge.violation(Code.VALUE, f"got {rest} for {others}, need the same, the tensor as a view", where=WHERE)
     judge.tally.count(len(others))
     return outputs
 
@@ -56,7 +56,7 @@ def _outputs_for(judge: Judge, operands: Sequence[Tensor]) -> list[Tensor]:
 def _require_needs(judge: Judge, outputs: Sequence[Tensor], needs: Sequence[bool]) -> None:
     got = [y.requires_grad for y in outputs]
     if got != list(needs):
-        raise judge.broken(Code.ATTRIBUTE, f"got outputs with requires_grad={got}, need {list(needs)}", where=WHERE)
+        raise judge.violation(Code.ATTRIBUTE, f"got outputs with requires_grad={got}, need {list(needs)}", where=WHERE)
     judge.tally.count(len(got))
 
 
@@ -65,7 +65,7 @@ def _one_node(judge: Judge, outputs: Sequence[Tensor]) -> None:
     tracked = [y for y in outputs if y.requires_grad]
     nodes = {y.grad_fn for y in tracked}
     if len(nodes) > 1:
-        raise judge.broken(Code.ATTRIBUTE, f"the outputs have {len(nodes)} nodes, need one for all", where=WHERE)
+        raise judge.violation(Code.ATTRIBUTE, f"the outputs have {len(nodes)} nodes, need one for all", where=WHERE)
     for node in nodes:
         assert node is not None
         records: list[Sequence[Any]] = []
@@ -80,7 +80,7 @@ def _one_node(judge: Judge, outputs: Sequence[Tensor]) -> None:
             must = torch.ones_like(y) if y is tracked[0] else torch.zeros_like(y)
             if y.requires_grad and (gradient is None or not same_bits(gradient, must.detach())):
                 wrong = f"a hook on the node sees {gradient}, need {must}"
-                raise judge.broken(Code.VALUE, wrong, where=WHERE)
+                raise judge.violation(Code.VALUE, wrong, where=WHERE)
         judge.tally.count(len(tracked))
 
 
@@ -101,5 +101,5 @@ def _tangents(judge: Judge, operands: Sequence[Tensor], tangents: Sequence[Tenso
     for x, got, need in zip(operands, derivatives, tangents, strict=True):
         right = need is None if got is None else same_bits(got, torch.zeros_like(got) if need is None else need)
         if not right or (got is not None and need is None and not x.requires_grad):
-            raise judge.broken(Code.VALUE, f"an output has tangent={got}, need {need}", where=WHERE)
+            raise judge.violation(Code.VALUE, f"an output has tangent={got}, need {need}", where=WHERE)
     judge.tally.count(len(derivatives))

@@ -24,7 +24,7 @@ BATCHES = 3
 
 
 @dataclass(frozen=True)
-class Built:
+class ModuleCall:
     """A module for one call.
 
     Attributes:
@@ -54,7 +54,7 @@ class Built:
 class ModuleSubject:
     """An implementation that builds a module of the arguments of each call, in order, and calls it."""
 
-    build: Callable[..., Built]
+    build: Callable[..., ModuleCall]
 
     def __call__(self, *args: Any) -> Any:
         built = self.build(*args)
@@ -103,10 +103,10 @@ def _round_trip(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
     ]
     what = "state_dict, copied and read back"
     if lost:
-        raise judge.broken(Code.ATTRIBUTE, f"{lost[0]} is not in it", where=what)
+        raise judge.violation(Code.ATTRIBUTE, f"{lost[0]} is not in it", where=what)
     first, second = (_call(judge, one, built.operands, "eval") for one in (module, other))
     if not same_results(first, second):
-        raise judge.broken(Code.BITS, "the module that read it gives other bits", where=what)
+        raise judge.violation(Code.BITS, "the module that read it gives other bits", where=what)
     judge.tally.count(int(first.numel()))
 
 
@@ -119,7 +119,7 @@ def _evaluation_keeps(judge: Judge, subject: ModuleSubject, sample: Sample) -> N
     _call(judge, module.eval(), built.operands, "eval")
     for name, t in module.state_dict().items():
         if not torch.equal(t, before[name]) and not t.isnan().any():
-            raise judge.broken(Code.MUTATED, f"evaluation changes {name}", where="eval")
+            raise judge.violation(Code.MUTATED, f"evaluation changes {name}", where="eval")
     judge.tally.count(len(before))
 
 
@@ -136,7 +136,7 @@ def _mean_over_all(judge: Judge, subject: ModuleSubject, sample: Sample) -> None
         out = _call(judge, module, (batch,), what)
         if int(module.get_buffer("num_batches_tracked")) != number:
             wrong = f"num_batches_tracked is {int(module.get_buffer('num_batches_tracked'))}, need {number}"
-            raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
+            raise judge.violation(Code.ATTRIBUTE, wrong, where=what)
         now = _change_module(judge, start, input=batch, running_mean=mean, running_var=var, momentum=1.0 / number)
         got = [out, module.get_buffer("running_mean"), module.get_buffer("running_var")]
         judge.against(judge.path(now, (), got, "eager").expected(what), got, exactly=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ....oracles.verdicts.verdict import HELD, Cell, Verdict, counted
+from ....oracles.verdicts.verdict import HELD, Cell, Verdict, quantity
 from ....properties.campaign.performing import Item
 from ....properties.places.crash_search import find_culprit
 from ....properties.places.pool import owner_of
@@ -32,7 +32,7 @@ class CellWork:
 
     def __init__(self, cells: Sequence[Cell], request: Request, seeds: int, account: Account, teller: Teller) -> None:
         self._account, self._teller, self._seeds, self._request = account, teller, seeds, request
-        self._lost: dict[tuple[str, ...], tuple[Item, Lost]] = {}  # one of each group of items
+        self._losses: dict[tuple[str, ...], tuple[Item, Lost]] = {}  # one of each group of items
         self._verdicts: dict[str, dict[int, Verdict]] = {cell.key: {} for cell in cells}
         self._cells: dict[str, tuple[Cell, int]] = {}  # by name of an item: its cell, and the number of its draw
         self._items: list[Item] = []
@@ -69,11 +69,11 @@ class CellWork:
             self._verdicts[cell.key][draw] = verdict
             self._finish(cell.key)
         if not lost.timed_out:
-            self._lost[item.group] = self._lost.get(item.group, (item, lost)) if not lost.case else (item, lost)
+            self._losses[item.group] = self._losses.get(item.group, (item, lost)) if not lost.case else (item, lost)
 
     def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
         # One cell of each op, property and subject is looked into, as in a run: dtypes hardly differ.
-        for item, lost in list(self._lost.values()):
+        for item, lost in list(self._losses.values()):
             if stopped():
                 return
             # What ended the workers above its process might end this process, too.
@@ -104,7 +104,7 @@ class CellWork:
         parts = [f"largest error/bound {number(ratio)}, {key}"] if key else []
         if self._failing:
             last = list(self._failing)[-1]
-            parts.append(f"{counted(len(self._failing), 'failing cell')}, last {last}")
+            parts.append(f"{quantity(len(self._failing), 'failing cell')}, last {last}")
         return "; ".join(parts)
 
     def _plan(self, cell: Cell, draw: int, seed: int, request: Request) -> None:

@@ -52,7 +52,7 @@ class ShardWork(OneByOne):
         self._environment: dict[str, str] = {}
         self._contract: dict[str, float] = {}
         self._worst: tuple[float, str] = (0.0, "")
-        self._broken: list[str] = []
+        self._contradictions: list[str] = []
         self.lines: list[str] = []
         for key in self._keys:
             for shard in chosen_shards(shards, shards_of(key.dtype)):
@@ -79,12 +79,12 @@ class ShardWork(OneByOne):
         except (KeyError, TypeError, ValueError) as err:
             raise WorkError(f"something that is no shard ({type(err).__name__}: {err})") from err
         self._shards[key][shard] = measurement
-        self._teller.count_outcome(f"shards that {'exceed' if row.broken else 'hold'}")
+        self._teller.count_outcome(f"shards that {'exceed' if row.is_broken else 'hold'}")
         share = row.normal / row.promised if row.promised else 0.0
         self._worst = max(self._worst, (share, f"{item.name}: {row.normal:.4g} ulp of {row.promised}"))
-        if row.broken:
-            self._broken.append(item.name)
-        return row.broken
+        if row.is_broken:
+            self._contradictions.append(item.name)
+        return row.is_broken
 
     def finish(self, interrupted: str) -> list[Reason]:
         logs = []
@@ -100,7 +100,7 @@ class ShardWork(OneByOne):
         self.lines = table.lines() if logs else []
         missing = len(self._places) - sum(map(len, self._shards.values()))
         reasons = [(exit_codes.INCOMPLETE, f"{missing} shards of sweeps were not measured")] if missing else []
-        broken = f"a contract is too tight: {', '.join(self._broken[:3])}"
+        broken = f"a contract is too tight: {', '.join(self._contradictions[:3])}"
         return reasons + ([(exit_codes.USAGE, broken)] if table.remarks else [])
 
     def worst(self) -> str:

@@ -35,7 +35,7 @@ def audit_task_command(
     from ....properties.candidates import tasks
 
     audit = run_on_user_files(
-        lambda: tasks.audit_task(reference, relative, absolute, seed=seed, given=parse_inputs(given))
+        lambda: tasks.audit_task(reference, relative, absolute, seed=seed, values=parse_inputs(given))
     )
     summary = {
         "spec": audit.spec,

@@ -212,7 +212,7 @@ def _judge(
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:
         judge_candidate = functools.partial(judge_file, candidate, spec, **terms, progress=progress)
-        judgement = run_on_user_files(functools.partial(judge_candidate, given=parse_inputs(options["given"])))
+        judgement = run_on_user_files(functools.partial(judge_candidate, values=parse_inputs(options["given"])))
         fault = None if folder is None else write_judgement(folder, judgement, case)
     if options["demo"] and not options["as_json"]:
         click.echo(f"{_DEMO}:\n\n{textwrap.indent(_DEMO.read_text(), '    ')}")

@@ -27,12 +27,12 @@ _COMMAND = (sys.executable, "-P", "-m", "opassay.properties.candidates.suites.ju
 
 @dataclass(frozen=True)
 class ProblemRow:
-    """One judgement to be made: `error` says why there is none; `given` are the values of its test."""
+    """One judgement to be made: `error` says why there is none; `values` are the values of its test."""
 
     name: str
     candidate: str
     spec: str
-    given: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     error: str = ""
 
 
@@ -98,7 +98,7 @@ def judge_rows(rows: list[ProblemRow], question: dict[str, Any], *, as_json: boo
         record = json.loads(answer.get("record", "{}")) or {"verdict": "error", "causes": [], "error": answer["error"]}
         codes.append(CODES[record["verdict"]] if "record" in answer else exit_codes.USAGE)
         if as_json:
-            click.echo(json.dumps({"problem": row.name, "given": row.given, **record}))
+            click.echo(json.dumps({"problem": row.name, "given": row.values, **record}))
             continue
         faster = f"{record['time']['ratio']:.3g} times as fast" if "ratio" in record.get("time", {}) else ""
         causes = [f"{each['question']}: {each['text'].splitlines()[0]}" for each in record["causes"]]
@@ -117,7 +117,7 @@ def _answer(row: ProblemRow, question: dict[str, Any]) -> dict[str, Any]:
 
     process = Process({}, command=_COMMAND)
     try:
-        process.ask({"candidate": row.candidate, "spec": row.spec, "given": row.given, **question})
+        process.ask({"candidate": row.candidate, "spec": row.spec, "values": row.values, **question})
         process.answer(math.inf)  # that it is there
         return process.answer(math.inf)
     except EndedError as err:

@@ -70,11 +70,11 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
     from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
 
     of = judgement.assignment
-    case = msgspec.structs.replace(case, seed=of.draws.chosen)
+    case = msgspec.structs.replace(case, seed=of.draws.origin)
     command, verdicts = case.words, verdicts_of(judgement, case, store)
     commit, dirty = read_commit()
     digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
-    drawn = {"draws": of.draws.digits} if of.draws.secret else {}
+    draws = {"draws": of.draws.digits} if of.draws.secret else {}
     first, *more = judgement.summary.splitlines()
     code = CODES[str(judgement.verdict)]
     return Run(
@@ -87,7 +87,7 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
         commit=commit,
         dirty=dirty,
         command=tuple(command),
-        settings={"spec": of.spec, "contract": of.contract, **digests, **drawn},
+        settings={"spec": of.spec, "contract": of.contract, **digests, **draws},
         environment=environment(),
         seconds=judgement.seconds,
         notes=tuple(line.strip() for line in more),

@@ -108,5 +108,5 @@ def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
 def _count_changes(comparison: Comparison) -> str:
     counts = [f"{len(comparison.of(kind))} {kind}" for kind in Kind if comparison.of(kind)] or ["nothing has changed"]
     counts += [f"{comparison.added} added"] if comparison.added else []
-    counts += [f"{len(comparison.gone)} not asked any more"] if comparison.gone else []
+    counts += [f"{len(comparison.absent)} not asked any more"] if comparison.absent else []
     return f"{', '.join(counts)}; {comparison.both} cells in both"

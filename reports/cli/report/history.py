@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from ....oracles.verdicts.verdict import counted
+from ....oracles.verdicts.verdict import quantity
 from ... import exit_codes
 from ...over_time.history import Intake, open_history, records_in
 from ...over_time.trends import Course, HistoryRun, Trend, bars, describe_state, failures_of, runs_of, trends_of
@@ -61,14 +61,14 @@ def history_command(
             files = [*records_in(folder), *add]
             history = stack.enter_context(open_history(database or folder / _NAME))
             intake = history.gather(files)
-        for line in intake.refused:
+        for line in intake.refusals:
             click.echo(f"note: not read: {one_line(line, 500)}", err=True)
         every = runs_of(history)
         chosen_profile = profile or (every[-1].profile if every else "")
         runs = [run for run in every if run.profile == chosen_profile][-last:]
         trends = _choose_trends(trends_of(history, runs), ops, subjects)
-        shown = {(trend.op, trend.subject) for trend in trends}
-        failures = [each for each in failures_of(history, runs) if (each.cell.op, each.cell.subject) in shown]
+        names = {(trend.op, trend.subject) for trend in trends}
+        failures = [each for each in failures_of(history, runs) if (each.cell.op, each.cell.subject) in names]
     if not runs:
         raise Stop(
             exit_codes.NOTHING, f"{folder}: no run record{f' of profile {chosen_profile!r}' if chosen_profile else ''}"
@@ -128,7 +128,7 @@ def _print(
         console.print(f"… and {len(failures) - _FAILURES} more failures; --json and --html have all of them")
     more = f"; {hidden_runs} left out, older or of other profiles" if hidden_runs else ""
     line = f"{intake.new} new, {intake.old} known"
-    head = f"{counted(len(runs), 'run')} of profile {runs[-1].profile}, {runs[0].started} to {runs[-1].started}"
+    head = f"{quantity(len(runs), 'run')} of profile {runs[-1].profile}, {runs[0].started} to {runs[-1].started}"
     text = f"{head} ({line} files){more}"
     console.print(one_line(text, 400), soft_wrap=True)
 
@@ -154,7 +154,7 @@ def _as_json(trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequ
             {"op": trend.op, "device": trend.device, "subject": trend.subject,
              "runs": [runs.index(point.run) for point in trend.points],
              "state": [point.state for point in trend.points],
-             "held": [point.held for point in trend.points],
+             "held": [point.passing for point in trend.points],
              "failed": [point.failed for point in trend.points],
              "max_ratio": [measure(point.ratio) for point in trend.points],
              "seconds": [point.seconds for point in trend.points],

@@ -26,7 +26,7 @@ def question_of(request: ProblemRequest, folder: Path) -> dict[str, Any]:
     if request.kernels:
         confinement[request.kernels] = True
     # Drawn from a secret: whoever sends a candidate knows how this package draws.
-    words = {"contract": request.contract, "seed": None, "given": request.given}
+    words = {"contract": request.contract, "seed": None, "values": request.given}
     return {**addresses, **words, "plan": asdict(plan_of(request)), "confinement": confinement}
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parent / "norms_program.py"
 
 
-def _asked(question: str) -> Any:
+def _ask(question: str) -> Any:
     pytest.importorskip("triton", reason="Triton is not installed, so nothing interprets kernels")
     command = [sys.executable, str(PROGRAM), question]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -27,13 +27,13 @@ def _asked(question: str) -> Any:
 
 
 def test_a_row_has_the_same_bits_alone_and_in_a_batch() -> None:
-    same = _asked("bits")
+    same = _ask("bits")
     assert len(same) == 56
     assert all(same)
 
 
 def test_forward_is_one_launch_and_backward_two() -> None:
-    assert _asked("launches") == {
+    assert _ask("launches") == {
         "layer_norm": {"layer_norm_forward": 1},
         "its backward": {"layer_norm_backward": 1, "add_partial_sums": 1},
         "group_norm": {"group_norm_forward": 1},
@@ -45,7 +45,7 @@ def test_forward_is_one_launch_and_backward_two() -> None:
 
 
 def test_a_tangent_is_one_launch_and_three_where_a_channel_is_in_pieces() -> None:
-    result = _asked("tangents")
+    result = _ask("tangents")
     assert {name: [kernel for kernel in kernels if "jvp" in kernel] for name, kernels in result.items()} == {
         "layer_norm": ["layer_norm_jvp"],
         "group_norm": ["group_norm_jvp"],
@@ -64,11 +64,11 @@ def test_a_tangent_is_one_launch_and_three_where_a_channel_is_in_pieces() -> Non
 def test_sums_over_more_rows_than_programs_share_lie_in_their_bound() -> None:
     # A sum of n terms in any order errs by (n - 1) u Σ|terms| at most; the terms of d_weight have a few roundings more,
     # which n = 700 has room for.
-    for error in _asked("sums"):
+    for error in _ask("sums"):
         assert error < 1.0
 
 
 def test_the_mean_of_a_row_with_an_infinity_is_what_mathematics_has() -> None:
-    for up, down, neither, seven in _asked("infinities"):
+    for up, down, neither, seven in _ask("infinities"):
         assert (up, down, seven) == (math.inf, -math.inf, 7.0)
         assert math.isnan(neither)

@@ -245,7 +245,7 @@ FAULTS: tuple[tuple[str, Callable[[str], None], str], ...] = (
 )
 
 
-def caught(run: Callable[[str], None], fault: str) -> str:
+def catch_violation(run: Callable[[str], None], fault: str) -> str:
     """What catches a fault; "" where nothing does."""
     try:
         run(fault)
@@ -260,5 +260,7 @@ if __name__ == "__main__":
 
     launching.put_on(interpreter.Machine())
     runs = list(dict.fromkeys(run for _, run, _ in FAULTS))
-    right = {run.__name__: caught(run, "") for run in runs}
-    print(json.dumps({"right": right, "faults": [(name, how, caught(run, name)) for name, run, how in FAULTS]}))
+    right = {run.__name__: catch_violation(run, "") for run in runs}
+    print(
+        json.dumps({"right": right, "faults": [(name, how, catch_violation(run, name)) for name, run, how in FAULTS]})
+    )

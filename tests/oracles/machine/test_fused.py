@@ -16,7 +16,7 @@ from opassay.reference.formats import FORMATS, round_to
 SEED = 5
 
 
-def _drawn(dtype: str, count: int) -> list[npt.NDArray[Any]]:
+def _draw(dtype: str, count: int) -> list[npt.NDArray[Any]]:
     """Operands of all sizes; every other sum nearly cancels, and some lie half an ulp from a number of the format."""
     print("seed", SEED)
     rng = np.random.default_rng(SEED)
@@ -36,7 +36,7 @@ def _exactly(dtype: str, x: float, y: float, z: float) -> float:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_it_is_the_exact_value_rounded_once(dtype: str) -> None:
-    operands = _drawn(dtype, 4000)
+    operands = _draw(dtype, 4000)
     with np.errstate(all="ignore"):
         twice = operands[0] * operands[1] + operands[2]
     result = fma(*operands)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import opassay
 
-from ..spec_judging import drawn
+from ..spec_judging import draw
 
 INNER = 256
 
@@ -42,31 +42,31 @@ SPECS: dict[str, Callable[..., Tensor]] = {
 
 @pytest.mark.parametrize("name", SPECS)
 def test_an_accumulator_that_begins_with_a_matrix_is_accepted(name: str) -> None:
-    x, w, c = drawn((4, INNER), (INNER, 6), (4, 6))
+    x, w, c = draw((4, INNER), (INNER, 6), (4, 6))
     x, c = x / INNER, c * 1000
     opassay.assert_conforms(_begun_with(c, x, w), SPECS[name], c, x, w)
 
 
 @pytest.mark.parametrize("shape", [(6,), (1, 6), (4, 1)])
 def test_a_bias_may_come_first(shape: tuple[int, ...]) -> None:
-    x, w, b = drawn((4, INNER), (INNER, 6), shape)
+    x, w, b = draw((4, INNER), (INNER, 6), shape)
     x, b = x / INNER, b * 1000
     opassay.assert_conforms(_begun_with(b, x, w), lambda x, w, b: x @ w + b, x, w, b)
 
 
 def test_two_products_may_share_an_accumulator() -> None:
-    a, b, c, d = drawn((4, INNER), (INNER, 6), (4, INNER), (INNER, 6))
+    a, b, c, d = draw((4, INNER), (INNER, 6), (4, INNER), (INNER, 6))
     a, c = a * 1000, c / INNER
     opassay.assert_conforms(_begun_with(a @ b, c, d), lambda a, b, c, d: a @ b + c @ d, a, b, c, d)
 
 
 def test_a_convolution_may_begin_with_its_bias_and_a_sum_with_a_residual() -> None:
-    x, w, bias = drawn((1, 16, 5, 5), (3, 16, 3, 3), (3,))
+    x, w, bias = draw((1, 16, 5, 5), (3, 16, 3, 3), (3,))
     x, bias = x / 100, bias * 1000
     columns = functional.unfold(x, 3)[0].T
     first = _begun_with(bias, columns, w.reshape(3, -1).T).T.reshape(1, 3, 3, 3)
     opassay.assert_conforms(first, functional.conv2d, x, w, bias)
-    terms, start = drawn((4, INNER), (4,))
+    terms, start = draw((4, INNER), (4,))
     total = start * 1000
     for k in range(INNER):
         total = total + terms[:, k]
@@ -74,7 +74,7 @@ def test_a_convolution_may_begin_with_its_bias_and_a_sum_with_a_residual() -> No
 
 
 def test_what_is_added_with_too_large_an_error_is_refused() -> None:
-    x, w, c = drawn((4, INNER), (INNER, 6), (4, 6))
+    x, w, c = draw((4, INNER), (INNER, 6), (4, 6))
     c = c * 1000
     for spec in (SPECS["addmm"], SPECS["product + c"]):
         with pytest.raises(AssertionError):
@@ -83,7 +83,7 @@ def test_what_is_added_with_too_large_an_error_is_refused() -> None:
 
 def test_a_mean_that_is_subtracted_is_no_accumulator() -> None:
     """x − mean(x) is as narrow as ever: nothing begins its sum with x."""
-    (x,) = drawn((2, 4096))
+    (x,) = draw((2, 4096))
 
     def spec(x: Any) -> Any:
         return x - x.mean(-1, keepdim=True)

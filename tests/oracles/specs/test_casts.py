@@ -23,7 +23,7 @@ from tests.tiers import one_fast_in
 from ..spec_judging import read
 
 Spec = Callable[..., Any]
-ASKED = ("GIVEN", "SEEDS", "SIGNS", "GRAD")
+QUESTIONS = ("GIVEN", "SEEDS", "SIGNS", "GRAD")
 
 
 def normal(*shapes: tuple[int, ...], scale: float = 1.0) -> Callable[[int], tuple[Tensor, ...]]:
@@ -142,10 +142,10 @@ CASES: dict[str, tuple[Spec, list[Spec], Inputs]] = {
 @pytest.mark.parametrize("name", one_fast_in(2, CASES))
 def test_a_spec_that_casts_accepts_itself_and_no_planted_fault(name: str) -> None:
     spec, faults, inputs = CASES[name]
-    right = opassay.judge(spec, spec, inputs, questions=ASKED)
+    right = opassay.judge(spec, spec, inputs, questions=QUESTIONS)
     assert right.verdict == "accepted", str(right)
     for fault in faults:
-        assert opassay.judge(fault, spec, inputs, questions=ASKED).verdict == "rejected"
+        assert opassay.judge(fault, spec, inputs, questions=QUESTIONS).verdict == "rejected"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_has_no_integer_in_range_is_not_judged() -> None:
     x = torch.tensor([300.0, -1.0, float("nan"), 7.5])
     spec: Spec = lambda a: a.to(torch.uint8)  # noqa: E731
     (result,) = read(spec, (x,))
-    assert result.judged().tolist() == [False, False, False, True]
+    assert result.refutable().tolist() == [False, False, False, True]
     assert result.accepts(np.array([1, 2, 3, 7])).all()
     assert not result.accepts(np.array([1, 2, 3, 8])).all()
     (ball,) = read(lambda a: a.to(torch.uint8) + 1.0, (x,))

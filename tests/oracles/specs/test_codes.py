@@ -11,7 +11,7 @@ from torch import Tensor
 import opassay
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-ASKED = ["GIVEN", "SEEDS", "ZEROS", "NAN"]
+QUESTIONS = ["GIVEN", "SEEDS", "ZEROS", "NAN"]
 
 
 def scale_of(x: Tensor) -> Tensor:
@@ -37,19 +37,19 @@ WRONG: dict[str, Any] = {
 }
 
 
-def drawn(*shape: int) -> Tensor:
+def draw(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("candidate", [as_bytes, by_reciprocal])
 def test_codes_of_right_numbers_are_right(candidate: Any) -> None:
-    judgement = opassay.judge(candidate, as_bytes, (drawn(4, 16),), questions=ASKED)
+    judgement = opassay.judge(candidate, as_bytes, (draw(4, 16),), questions=QUESTIONS)
     assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_other_codes_are_wrong(name: str) -> None:
-    judgement = opassay.judge(WRONG[name], as_bytes, (drawn(4, 16),), questions=ASKED)
+    judgement = opassay.judge(WRONG[name], as_bytes, (draw(4, 16),), questions=QUESTIONS)
     assert judgement.verdict == "rejected", str(judgement)
 
 
@@ -72,9 +72,9 @@ def test_bytes_that_are_given_are_numbers() -> None:
     def spec(codes: Tensor, s: Tensor) -> Tensor:
         return codes.view(E4M3).float() * s
 
-    operands = (codes, drawn(4, 1))
-    assert opassay.judge(spec, spec, operands, questions=ASKED).verdict == "accepted"
-    other = opassay.judge(lambda codes, s: codes.view(E5M2).float() * s, spec, operands, questions=ASKED)
+    operands = (codes, draw(4, 1))
+    assert opassay.judge(spec, spec, operands, questions=QUESTIONS).verdict == "accepted"
+    other = opassay.judge(lambda codes, s: codes.view(E5M2).float() * s, spec, operands, questions=QUESTIONS)
     assert other.verdict == "rejected"
 
 
@@ -82,7 +82,7 @@ def test_bytes_of_rounded_numbers_are_numbers_where_they_are_sure() -> None:
     def spec(x: Tensor) -> Tensor:
         return as_bytes(x)[0].view(E4M3).float()
 
-    x = drawn(4, 16)
+    x = draw(4, 16)
     assert opassay.judge(spec, spec, (x,), questions=["GIVEN"]).verdict == "accepted"
     assert opassay.judge(lambda x: spec(x) * 1.125, spec, (x,), questions=["GIVEN"]).verdict == "rejected"
     x[0, 0] = 0.0  # of which the sign is not known

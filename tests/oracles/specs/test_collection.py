@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from opassay.oracles.specs import SpecCall, traced
-from tests.specs import SPECS, gradients, made, values
+from tests.specs import SPECS, gradients, make_example, values
 from tests.tiers import one_fast_in
 
 #: Of every kind of rule a few; the command `benchmarks/specs_read.py` reads them all.
@@ -26,7 +26,7 @@ NAMES = (
 
 
 def _call(name: str, dtype: torch.dtype = torch.float32) -> SpecCall:
-    example = made(name, SPECS[name], dtype)
+    example = make_example(name, SPECS[name], dtype)
     return SpecCall.of(example.spec, *example.args)
 
 
@@ -40,10 +40,10 @@ def test_torch_is_accepted(name: str) -> None:
             assert name == "multilabel_margin_loss"  # torch has no kernel for bfloat16.
             continue
         result = values(call, str(dtype).removeprefix("torch."), results, after)
-        assert result.refused == 0, result.line()
+        assert result.refusals == 0, result.line()
         assert result.judged > 0
     result = gradients(_call(name))
-    assert result.refused == 0, result.line()
+    assert result.refusals == 0, result.line()
 
 
 def _normalised(x: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def _spread(x: Tensor) -> Tensor:
     return x.var(1)
 
 
-def _lost(x: Tensor) -> Tensor:
+def _lose(x: Tensor) -> Tensor:
     return F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), ignore_index=0, label_smoothing=0.1)
 
 
@@ -85,8 +85,8 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (_length, lambda x: (x.square().sum(1) + 1e-4).sqrt()),
     (_spread, lambda x: x.var(1, correction=0)),
     (_subtracted, lambda x: 6 - x),
-    (_lost, lambda x: F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), label_smoothing=0.1)),
-    (_lost, lambda x: F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), ignore_index=0)),
+    (_lose, lambda x: F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), label_smoothing=0.1)),
+    (_lose, lambda x: F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), ignore_index=0)),
 )
 
 
@@ -95,8 +95,8 @@ def test_a_candidate_with_one_mistake_is_refused(spec: Callable[..., Any], candi
     torch.manual_seed(5)
     x = torch.randn(4, 8)
     call = SpecCall.of(spec, x)
-    assert values(call, "float32", [spec(x)]).refused == 0
-    assert values(call, "float32", [candidate(x)]).refused > 0
+    assert values(call, "float32", [spec(x)]).refusals == 0
+    assert values(call, "float32", [candidate(x)]).refusals > 0
 
 
 def test_a_wrong_count_of_results_is_no_reading() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import opassay
 
-ASKED = ["GIVEN", "GRAD"]
+QUESTIONS = ["GIVEN", "GRAD"]
 
 
 def _rotate(x: Tensor, angles: Tensor) -> Tensor:
@@ -51,13 +51,13 @@ def _inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kernel", [_rotate, _with_parts])
 def test_a_rotation_is_accepted(kernel: Callable[..., Tensor], dtype: torch.dtype) -> None:
-    judgement = opassay.judge(kernel, _rotate, _inputs(dtype), questions=ASKED, seed=0)
+    judgement = opassay.judge(kernel, _rotate, _inputs(dtype), questions=QUESTIONS, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize("kernel", [_back, _parts_side_by_side, _halves_for_pairs])
 def test_another_rotation_is_rejected(kernel: Callable[..., Tensor]) -> None:
-    assert opassay.judge(kernel, _rotate, _inputs(), questions=ASKED, seed=0).verdict == "rejected"
+    assert opassay.judge(kernel, _rotate, _inputs(), questions=QUESTIONS, seed=0).verdict == "rejected"
 
 
 def _of_all(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -73,7 +73,7 @@ def _of_parts(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     return torch.hypot(real, imaginary), torch.atan2(imaginary, real), x @ x.T + y @ y.T, y / 2, flat
 
 
-def _planted(mistake: Callable[[Tensor], Tensor], position: int) -> Callable[..., tuple[Tensor, ...]]:
+def _plant(mistake: Callable[[Tensor], Tensor], position: int) -> Callable[..., tuple[Tensor, ...]]:
     def kernel(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         outputs = list(_of_parts(x, y))
         outputs[position] = mistake(outputs[position])
@@ -89,21 +89,21 @@ def _two() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("kernel", [_of_all, _of_parts])
 def test_operations_on_complex_numbers_are_those_on_parts(kernel: Callable[..., object]) -> None:
-    judgement = opassay.judge(kernel, _of_all, _two(), questions=ASKED, seed=0)
+    judgement = opassay.judge(kernel, _of_all, _two(), questions=QUESTIONS, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize(
     "kernel",
     [
-        _planted(torch.neg, 1),
-        _planted(lambda y: y * (1 + 1e-5), 0),
-        _planted(lambda y: y * 2, 3),
+        _plant(torch.neg, 1),
+        _plant(lambda y: y * (1 + 1e-5), 0),
+        _plant(lambda y: y * 2, 3),
         lambda x, y: (*_of_parts(x, y)[:2], x @ x.T - y @ y.T, *_of_parts(x, y)[3:]),
     ],
 )
 def test_mistakes_with_complex_numbers_are_rejected(kernel: Callable[..., object]) -> None:
-    assert opassay.judge(kernel, _of_all, _two(), questions=ASKED, seed=0).verdict == "rejected"
+    assert opassay.judge(kernel, _of_all, _two(), questions=QUESTIONS, seed=0).verdict == "rejected"
 
 
 @pytest.mark.parametrize(

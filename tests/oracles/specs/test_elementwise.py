@@ -21,12 +21,12 @@ from tests.tiers import one_fast_in
 aten = torch.ops.aten
 
 #: Of arguments: how many, and the largest decimal exponent.
-DRAWN = {"float32": (10_000, 37), "bfloat16": (2_000, 37), "float16": (2_000, 4)}
+DRAWS = {"float32": (10_000, 37), "bfloat16": (2_000, 37), "float16": (2_000, 4)}
 NEAR_KINKS = (0.0, 0.1, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, 10.0, 20.0, -20.0, 88.0, -88.0, 104.0, -104.0)
 
 
-def _drawn(dtype: str, seed: int, shuffled: bool = False) -> torch.Tensor:
-    count, largest = DRAWN[dtype]
+def _draw(dtype: str, seed: int, shuffled: bool = False) -> torch.Tensor:
+    count, largest = DRAWS[dtype]
     rng = np.random.default_rng(seed)
     usual = rng.standard_normal(count // 2) * 10.0 ** rng.uniform(-3, 1.5, count // 2)
     wide = rng.choice([-1, 1], count // 2) * 10.0 ** rng.uniform(-largest, largest, count // 2)
@@ -36,7 +36,7 @@ def _drawn(dtype: str, seed: int, shuffled: bool = False) -> torch.Tensor:
 
 def _questions(name: str, spec: Spec, dtype: str) -> Iterator[tuple[str, Any, Callable[..., Any], list[torch.Tensor]]]:
     """What is asked, torch's answer, the formula of it, and the tensors that it is of."""
-    operands = [_drawn(dtype, seed=0)] + [_drawn(dtype, 0, shuffled=True)] * (name in TWO)
+    operands = [_draw(dtype, seed=0)] + [_draw(dtype, 0, shuffled=True)] * (name in TWO)
     out = spec(*operands)
     yield "value", (out,), traced(spec, *operands), operands
     leaves = [x.clone().requires_grad_() for x in operands]
@@ -76,7 +76,7 @@ def _ratios(name: str, spec: Spec, dtype: str) -> dict[str, float]:
     return ratios
 
 
-@pytest.mark.parametrize("dtype", DRAWN)
+@pytest.mark.parametrize("dtype", DRAWS)
 @pytest.mark.parametrize("name", one_fast_in(2, SPECS))
 def test_what_torch_computes_is_in_the_ball(name: str, dtype: str) -> None:
     for question, ratio in _ratios(name, SPECS[name], dtype).items():
@@ -88,13 +88,13 @@ def test_what_torch_computes_is_in_the_ball(name: str, dtype: str) -> None:
 
 def test_planted_wrong_specs_are_seen() -> None:
     """Rules of a function that is a little different, and torch's own function."""
-    planted: dict[str, tuple[Any, Any]] = {
+    fault: dict[str, tuple[Any, Any]] = {
         "silu": (aten.silu.default, lambda rule: lambda x: rule(x) * (1.0 + 2.0**-18)),
         "gelu": (aten.gelu.default, lambda rule: lambda x, approximate="none": rule(x, "tanh")),
         "elu": (aten.elu.default, lambda rule: lambda x, *rest: rule(x, 1.001)),
         "hardswish": (aten.hardswish.default, lambda rule: lambda x: rule(x) + np.where(x == -3.0, 1e-3, 0.0)),
     }
-    for name, (operation, changed) in planted.items():
+    for name, (operation, changed) in fault.items():
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(RULES, operation, changed(RULES[operation]))
             assert _ratios(name, ACTIVATIONS[name], "float32")["value"] > 1.0, name

@@ -59,7 +59,7 @@ def _with(spec: Spec, rest: tuple[Tensor, ...], x: Tensor) -> Tensor:
     return result
 
 
-def _drawn(dtype: torch.dtype, scale: float, *shape: int) -> Tensor:
+def _draw(dtype: torch.dtype, scale: float, *shape: int) -> Tensor:
     return (torch.from_numpy(np.random.default_rng(3).standard_normal(shape)) * scale).to(dtype)
 
 
@@ -83,7 +83,7 @@ def _weighted(x: Tensor, y: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
 def test_cross_entropy_of_logits_has_the_slope_of_a_sigmoid(scale: float, dtype: torch.dtype) -> None:
-    x = _drawn(dtype, scale, 8, 32)
+    x = _draw(dtype, scale, 8, 32)
     soft = torch.linspace(0.0, 1.0, 256, dtype=dtype).reshape(8, 32)
     for labels in (soft.round(), soft):
         for loss in (_each, _weighted):
@@ -95,7 +95,7 @@ def test_cross_entropy_of_logits_has_the_slope_of_a_sigmoid(scale: float, dtype:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_wrong_slope_of_cross_entropy_is_refused(dtype: torch.dtype) -> None:
-    x, y = _drawn(dtype, 3.0, 8, 32), torch.linspace(0.0, 1.0, 256, dtype=dtype).reshape(8, 32).round()
+    x, y = _draw(dtype, 3.0, 8, 32), torch.linspace(0.0, 1.0, 256, dtype=dtype).reshape(8, 32).round()
 
     def with_two_terms(x: Tensor, y: Tensor) -> Tensor:
         decay = torch.exp(-x.abs())
@@ -150,14 +150,14 @@ FAULTS: dict[str, Callable[..., Any]] = {
 def test_a_slope_of_the_saved_result_is_right(name: str, dtype: torch.dtype) -> None:
     candidate, spec = SLOPES[name]
     for scale in (1.0, 10.0, 100.0):
-        x = _drawn(dtype, scale, 8, 16)
+        x = _draw(dtype, scale, 8, 16)
         x[0, :3] = 0.0
         if name != "elu by expm1" or dtype == torch.float32:
             assert _gradient_is_right(spec, spec, x)
         text = (lambda x: torch.where(x > 0, x, torch.expm1(x))) if name == "elu by expm1" else spec
         assert _gradient_is_right(candidate, text, x)
     if name in FAULTS:
-        assert not _gradient_is_right(FAULTS[name], spec, _drawn(dtype, 1.0, 8, 16))
+        assert not _gradient_is_right(FAULTS[name], spec, _draw(dtype, 1.0, 8, 16))
 
 
 def test_a_slope_that_is_no_number_in_torch_is_right_beside_one_that_is() -> None:
@@ -196,7 +196,7 @@ def _aligned(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_gradient_of_alignments_may_be_made_of_logarithms(dtype: torch.dtype) -> None:
     for scale in (1.0, 20.0):
-        x = torch.log_softmax(_drawn(dtype, scale, 9, 3, 5), -1)
+        x = torch.log_softmax(_draw(dtype, scale, 9, 3, 5), -1)
         assert _is_right(_aligned, _aligned, x)
         assert not _gradient_is_right(lambda x: _aligned(x * (1.0 + 1e-4)), _aligned, x)
 
@@ -210,7 +210,7 @@ def _accumulated(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_logarithms_are_added_up_from_minus_infinity(dtype: torch.dtype) -> None:
-    x = _drawn(dtype, 3.0, 4, 8)
+    x = _draw(dtype, 3.0, 4, 8)
     x[0, 0] = x[1, 3] = -INFINITE
     x[2, :5] = -INFINITE
     ball = read(_accumulated, (x,))[0]

@@ -16,7 +16,7 @@ from opassay.reference.formats import EVERY_FORMAT, bits_to_float64
 
 #: e4m3 scales for 16 numbers, alone and below a float32 one for the matrix; e8m0 scales for 32.
 RECIPES = ("nvfp4", "nvfp4 of one level", "mxfp4")
-ASKED = ["GIVEN", "SEEDS", "INTEGERS", "STRIDES", "SIZES"]
+QUESTIONS = ["GIVEN", "SEEDS", "INTEGERS", "STRIDES", "SIZES"]
 _RECIPE, _SWIZZLE = functional.ScalingType, functional.SwizzleType
 _ROWS, _COLUMNS, _LENGTH = 5, 7, 96
 _NUMBERS = bits_to_float64(EVERY_FORMAT["float4_e2m1fn"], np.arange(16))
@@ -132,7 +132,7 @@ def _inputs(recipe: str) -> Callable[[int], tuple[Tensor, ...]]:
 @pytest.mark.parametrize("kernel", [_kernel, _block_by_block])
 def test_right_products_are_accepted(kernel: Callable[..., Tensor], recipe: str) -> None:
     for spec in (_spec_of(recipe), _by_shapes):
-        judgement = opassay.judge(kernel, spec, _inputs(recipe), questions=ASKED, seed=0)
+        judgement = opassay.judge(kernel, spec, _inputs(recipe), questions=QUESTIONS, seed=0)
         assert judgement.verdict == "accepted", str(judgement)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opassay.oracles.specs import SpecCall
-from tests.specs import made, values
+from tests.specs import make_example, values
 from tests.specs.functional import CALLS, NOT_CALLED, functions
 from tests.specs.listing import operations
 
@@ -29,8 +29,8 @@ def test_every_operation_that_has_a_rule_stands_on_the_page() -> None:
 
 @pytest.mark.parametrize("name", ["conv_tbc", "grouped_mm", "max_unpool2d", "linear_cross_entropy", "upsample"])
 def test_a_function_that_is_read_is_accepted(name: str) -> None:
-    example = made(name, CALLS[name])
+    example = make_example(name, CALLS[name])
     call = SpecCall.of(example.spec, *example.args)
     result = values(call, "float32", *call.outputs(*call.tensors))
-    assert result.refused == 0, result.line()
+    assert result.refusals == 0, result.line()
     assert result.judged > 0

@@ -13,7 +13,7 @@ from torch.nn import functional
 import opassay
 from tests.tiers import one_fast_in
 
-from ..spec_judging import drawn
+from ..spec_judging import draw
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -67,7 +67,7 @@ def _neighbour(values: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_last_rounding_counts_once(name: str, dtype: torch.dtype) -> None:
-    spec, tensors = SINGLE[name], drawn((16, 16), (16, 16), dtype=dtype)
+    spec, tensors = SINGLE[name], draw((16, 16), (16, 16), dtype=dtype)
     right = spec(*(t.double() for t in tensors)).to(dtype) if "cast" not in name else spec(*tensors)
     assert _conforms(right, spec, *tensors)
     assert not _conforms(_neighbour(right.contiguous()), spec, *tensors)
@@ -79,7 +79,7 @@ def test_an_output_that_is_used_again_is_rounded_once(dtype: torch.dtype) -> Non
         total = a + b
         return total, functional.rms_norm(total, total.shape[-1:])
 
-    a, b = drawn((16, 16), (16, 16), dtype=dtype)
+    a, b = draw((16, 16), (16, 16), dtype=dtype)
     total, normed = spec(a, b)
     opassay.assert_conforms((total, normed), spec, a, b)
     unstored = functional.rms_norm(a.float() + b.float(), (16,)).to(dtype)
@@ -89,7 +89,7 @@ def test_an_output_that_is_used_again_is_rounded_once(dtype: torch.dtype) -> Non
 
 
 def _rulings(candidate: Callable[..., Any], spec: Callable[..., Any], dtype: torch.dtype) -> str:
-    tensors = drawn((8, 16), (8, 16), dtype=dtype)
+    tensors = draw((8, 16), (8, 16), dtype=dtype)
     return str(opassay.judge(candidate, spec, tensors, questions=("GIVEN", "GRAD")).verdict)
 
 

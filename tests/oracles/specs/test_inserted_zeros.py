@@ -14,7 +14,7 @@ import opassay
 from opassay.oracles.specs import traced
 from opassay.reference.second import enclosures
 
-from ..spec_judging import drawn, read
+from ..spec_judging import draw, read
 
 
 def _padded(x: Tensor, w: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def _stuffed(x: Tensor, w: Tensor) -> Tensor:
     return (w.flip(2, 3).transpose(0, 1).reshape(w.shape[1], -1) @ columns).reshape(1, -1, 7, 7)
 
 
-def _thrown(x: Tensor, w: Tensor) -> Tensor:
+def _throw(x: Tensor, w: Tensor) -> Tensor:
     """Every element of x is multiplied with all weights and added where the products belong."""
     out = torch.zeros(1, w.shape[1], 9, 9)
     for i in range(3):
@@ -72,7 +72,7 @@ Kernel = Callable[[Tensor, Tensor], Tensor]
 RIGHT: list[tuple[Kernel, Kernel]] = [
     *((spec, kernel) for spec in (_padded, _padded_alike, _padded_before) for kernel in (_in_windows, _tap_by_tap)),
     (_spread, _stuffed),
-    (_spread, _thrown),
+    (_spread, _throw),
 ]
 
 
@@ -93,7 +93,7 @@ def test_both_kinds_of_kernels_are_right(spec: Kernel, kernel: Kernel, value: fl
 @pytest.mark.parametrize("spec", [_padded, _spread])
 def test_wrong_numbers_and_wrong_signs_beside_them_are_refused(spec: Kernel) -> None:
     x, w = _operands(float("inf"))
-    kernel = _thrown if spec is _spread else _tap_by_tap
+    kernel = _throw if spec is _spread else _tap_by_tap
     out = kernel(x, w)
     assert out.isfinite().any()
     assert out.isinf().any()
@@ -113,7 +113,7 @@ def test_what_no_inserted_zero_reaches_may_not_be_nan() -> None:
     (ball,) = read(_spread, (x, w))
     assert 0 < ball.stray.sum() < ball.stray.size
     assert not ball.stray[0, 0].any()  # The weights of this channel are all finite.
-    other = _thrown(x, w)
+    other = _throw(x, w)
     other[0, 0, 0, 0] = float("nan")
     with pytest.raises(AssertionError, match="outside its accept set"):
         opassay.assert_conforms(other, _spread, x, w)
@@ -176,12 +176,12 @@ def test_the_second_reading_has_the_same_convolution(spec: Kernel) -> None:
     assert enclosed.narrow.all()
 
 
-_SEEN = torch.ones(8, 8, dtype=torch.bool).tril()
-_BIAS = torch.zeros(8, 8).masked_fill(~_SEEN, -torch.inf)
+_VISIBLE = torch.ones(8, 8, dtype=torch.bool).tril()
+_BIAS = torch.zeros(8, 8).masked_fill(~_VISIBLE, -torch.inf)
 CAUSAL: dict[str, Callable[..., Tensor]] = {
     "an operation of torch": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.5),
-    "masked_fill": lambda q, k, v: torch.softmax((q @ k.mT * 0.5).masked_fill(~_SEEN, -torch.inf), -1) @ v,
-    "where": lambda q, k, v: torch.softmax(torch.where(_SEEN, q @ k.mT * 0.5, -torch.inf), -1) @ v,
+    "masked_fill": lambda q, k, v: torch.softmax((q @ k.mT * 0.5).masked_fill(~_VISIBLE, -torch.inf), -1) @ v,
+    "where": lambda q, k, v: torch.softmax(torch.where(_VISIBLE, q @ k.mT * 0.5, -torch.inf), -1) @ v,
     "added": lambda q, k, v: torch.softmax(q @ k.mT * 0.5 + _BIAS, -1) @ v,
 }
 
@@ -196,7 +196,7 @@ def _skipping(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def test_masked_keys_may_be_skipped_whatever_they_hold(name: str) -> None:
     spec = CAUSAL[name]
     for place, value in ((1, torch.nan), (2, torch.nan), (2, torch.inf)):
-        tensors = [t.clone() for t in drawn((8, 4), (8, 4), (8, 4))]
+        tensors = [t.clone() for t in draw((8, 4), (8, 4), (8, 4))]
         tensors[place][5, 1] = value
         questions = ("GIVEN", "NAN")
         for candidate in (_skipping, lambda q, k, v: spec(q, k, v)):

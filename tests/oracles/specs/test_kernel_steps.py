@@ -20,7 +20,7 @@ from opassay.properties.candidates.specification import specification
 from opassay.reference.formats import FORMATS
 from tests.tiers import one_fast_in
 
-from ..spec_judging import drawn
+from ..spec_judging import draw
 
 HALF = (torch.bfloat16, torch.float16)
 _ROWS = torch.tensor([0, 1, 1, 3, 1, 0, 3, 3])
@@ -85,10 +85,10 @@ SLOPES: dict[str, tuple[Callable[..., Tensor], int]] = {
 
 
 def _arguments(count: int, dtype: torch.dtype) -> list[Tensor]:
-    return [x.abs().add(0.01).to(dtype) for x in drawn(*[(8, 5)] * count)]
+    return [x.abs().add(0.01).to(dtype) for x in draw(*[(8, 5)] * count)]
 
 
-def _judged(candidate: Callable[..., Any], spec: Callable[..., Any], args: list[Tensor]) -> None:
+def _judge(candidate: Callable[..., Any], spec: Callable[..., Any], args: list[Tensor]) -> None:
     opassay.assert_conforms(candidate(*args), spec, *args)
 
 
@@ -97,9 +97,9 @@ def _judged(candidate: Callable[..., Any], spec: Callable[..., Any], args: list[
 def test_steps_inside_a_kernel_may_be_stored(name: str, dtype: torch.dtype) -> None:
     spec, count = SPECS[name]
     args = _arguments(count, dtype)
-    _judged(spec, spec, args)
+    _judge(spec, spec, args)
     with pytest.raises(AssertionError):
-        _judged(lambda *xs: spec(*xs) * 1.5, spec, args)
+        _judge(lambda *xs: spec(*xs) * 1.5, spec, args)
 
 
 def _outside(function: Callable[..., Tensor], args: list[Tensor], factor: float) -> int:
@@ -130,7 +130,7 @@ def test_steps_of_a_derivative_may_be_stored(name: str, dtype: torch.dtype) -> N
 
 def test_one_by_one_in_float32_is_what_it_was() -> None:
     """Only where the format of what is stored is a narrow one."""
-    (w,) = drawn((8, 5))
+    (w,) = draw((8, 5))
     spec, _ = SPECS["embedding_bag"]
     with pytest.raises(AssertionError):
-        _judged(lambda w: spec(w) * (1.0 + 2.0**-18), spec, [w])
+        _judge(lambda w: spec(w) * (1.0 + 2.0**-18), spec, [w])

@@ -16,7 +16,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, balls
 from tests.tiers import one_fast_in
 
-from ..spec_judging import drawn
+from ..spec_judging import draw
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CONTRACTS = ("torch", "fast_math")
@@ -62,7 +62,7 @@ def test_masked_rows_have_bounds(mask: str, dtype: torch.dtype, terms: str) -> N
     number = _number(mask, dtype)
     if not np.isinf(number) and abs(number) > torch.finfo(dtype).max:
         number = torch.finfo(dtype).min
-    (x,) = drawn((SIZE, SIZE), dtype=dtype)
+    (x,) = draw((SIZE, SIZE), dtype=dtype)
     for way in MASKED.values():
         for rows in ROWS.values():
             radius = _bounds(lambda x, way=way, rows=rows: rows(way(x * 2.0, number)), terms, x)
@@ -73,7 +73,7 @@ def test_masked_rows_have_bounds(mask: str, dtype: torch.dtype, terms: str) -> N
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_mask_that_is_an_argument_leaves_bounds(mask: str, dtype: torch.dtype) -> None:
     number = max(_number(mask, dtype), -np.inf if mask == "-inf" else torch.finfo(dtype).min)
-    q, k, v = drawn((2, SIZE, 8), (2, SIZE, 8), (2, SIZE, 8), dtype=dtype)
+    q, k, v = draw((2, SIZE, 8), (2, SIZE, 8), (2, SIZE, 8), dtype=dtype)
     bias = torch.zeros(SIZE, SIZE, dtype=dtype).masked_fill(~ALLOWED, number)
     attention = functional.scaled_dot_product_attention
     for terms in CONTRACTS:
@@ -83,7 +83,7 @@ def test_a_mask_that_is_an_argument_leaves_bounds(mask: str, dtype: torch.dtype)
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_constant_in_masked_rows_is_refused(dtype: torch.dtype) -> None:
-    q, k, v = drawn((2, SIZE, 8), (2, SIZE, 8), (2, SIZE, 8), dtype=dtype)
+    q, k, v = draw((2, SIZE, 8), (2, SIZE, 8), (2, SIZE, 8), dtype=dtype)
 
     def spec(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -17,7 +17,7 @@ from opassay.oracles.specs import traced
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.formats import BFLOAT16, FORMATS
 
-from ..spec_judging import accepted, drawn, gradients_agree, name_of, read
+from ..spec_judging import accepted, draw, gradients_agree, name_of, read
 
 
 def _convolution(axes: int, *how: Any, transposed: bool = False) -> Callable[..., Tensor]:
@@ -57,7 +57,7 @@ SUMMED_IN_HALF = {"addbmm", "bilinear", "transposed conv1d", "transposed conv2d"
 def test_what_torch_computes_is_in_the_ball(name: str) -> None:
     spec, shapes = SPECS[name]
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
-        tensors = drawn(*shapes, dtype=dtype)
+        tensors = draw(*shapes, dtype=dtype)
         # torch computes these on CPUs in steps whose results it keeps in the half format.
         terms = {"accumulate": FORMATS[name_of(dtype)]} if name in SUMMED_IN_HALF and dtype.itemsize == 2 else {}
         (ball,) = read(spec, tensors, **terms)
@@ -67,7 +67,7 @@ def test_what_torch_computes_is_in_the_ball(name: str) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_the_exact_value_is_in_the_ball(name: str) -> None:
     spec, shapes = SPECS[name]
-    tensors = drawn(*shapes)
+    tensors = draw(*shapes)
     (ball,) = read(spec, tensors)
     ((exact,), _) = evaluate(traced(spec, *tensors), *(x.double().numpy() for x in tensors))
     high, low = to_float_pair(exact)
@@ -77,7 +77,7 @@ def test_the_exact_value_is_in_the_ball(name: str) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_gradients_are_those_of_autograd(name: str) -> None:
     spec, shapes = SPECS[name]
-    assert gradients_agree(spec, *drawn(*shapes))
+    assert gradients_agree(spec, *draw(*shapes))
 
 
 def _split(a: Tensor, b: Tensor, parts: int) -> Tensor:
@@ -93,7 +93,7 @@ def _one_by_one(a: Tensor, b: Tensor, order: Any) -> Tensor:
 
 
 def test_orders_of_summation_are_in_the_ball_and_faults_are_not() -> None:
-    a, b = drawn((5, 96), (96, 4))
+    a, b = draw((5, 96), (96, 4))
     (ball,) = read(torch.mm, (a, b))
     right = [_split(a, b, 8), _one_by_one(a, b, range(96)), _one_by_one(a, b, reversed(range(96)))]
     assert all(accepted(each, ball).all() for each in right)
@@ -106,7 +106,7 @@ def test_orders_of_summation_are_in_the_ball_and_faults_are_not() -> None:
 
 def test_a_window_that_is_left_out_is_seen() -> None:
     spec, shapes = SPECS["conv2d in groups"]
-    x, weight, bias = drawn(*shapes)
+    x, weight, bias = draw(*shapes)
     (ball,) = read(spec, (x, weight, bias))
     less = weight.clone()
     less[-1, -1, -1, -1] = 0.0
@@ -115,7 +115,7 @@ def test_a_window_that_is_left_out_is_seen() -> None:
 
 
 def test_rounded_factors_are_in_the_ball_where_the_contract_has_them() -> None:
-    a, b = drawn((5, 40), (40, 4))
+    a, b = draw((5, 40), (40, 4))
 
     def short(x: Tensor, bits: int) -> Tensor:
         unit = 2.0 ** (torch.frexp(x).exponent.double() - bits)
@@ -129,7 +129,7 @@ def test_rounded_factors_are_in_the_ball_where_the_contract_has_them() -> None:
 
 
 def test_partial_sums_in_a_half_format_are_in_the_ball_where_the_contract_has_them() -> None:
-    a, b = drawn((5, 64), (64, 4))
+    a, b = draw((5, 64), (64, 4))
     parts = [(x @ y).bfloat16().float() for x, y in zip(a.chunk(8, 1), b.chunk(8, 0), strict=True)]
     (strict,), (wide,) = read(torch.mm, (a, b)), read(torch.mm, (a, b), products=Products(partials=BFLOAT16))
     assert accepted(sum(parts, torch.zeros(5, 4)), wide).all()
@@ -137,7 +137,7 @@ def test_partial_sums_in_a_half_format_are_in_the_ball_where_the_contract_has_th
 
 
 def test_large_products_in_float64_have_centres_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = drawn((3, 50), (50, 4), dtype=torch.float64)
+    tensors = draw((3, 50), (50, 4), dtype=torch.float64)
     (wide,) = read(torch.mm, tensors)
     monkeypatch.setattr(products, "LARGEST_WIDE", 1)
     (narrow,) = read(torch.mm, tensors)
@@ -177,7 +177,7 @@ def test_what_may_overflow_is_not_judged() -> None:
     ],
 )
 def test_einsum_is_that_of_numpy(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> None:
-    arrays = [x.double().numpy() for x in drawn(*shapes)]
+    arrays = [x.double().numpy() for x in draw(*shapes)]
     (ball,) = balls(lambda *xs: np.einsum(subscripts, *xs), arrays, contract("float32"))
     need = np.einsum(subscripts, *arrays)
     assert ball.shape == need.shape
@@ -185,7 +185,7 @@ def test_einsum_is_that_of_numpy(subscripts: str, shapes: tuple[tuple[int, ...],
 
 
 def test_a_wrong_einsum_says_what_is_wrong() -> None:
-    x = drawn((2, 3))[0].double().numpy()
+    x = draw((2, 3))[0].double().numpy()
     with pytest.raises(ValueError, match="2 operands"):
         balls(lambda a: np.einsum("ij", a, a), [x], contract("float32"))
     with pytest.raises(ValueError, match="a letter for each axis"):

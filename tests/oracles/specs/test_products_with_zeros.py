@@ -31,7 +31,7 @@ SPECS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _drawn(largest: int, dtype: torch.dtype) -> Tensor:
+def _draw(largest: int, dtype: torch.dtype) -> Tensor:
     rng = np.random.default_rng(0)
     mantissas = rng.choice([-1.0, 1.0], (64, 12)) * rng.uniform(1.0, 2.0, (64, 12))
     values = np.ldexp(mantissas, rng.integers(-largest, largest, (64, 12)))
@@ -39,7 +39,7 @@ def _drawn(largest: int, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(values).to(dtype)
 
 
-def _judged(computed: Tensor, ball: Ball) -> accept.Elements:
+def _accept(computed: Tensor, ball: Ball) -> accept.Elements:
     return accept.place_in_accept_sets(computed.double().numpy(), FORMATS[name_of(computed.dtype)], ball, None, order=1)
 
 
@@ -58,14 +58,14 @@ def _of_gradient(spec: Spec, x: Tensor) -> tuple[Tensor, Ball]:
 def test_products_with_zeros_and_their_gradients_are_right(name: str, dtype: torch.dtype) -> None:
     spec = SPECS[name]
     for largest in (8, 40):
-        x = _drawn(largest, dtype)
-        assert _judged(spec(x), read(spec, (x,))[0]).accepted.all()
+        x = _draw(largest, dtype)
+        assert _accept(spec(x), read(spec, (x,))[0]).accepted.all()
         slope, ball = _of_gradient(spec, x)
-        assert _judged(slope, ball).accepted.all()
+        assert _accept(slope, ball).accepted.all()
         if largest == 8:
-            assert _judged(slope, ball).judged.all()
-            assert not _judged(slope * (1.0 + 200 * torch.finfo(dtype).eps), ball).accepted.all()
-            assert not _judged(torch.where(x == 0, 0.0, slope), ball).accepted.all()
+            assert _accept(slope, ball).judged.all()
+            assert not _accept(slope * (1.0 + 200 * torch.finfo(dtype).eps), ball).accepted.all()
+            assert not _accept(torch.where(x == 0, 0.0, slope), ball).accepted.all()
 
 
 def test_a_product_in_another_order_may_underflow() -> None:
@@ -73,5 +73,5 @@ def test_a_product_in_another_order_may_underflow() -> None:
     for other in (0.0, 1.0):
         x = torch.stack([row, row.flip(0), torch.full((5,), other)])
         ball = read(lambda x: torch.prod(x, 1), (x,))[0]
-        assert _judged(torch.tensor([0.0, 1.0, other]), ball).accepted.all()
-        assert not _judged(torch.tensor([1.0, 1.0, other + 0.5]), ball).accepted.all()
+        assert _accept(torch.tensor([0.0, 1.0, other]), ball).accepted.all()
+        assert not _accept(torch.tensor([1.0, 1.0, other + 0.5]), ball).accepted.all()

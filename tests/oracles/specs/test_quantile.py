@@ -39,9 +39,9 @@ def _places(q: float, length: int, dtype: torch.dtype) -> list[Fraction | float]
     return [(stored * last).item(), (stored.double() * last).item(), q * last, Fraction(q) * last]
 
 
-def _refused(q: float, x: Tensor, mode: str, answer: Tensor) -> int:
+def _refuse(q: float, x: Tensor, mode: str, answer: Tensor) -> int:
     call = SpecCall.of(lambda x: torch.quantile(x, q, -1, interpolation=mode), x)
-    return values(call, str(x.dtype).removeprefix("torch."), [answer]).refused
+    return values(call, str(x.dtype).removeprefix("torch."), [answer]).refusals
 
 
 @pytest.mark.parametrize("mode", one_fast_in(5, MODES))
@@ -50,15 +50,15 @@ def test_a_place_may_be_rounded(q: float, length: int, mode: str) -> None:
     for dtype in (torch.float32, torch.float64):
         x = _rows(length, dtype)
         for place in _places(q, length, dtype):
-            assert _refused(q, x, mode, _at(x, place, mode)) == 0, (dtype, place)
-        assert _refused(q, x, mode, torch.quantile(x, q, -1, interpolation=mode)) == 0, dtype
+            assert _refuse(q, x, mode, _at(x, place, mode)) == 0, (dtype, place)
+        assert _refuse(q, x, mode, torch.quantile(x, q, -1, interpolation=mode)) == 0, dtype
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_derivatives_at_a_place_that_may_be_rounded_are_right(mode: str) -> None:
     call = SpecCall.of(lambda x: torch.quantile(x, 0.3, -1, interpolation=mode), _rows(11))
     result = gradients(call)
-    assert result.refused == 0, result.line()
+    assert result.refusals == 0, result.line()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_derivatives_at_a_place_that_may_be_rounded_are_right(mode: str) -> None
 )
 def test_another_place_is_refused(q: float, length: int, mode: str, place: float) -> None:
     x = _rows(length)
-    assert _refused(q, x, mode, _at(x, place, mode)) > 0
+    assert _refuse(q, x, mode, _at(x, place, mode)) > 0
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -90,4 +90,4 @@ def test_another_interpolation_is_refused(mode: str) -> None:
     place = 0.37 * 8  # 2.96, to which 3 is nearest and next
     for other in MODES:
         same = mode == other or {mode, other} == {"higher", "nearest"}
-        assert (_refused(0.37, x, mode, _at(x, place, other)) == 0) == same, other
+        assert (_refuse(0.37, x, mode, _at(x, place, other)) == 0) == same, other

@@ -21,17 +21,17 @@ TERMS = contract("float32")
 
 
 class _Counting(nn.Module):
-    seen: Tensor
+    total: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Linear(3, 2)
-        self.register_buffer("seen", torch.zeros(2))
+        self.register_buffer("total", torch.zeros(2))
         self.register_buffer("kept", torch.ones(1))
 
     def forward(self, x: Tensor, *, scale: float = 2.0, others: Any = None) -> Any:
         y = self.inner(x) * scale
-        self.seen += y.sum(0)
+        self.total += y.sum(0)
         return {"loss": y.mean(), "rows": [y, others["first"] + 1]}
 
 
@@ -45,11 +45,11 @@ def test_inputs_and_outputs_have_their_names() -> None:
     named = [(x.name, x.role) for x in formula.inputs]
     assert named == [
         ("args[0]", ARGUMENT), ("others['first']", ARGUMENT), ("inner.weight", PARAMETER), ("inner.bias", PARAMETER),
-        ("seen", BUFFER), ("kept", BUFFER),
+        ("total", BUFFER), ("kept", BUFFER),
     ]  # fmt: skip
     assert [(y.name, y.role, y.shape) for y in formula.outputs] == [
         ("['loss']", RESULT, ()), ("['rows'][0]", RESULT, (4, 2)), ("['rows'][1]", RESULT, (2,)),
-        ("seen", BUFFER, (2,)),
+        ("total", BUFFER, (2,)),
     ]  # fmt: skip
     results, after = call.outputs(*call.tensors)
     result = formula(*_values(call))
@@ -75,7 +75,7 @@ def _has_no_rule(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         (_reads_a_number, r"in line \d+ of test_reading.py \(return x / float\(x.sum\(\)\)\): a number, a branch"),
         (lambda x: x[x > 0], "a branch or a shape is read off a tensor there"),
@@ -86,8 +86,8 @@ def _has_no_rule(x: Tensor) -> Any:
         (lambda x: x + torch.poisson(x), "draws random numbers of a kind that is not known; put it in evaluation"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_sentence(spec: Any, said: str) -> None:
-    with pytest.raises(UntraceableError, match=said) as error:
+def test_what_cannot_be_read_is_told_in_one_sentence(spec: Any, message: str) -> None:
+    with pytest.raises(UntraceableError, match=message) as error:
         traced(spec, torch.ones(3))(np.ones(3))
     assert "\n" not in str(error.value)
     assert "executing" not in str(error.value)

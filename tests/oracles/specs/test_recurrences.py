@@ -19,7 +19,7 @@ from opassay.oracles.specs import traced
 from opassay.reference.derivative import vjp
 from tests.tiers import one_fast_in
 
-from ..spec_judging import drawn
+from ..spec_judging import draw
 
 Scan = Callable[[Tensor, Tensor], Tensor]
 MANY = 600
@@ -106,7 +106,7 @@ WRONG: dict[str, Scan] = {
 
 
 def _operands(steps: int, kind: str) -> tuple[Tensor, Tensor]:
-    a, b = drawn((steps, MANY), (steps, MANY), seed=steps)
+    a, b = draw((steps, MANY), (steps, MANY), seed=steps)
     return {"gates": torch.sigmoid(a), "any": a, "near 1": 1 - torch.sigmoid(a) / 64}[kind], b
 
 
@@ -127,7 +127,7 @@ def test_wrong_scans_are_refused(name: str) -> None:
 
 def _outside(scan: Scan, a: Tensor, b: Tensor) -> int:
     """How many elements of the gradients that autograd takes of a scan are outside the loop's own."""
-    (cotangent,) = drawn(tuple(b.shape), seed=5)
+    (cotangent,) = draw(tuple(b.shape), seed=5)
     formula = traced(_loop, a, b)
     operands = [x.double().numpy() for x in (a, b, cotangent)]
     need = balls(lambda *x: vjp(formula, x[:-1])[1](x[-1]), operands, contract("float32"))
@@ -163,7 +163,7 @@ def _states(a: Tensor, b: Tensor) -> Tensor:
 
 
 def test_a_factor_may_have_fewer_elements_than_its_state() -> None:
-    a, b = drawn((50, 8), (50, 8, 12))
+    a, b = draw((50, 8), (50, 8, 12))
     a = torch.sigmoid(a)
     scanned = _doubling(a.T[:, :, None].expand(8, 50, 12), b.transpose(0, 1)).transpose(0, 1)
     opassay.assert_conforms(scanned, _states, a, b)
@@ -171,7 +171,7 @@ def test_a_factor_may_have_fewer_elements_than_its_state() -> None:
 
 def test_a_state_may_be_a_single_number() -> None:
     for seed in range(40):
-        a, b = drawn((8,), (8,), seed=seed)
+        a, b = draw((8,), (8,), seed=seed)
         opassay.assert_conforms(_doubling(a, b), _loop, a, b)
 
 
@@ -193,7 +193,7 @@ def _weighted(rewards: Tensor, late: int = 0) -> Tensor:
 
 
 def test_returns_by_weights_are_accepted() -> None:
-    (rewards,) = drawn((14, MANY))
+    (rewards,) = draw((14, MANY))
     opassay.assert_conforms(_weighted(rewards), _returns, rewards)
     with pytest.raises(AssertionError):
         opassay.assert_conforms(_weighted(rewards, 1), _returns, rewards)
@@ -209,7 +209,7 @@ def _advantages(deltas: Tensor, v: Tensor, w: Tensor) -> Tensor:
 
 
 def test_an_addend_may_be_a_sum() -> None:
-    r, v, w = drawn((16, MANY), (16, MANY), (16, MANY))
+    r, v, w = draw((16, MANY), (16, MANY), (16, MANY))
     b = (r + 0.99 * w - v).flip(0)
     opassay.assert_conforms(_doubling(torch.full_like(b, 0.9), b), _advantages, r, v, w)
 
@@ -222,7 +222,7 @@ def _half_width(spec: Callable[..., Any], *operands: Tensor) -> float:
 
 def test_a_difference_is_one_term() -> None:
     """However large what is subtracted: nobody may multiply x and the mean before they are subtracted."""
-    x, w, b = drawn((200,), (200,), (200,))
+    x, w, b = draw((200,), (200,), (200,))
     x = x.clamp(-2, 2) + 1024
     mean = torch.full_like(x, 1024)
     wide = 2.0**-24 * float(((x - mean) * w).abs().max() * 8 + b.abs().max() * 4)

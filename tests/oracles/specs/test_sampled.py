@@ -17,7 +17,7 @@ from opassay.oracles.specs import SpecCall, traced
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
-from tests.specs import SAMPLED, gradients, made, values
+from tests.specs import SAMPLED, gradients, make_example, values
 
 TERMS = contract("float32")
 
@@ -37,14 +37,14 @@ def test_torch_is_accepted(name: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         if dtype != torch.float32 and name.startswith(IN_FLOAT32_ALONE):
             continue
-        example = made(name, SAMPLED[name], dtype)
+        example = make_example(name, SAMPLED[name], dtype)
         call = SpecCall.of(example.spec, *example.args)
         result = values(call, str(dtype).removeprefix("torch."), *call.outputs(*call.tensors))
-        assert result.refused == 0, result.line()
+        assert result.refusals == 0, result.line()
         assert result.judged > 0
-    example = made(name, SAMPLED[name])
+    example = make_example(name, SAMPLED[name])
     result = gradients(SpecCall.of(example.spec, *example.args))
-    assert result.refused == 0, result.line()
+    assert result.refusals == 0, result.line()
 
 
 _LABELS, _STEPS, _LENGTHS = torch.tensor([[1, 2, 2], [3, 1, 2]]), torch.tensor([7, 6]), torch.tensor([3, 2])
@@ -68,7 +68,7 @@ def _reduced(x: Tensor, how: str = "mean", with_itself: bool = True) -> Tensor:
     return x[:28].reshape(4, 7).index_reduce(0, index, x[28:].reshape(4, 7), how, include_self=with_itself)
 
 
-def _counted(x: Tensor, least: float = -1.0) -> Tensor:
+def _count(x: Tensor, least: float = -1.0) -> Tensor:
     return torch.histc(x, 5, least, 1.0)
 
 
@@ -87,8 +87,8 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (_reduced, lambda x: _reduced(x, with_itself=False)),
     (_reduced, lambda x: _reduced(x) * (1 + 1e-5)),
     (lambda x: _reduced(x, "prod"), lambda x: _reduced(x, "mean")),
-    (_counted, lambda x: _counted(x, -1.05)),
-    (_counted, lambda x: _counted(x) + 1),
+    (_count, lambda x: _count(x, -1.05)),
+    (_count, lambda x: _count(x) + 1),
     (lambda x: torch.quantile(x, 0.3), lambda x: torch.quantile(x, 0.3, interpolation="lower")),
 )
 
@@ -97,12 +97,12 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
 def test_a_candidate_with_one_mistake_is_refused(spec: Callable[..., Any], candidate: Callable[..., Any]) -> None:
     x = torch.randn(56, generator=torch.Generator().manual_seed(5))
     call = SpecCall.of(spec, x)
-    assert values(call, "float32", [spec(x)]).refused == 0
-    assert values(call, "float32", [candidate(x)]).refused > 0
+    assert values(call, "float32", [spec(x)]).refusals == 0
+    assert values(call, "float32", [candidate(x)]).refusals > 0
 
 
 @pytest.mark.parametrize(
-    "spec", [_aligned, _sampled, lambda x: _sampled(x, "bicubic", "reflection", True), _resized, _reduced, _counted]
+    "spec", [_aligned, _sampled, lambda x: _sampled(x, "bicubic", "reflection", True), _resized, _reduced, _count]
 )
 def test_the_exact_values_lie_in_the_balls(spec: Any) -> None:
     x = np.random.default_rng(1).standard_normal(56)

@@ -18,7 +18,7 @@ from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.missing import NoReadingError
 
-from ..spec_judging import accepted, drawn, gradients_agree, read
+from ..spec_judging import accepted, draw, gradients_agree, read
 
 Spec = Callable[..., Any]
 PLANE, ROWS = (2, 3, 7, 8), (3, 9, 2)
@@ -64,7 +64,7 @@ ORDERS: dict[str, tuple[Spec, tuple[int, ...]]] = {
     "min along": (lambda x: torch.min(x, 1, keepdim=True), ROWS),
     "min": (torch.min, ROWS),
 }
-CHOSEN: dict[str, tuple[Spec, tuple[int, ...]]] = {
+SELECTIONS: dict[str, tuple[Spec, tuple[int, ...]]] = {
     "argmax": (lambda x: torch.argmax(x, 1), ROWS),
     "argmax of all": (torch.argmax, ROWS),
     "argmin": (lambda x: torch.argmin(x, 0, keepdim=True), ROWS),
@@ -84,13 +84,13 @@ def _values(spec: Spec) -> Spec:
     return lambda x: _listed(spec(x))[0]
 
 
-@pytest.mark.parametrize("name", SPECS | CHOSEN)
+@pytest.mark.parametrize("name", SPECS | SELECTIONS)
 def test_what_torch_computes_and_chooses_is_right(name: str) -> None:
-    spec, shape = (SPECS | CHOSEN)[name]
+    spec, shape = (SPECS | SELECTIONS)[name]
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         if name in IN_HALF and dtype != torch.float32:
             continue
-        (x,) = drawn(shape, dtype=dtype)
+        (x,) = draw(shape, dtype=dtype)
         for output, result in zip(_listed(spec(x)), read(spec, (x,)), strict=True):
             if isinstance(result, Choice):
                 assert result.accepts(output.numpy()).all()
@@ -104,7 +104,7 @@ def test_what_torch_computes_and_chooses_is_right(name: str) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_a_relative_error_and_a_wrong_element_are_refused(name: str) -> None:
     spec, shape = SPECS[name]
-    (x,) = drawn(shape)
+    (x,) = draw(shape)
     (ball,) = read(_values(spec), (x,))
     right = _values(spec)(x)
     assert not accepted(right * (1 + 1e-5), ball).all()
@@ -116,13 +116,13 @@ def test_a_relative_error_and_a_wrong_element_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_gradients_are_those_of_autograd(name: str) -> None:
     spec, shape = SPECS[name]
-    assert gradients_agree(_values(spec), *drawn(shape))
+    assert gradients_agree(_values(spec), *draw(shape))
 
 
 @pytest.mark.parametrize("name", ["avg_pool2d, ceil", "max_pool2d", "fold", *ORDERS])
 def test_the_exact_value_is_in_the_ball(name: str) -> None:
     spec, shape = SPECS[name]
-    (x,) = drawn(shape)
+    (x,) = draw(shape)
     (ball,) = read(_values(spec), (x,))
     ((exact,), _) = evaluate(traced(_values(spec), x), x.double().numpy())
     high, low = to_float_pair(exact)
@@ -131,13 +131,13 @@ def test_the_exact_value_is_in_the_ball(name: str) -> None:
 
 @pytest.mark.parametrize("product", [torch.cumprod, torch.prod])
 def test_products_with_zeros_have_the_gradients_of_autograd(product: Any) -> None:
-    (x,) = drawn((2, 5))
+    (x,) = draw((2, 5))
     x[0, 2] = x[1, 1] = x[1, 3] = 0.0
     assert gradients_agree(lambda a: product(a, 1), x)
 
 
 def test_any_order_of_a_prefix_sum_is_in_the_ball() -> None:
-    (x,) = drawn((64,))
+    (x,) = draw((64,))
     (ball,) = read(lambda a: torch.cumsum(a, 0), (x,))
     blocks = torch.cumsum(x.reshape(8, 8), 1)
     before = torch.cumsum(blocks[:, -1], 0) - blocks[:, -1]
@@ -185,7 +185,7 @@ def test_a_gradient_through_a_tie_may_go_either_way() -> None:
 
 
 def test_a_nan_is_the_largest_and_makes_a_median_nan() -> None:
-    (x,) = drawn((9,))
+    (x,) = draw((9,))
     x[3] = torch.nan
     for spec in (torch.median, lambda a: torch.sort(a)[0], lambda a: torch.cumsum(a, 0), lambda a: torch.max(a, 0)[0]):
         (ball,) = read(spec, (x,))

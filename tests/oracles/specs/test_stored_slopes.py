@@ -15,7 +15,7 @@ from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
-from tests.oracles.spec_judging import Spec, drawn, name_of, read
+from tests.oracles.spec_judging import Spec, draw, name_of, read
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -38,7 +38,7 @@ SPECS: dict[str, Spec] = {
 }
 
 
-def _held(spec: Spec, x: Tensor) -> tuple[Tensor, Ball]:
+def _hold(spec: Spec, x: Tensor) -> tuple[Tensor, Ball]:
     """torch's gradient, and its ball."""
     leaf = x.clone().requires_grad_()
     out = spec(leaf)
@@ -65,8 +65,8 @@ def _inside(slope: Tensor, ball: Ball) -> Any:
 def test_slopes_of_torch_are_right(name: str, offset: float, dtype: torch.dtype) -> None:
     if "product" in name and offset:
         offset = 1.0
-    (x,) = drawn((4, 11))
-    slope, ball = _held(SPECS[name], (x + offset).to(dtype))
+    (x,) = draw((4, 11))
+    slope, ball = _hold(SPECS[name], (x + offset).to(dtype))
     assert _inside(slope, ball).all()
 
 
@@ -74,15 +74,15 @@ def test_slopes_of_torch_are_right(name: str, offset: float, dtype: torch.dtype)
 @pytest.mark.parametrize("change", [lambda slope: slope * 1.25, lambda slope: slope.roll(1, -1)])
 @pytest.mark.parametrize("name", SPECS)
 def test_wrong_slopes_are_refused(name: str, change: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
-    (x,) = drawn((4, 11))
-    slope, ball = _held(SPECS[name], x.to(dtype))
+    (x,) = draw((4, 11))
+    slope, ball = _hold(SPECS[name], x.to(dtype))
     assert not _inside(change(slope), ball).all()
 
 
 def test_a_step_that_overflows_leaves_a_slope_open() -> None:
     # y³ is beyond what float16 holds, and y³ / 2 is not.
     x = torch.tensor([6.1e-4, 4.0], dtype=torch.float16)
-    slope, ball = _held(SPECS["root"], x)
+    slope, ball = _hold(SPECS["root"], x)
     assert slope[0].isinf()
     places = accept.place_in_accept_sets(slope.double().numpy(), FORMATS["float16"], ball, None, order=1)
     assert places.judged.tolist() == [False, True]
@@ -94,7 +94,7 @@ def test_slopes_of_products_with_a_zero_are_those_of_torch(dtype: torch.dtype) -
     # Before the first zero torch divides by the element: the sum that it divides is beyond what the format holds.
     largest = torch.finfo(dtype).max
     x = torch.tensor([[2.0, 0.0, 3.0, 0.0, 4.0, 5.0], [-1.0, -0.5, -largest, 1.0, 1.0, 2.0**-6]], dtype=dtype)
-    slope, ball = _held(SPECS["products so far"], x)
+    slope, ball = _hold(SPECS["products so far"], x)
     elements = accept.place_in_accept_sets(slope.double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
     assert elements.accepted.all()
     assert not slope[1, 2].isfinite()

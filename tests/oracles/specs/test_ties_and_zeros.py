@@ -16,7 +16,7 @@ from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
-from tests.oracles.spec_judging import Spec, accepted, drawn, name_of, read
+from tests.oracles.spec_judging import Spec, accepted, draw, name_of, read
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, *HALF_TYPES)
@@ -96,7 +96,7 @@ def test_zero_times_a_logarithm_has_the_slopes_of_torch(function: Spec, end: flo
 
 @pytest.mark.parametrize("offset", [0.0, 100.0, 10_000.0])
 def test_the_slope_of_a_logsumexp_may_be_made_of_its_rounded_result(offset: float) -> None:
-    (x,) = drawn((9, 7))
+    (x,) = draw((9, 7))
     x = x + offset
 
     def spec(x: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ def test_of_several_elements_that_go_to_one_place_any_may_stay() -> None:
 
 def test_unpooling_to_one_place_has_the_slopes_of_torch() -> None:
     places = torch.tensor([[[0, 3, 3, 7]]])
-    (x,) = drawn((1, 1, 4))
+    (x,) = draw((1, 1, 4))
 
     def spec(x: Tensor) -> Tensor:
         return F.max_unpool1d(x, places, [2], [2])
@@ -192,7 +192,7 @@ def _bags_by_frequency(weight: Tensor, indices: Tensor) -> Tensor:
 @pytest.mark.parametrize("spec", [_by_frequency, _bags_by_frequency])
 def test_rows_that_are_looked_up_often_have_smaller_slopes_where_that_is_asked_for(spec: Spec) -> None:
     # Of bags torch itself divides by how often another row is looked up: pytorch 2.13 on CPUs.
-    (weight,) = drawn((5, 4))
+    (weight,) = draw((5, 4))
     indices = torch.tensor([[1, 1, 3], [0, 1, 3]])
     for by_frequency in (True, False):
         gradients, cotangent = _slopes(

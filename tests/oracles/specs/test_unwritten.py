@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.specs import UntraceableError
-from tests.oracles.spec_judging import Spec, accepted, drawn, read
+from tests.oracles.spec_judging import Spec, accepted, draw, read
 
 
 def _by_rows(x: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def _places(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("spec", [_by_rows, _into_place, _filled, _made_smaller, _places])
 def test_memory_that_is_written_is_read(spec: Spec) -> None:
-    (x,) = drawn((3,))
+    (x,) = draw((3,))
     right = spec(x)
     (ball,) = read(spec, (x,))
     assert accepted(right, ball).all()
@@ -65,10 +65,10 @@ def test_memory_that_is_written_is_read(spec: Spec) -> None:
 )
 def test_memory_that_nothing_has_written_is_refused(spec: Spec) -> None:
     with pytest.raises(UntraceableError, match=r"memory that nothing has written .*torch\.zeros"):
-        read(spec, drawn((3,)))
+        read(spec, draw((3,)))
 
 
 def test_what_hides_such_memory_is_read() -> None:
-    (x,) = drawn((3,))
+    (x,) = draw((3,))
     (ball,) = read(lambda x: torch.where(torch.tensor([True, True, True]), x, torch.empty(3)), (x,))
     assert accepted(x, ball).all()

@@ -17,7 +17,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import balls
 from opassay.oracles.specs import UntraceableError, traced
 
-from .test_casts import ASKED, normal
+from .test_casts import QUESTIONS, normal
 
 Spec = Callable[..., Any]
 
@@ -113,9 +113,9 @@ READ: dict[str, tuple[Spec, Spec, Any]] = {
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_spec_of_this_kind_accepts_itself_and_refuses_a_fault(name: str) -> None:
     spec, fault, inputs = READ[name]
-    judgement = opassay.judge(spec, spec, inputs, questions=ASKED)
+    judgement = opassay.judge(spec, spec, inputs, questions=QUESTIONS)
     assert judgement.verdict == "accepted", str(judgement)
-    assert opassay.judge(fault, spec, inputs, questions=ASKED).verdict == "rejected"
+    assert opassay.judge(fault, spec, inputs, questions=QUESTIONS).verdict == "rejected"
 
 
 @pytest.mark.parametrize("function", [Scaled, Multiple])
@@ -147,11 +147,11 @@ def test_what_was_changed_in_torch_for_a_trace_is_changed_back() -> None:
 def test_a_compiled_spec_is_read_as_its_original() -> None:
     compiled = torch.compile(lambda x: torch.softmax(x, -1))
     judgement = opassay.judge(
-        lambda x: 2 * torch.softmax(x, -1), lambda x: 2 * compiled(x), normal((4, 8)), questions=ASKED
+        lambda x: 2 * torch.softmax(x, -1), lambda x: 2 * compiled(x), normal((4, 8)), questions=QUESTIONS
     )
     assert judgement.verdict == "accepted", str(judgement)
     layer = nn.Linear(8, 4)
-    assert opassay.judge(layer, torch.compile(layer), normal((3, 8)), questions=ASKED).verdict == "accepted"
+    assert opassay.judge(layer, torch.compile(layer), normal((3, 8)), questions=QUESTIONS).verdict == "accepted"
 
 
 class Making(nn.Module):
@@ -184,16 +184,16 @@ UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_cannot_be_read_ends_with_a_sentence(name: str) -> None:
-    spec, inputs, said = UNREAD[name]
-    judgement = opassay.judge(spec, spec, inputs, questions=ASKED)
+    spec, inputs, text = UNREAD[name]
+    judgement = opassay.judge(spec, spec, inputs, questions=QUESTIONS)
     assert judgement.verdict == "error"
-    assert re.search(said, judgement.error), judgement.error
+    assert re.search(text, judgement.error), judgement.error
     assert "bug" not in judgement.error
 
 
 def test_a_constant_that_the_first_call_makes_is_no_state() -> None:
     (x,) = normal((4,))(0)
-    judgement = opassay.judge(lambda a: a * torch.arange(4.0), Making(), (x,), questions=ASKED)
+    judgement = opassay.judge(lambda a: a * torch.arange(4.0), Making(), (x,), questions=QUESTIONS)
     assert judgement.verdict == "accepted", str(judgement)
 
 
@@ -202,7 +202,7 @@ def test_any_exception_of_a_rule_names_the_line_and_advises_no_numpy() -> None:
         return x.index_add(0, (y / 3).long(), x)
 
     graph = traced(spec, torch.ones(2), torch.tensor([3.0, 0.0]))
-    said = r"index_add.*line \d+ of test_ways_to_write.py.*writes at a place"
-    with pytest.raises(UntraceableError, match=said) as info:
+    message = r"index_add.*line \d+ of test_ways_to_write.py.*writes at a place"
+    with pytest.raises(UntraceableError, match=message) as info:
         balls(graph, [np.ones(2), np.array([3.0, 0.0])], contract("float32"))
     assert "numpy" not in str(info.value)

@@ -24,7 +24,7 @@ def _normal(hidden: Tensor, eps: float = EPS) -> Tensor:
     return hidden / torch.sqrt((hidden * hidden).mean(-1, keepdim=True) + eps)
 
 
-def _hidden(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+def _hide(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return torch.relu(functional.linear(x, w, b))
 
 
@@ -47,11 +47,11 @@ def tail_wrong_at_other_sizes(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def other_eps(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return torch.softmax(_normal(_hidden(x, w, b), 1e-6), -1)
+    return torch.softmax(_normal(_hide(x, w, b), 1e-6), -1)
 
 
 def no_eps(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return torch.softmax(_normal(_hidden(x, w, b), 0.0), -1)
+    return torch.softmax(_normal(_hide(x, w, b), 0.0), -1)
 
 
 def no_bias(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -63,15 +63,15 @@ def no_relu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def no_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return torch.softmax(_hidden(x, w, b), -1)
+    return torch.softmax(_hide(x, w, b), -1)
 
 
 def no_softmax(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return _normal(_hidden(x, w, b))
+    return _normal(_hide(x, w, b))
 
 
 def unbiased_mean(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    hidden = _hidden(x, w, b)
+    hidden = _hide(x, w, b)
     mean = (hidden * hidden).sum(-1, keepdim=True) / (hidden.shape[-1] - 1)
     return torch.softmax(hidden / torch.sqrt(mean + EPS), -1)
 
@@ -94,7 +94,7 @@ def product_in_tf32(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def stored_in_float16(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return torch.softmax(_normal(_hidden(x, w, b)).half().float(), -1)
+    return torch.softmax(_normal(_hide(x, w, b)).half().float(), -1)
 
 
 def one_element(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -128,13 +128,13 @@ def exits(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 class CachedByShape:
     def __init__(self) -> None:
-        self.kept: dict[Any, Tensor] = {}
+        self.results: dict[Any, Tensor] = {}
 
     def __call__(self, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         key = self.key(x)
-        if key not in self.kept:
-            self.kept[key] = spec(x, w, b)
-        return self.kept[key].clone()
+        if key not in self.results:
+            self.results[key] = spec(x, w, b)
+        return self.results[key].clone()
 
     def key(self, x: Tensor) -> Any:
         return tuple(x.shape)
@@ -150,10 +150,10 @@ class CachedByObject(CachedByShape):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[Tensor] = []
+        self.history: list[Tensor] = []
 
     def key(self, x: Tensor) -> Any:
-        self.seen.append(x)
+        self.history.append(x)
         return id(x), x._version
 
 
@@ -162,7 +162,7 @@ class SameOutput(CachedByShape):
 
     def __call__(self, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         out = spec(x, w, b)
-        memory = self.kept.setdefault(self.key(x), torch.empty_like(out).detach())
+        memory = self.results.setdefault(self.key(x), torch.empty_like(out).detach())
         with torch.no_grad():
             return memory.copy_(out)
 
@@ -208,7 +208,7 @@ def wrong_gradient(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def detached_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    hidden = _hidden(x, w, b)
+    hidden = _hide(x, w, b)
     return torch.softmax(hidden / torch.sqrt((hidden * hidden).mean(-1, keepdim=True) + EPS).detach(), -1)
 
 
@@ -278,18 +278,18 @@ def in_float32(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def reciprocal_root(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    hidden = _hidden(x, w, b)
+    hidden = _hide(x, w, b)
     return torch.softmax(hidden * torch.rsqrt((hidden * hidden).mean(-1, keepdim=True) + EPS), -1)
 
 
 def scaled_mean(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    hidden = _hidden(x, w, b)
+    hidden = _hide(x, w, b)
     squares = torch.einsum("ij,ij->i", hidden, hidden)[:, None] * (1.0 / hidden.shape[-1])
     return torch.softmax(hidden / torch.sqrt(squares + EPS), -1)
 
 
 def online_softmax(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    normal = _normal(_hidden(x, w, b))
+    normal = _normal(_hide(x, w, b))
     largest = torch.full((x.shape[0], 1), -math.inf)
     total = torch.zeros(x.shape[0], 1)
     for part in normal.split(4, -1):
@@ -300,7 +300,7 @@ def online_softmax(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def log_then_exp(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    normal = _normal(_hidden(x, w, b))
+    normal = _normal(_hide(x, w, b))
     shifted = normal - normal.amax(-1, keepdim=True)
     grown = torch.exp(shifted)
     return grown * (1.0 / grown.sum(-1, keepdim=True))

@@ -84,11 +84,11 @@ class HiddenInput(Right):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.kept = inputs
+        ctx.inputs = inputs
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> Any:
-        return torch.func.vjp(spec, *ctx.kept)[1](*g)
+        return torch.func.vjp(spec, *ctx.inputs)[1](*g)
 
 
 class OldStyle(torch.autograd.Function):

@@ -28,7 +28,7 @@ def drawn_by_numpy(x: Tensor) -> Tensor:
     return x + DRAWS.random()
 
 
-def counted(x: Tensor) -> Tensor:
+def count(x: Tensor) -> Tensor:
     CALLS[0] += 1
     return torch.relu(x * CALLS[0])
 
@@ -42,21 +42,21 @@ def of_its_time(x: Tensor) -> Tensor:
 
 
 SPECS = [(through_numpy, "handed to NumPy"), (in_lists, "handed to NumPy"), (drawn_by_numpy, "draws numbers"),
-         (counted, "counts"), (of_its_time, "outside of torch")]  # fmt: skip
+         (count, "counts"), (of_its_time, "outside of torch")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "said"), SPECS)
+@pytest.mark.parametrize(("spec", "message"), SPECS)
 def test_a_spec_that_computes_outside_of_torch_is_an_error_that_names_it(
-    spec: Callable[[Tensor], Tensor], said: str
+    spec: Callable[[Tensor], Tensor], message: str
 ) -> None:
     judgement = judge(spec, spec, (X,), questions=["GIVEN", "SIGNS"])
     assert judgement.verdict is Ruling.ERROR, str(judgement)
     assert not judgement.causes
     assert judgement.error.startswith(spec.__name__)
-    assert said in judgement.error
-    with pytest.raises(opassay.SpecError, match=said):
+    assert message in judgement.error
+    with pytest.raises(opassay.SpecError, match=message):
         opassay.bound(spec, X)
-    with pytest.raises(opassay.SpecError, match=said):
+    with pytest.raises(opassay.SpecError, match=message):
         opassay.assert_conforms(spec(X), spec, X)
 
 

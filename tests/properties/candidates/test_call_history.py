@@ -35,7 +35,7 @@ def _spoil(x: Tensor, y: Tensor) -> Tensor:
     return y
 
 
-def judged(candidate: Callable[[Tensor], Tensor], spec: Callable[[Tensor], Tensor]) -> Judgement:
+def judge_kernel(candidate: Callable[[Tensor], Tensor], spec: Callable[[Tensor], Tensor]) -> Judgement:
     return judge(candidate, spec, (X,), questions=SOME)
 
 
@@ -43,17 +43,17 @@ def judged(candidate: Callable[[Tensor], Tensor], spec: Callable[[Tensor], Tenso
     ("act", "words"), [(_spoil, "the input of call 4 was written"), (lambda x, y: x, "out of call 4 shares memory")]
 )
 def test_a_call_that_no_question_looks_at_is_looked_at(act: Callable[[Tensor, Tensor], Tensor], words: str) -> None:
-    judgement = judged(_later(act), Tensor.clone)
+    judgement = judge_kernel(_later(act), Tensor.clone)
     assert [cause.question for cause in judgement.causes] == ["LEFT"]
     assert words in judgement.causes[0].text
 
 
 def test_what_the_spec_shares_may_be_shared() -> None:
-    assert judged(lambda x: x.t(), lambda x: x.transpose(0, 1)).verdict is Ruling.ACCEPTED
+    assert judge_kernel(lambda x: x.t(), lambda x: x.transpose(0, 1)).verdict is Ruling.ACCEPTED
 
 
 def test_a_question_that_tells_of_all_calls_is_the_only_cause() -> None:
-    judgement = judged(lambda x: _spoil(x, x.clone()), Tensor.clone)
+    judgement = judge_kernel(lambda x: _spoil(x, x.clone()), Tensor.clone)
     assert [cause.question for cause in judgement.causes] == ["UNTOUCHED"]
 
 

@@ -49,10 +49,10 @@ def test_terms_that_cannot_be_read_hide_no_verdict(right: bool) -> None:
 
 
 def test_whatever_a_rule_raises_names_the_line_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> Any:
+    def fail(*args: Any) -> Any:
         return dict[str, Any]()["float7"]
 
-    monkeypatch.setitem(rules.RULES, torch.ops.aten.erf.default, broken)
+    monkeypatch.setitem(rules.RULES, torch.ops.aten.erf.default, fail)
     with pytest.raises(
         opassay.SpecError, match=r"aten\.erf\.default in line \d+ .*cannot be read there.*KeyError: 'float7'"
     ):
@@ -71,9 +71,9 @@ def test_a_fault_of_the_judge_is_a_line_of_json_too(
     monkeypatch.setattr(judge_files, "judge_file", faulty)
     assert main(["judge", "any.py", "--spec", "any.py", "--json"]) == 3
     (line,) = capsys.readouterr().out.splitlines()
-    said = json.loads(line)
-    assert said["verdict"] == "error"
-    assert said["error"] == "internal error, KeyError: 'planted'"
+    reply = json.loads(line)
+    assert reply["verdict"] == "error"
+    assert reply["error"] == "internal error, KeyError: 'planted'"
 
 
 def test_outputs_that_are_not_shown_again_are_not_taken_for_what_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

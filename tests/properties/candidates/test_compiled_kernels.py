@@ -21,7 +21,7 @@ _FILE = Path(__file__).with_name("strange_kernels.py")
 _FEW = ("GIVEN", "AGAIN")
 
 
-def _judged(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, seconds: float = 60.0) -> Judgement:
+def _judge(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, seconds: float = 60.0) -> Judgement:
     return judge_file(
         f"{_FILE}:{candidate}", f"{_FILE}:{spec}", contract="torch",
         confinement=Confinement(seconds, compiled=True), plan=QuestionPlan(questions),
@@ -29,7 +29,7 @@ def _judged(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, second
 
 
 def test_a_right_kernel_is_accepted_in_every_variant() -> None:
-    judgement = _judged("softmax", "reference")
+    judgement = _judge("softmax", "reference")
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     (line,) = json.loads(judgement.as_json())["executed"]
     # One call for GIVEN, one for the time of a call, and in AGAIN approximations on four kinds of hardware, and warps
@@ -38,7 +38,7 @@ def test_a_right_kernel_is_accepted_in_every_variant() -> None:
 
 
 def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
-    judgement = _judged("beyond_the_end", "reference", ("GIVEN",))
+    judgement = _judge("beyond_the_end", "reference", ("GIVEN",))
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     (cause,) = judgement.causes
     assert cause.wrong is not None
@@ -49,7 +49,7 @@ def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
 
 @pytest.mark.slow
 def test_a_configuration_that_is_wrong_is_named() -> None:
-    judgement = _judged("twice", "doubled")
+    judgement = _judge("twice", "doubled")
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     (cause,) = judgement.causes
     assert cause.question == "AGAIN"
@@ -62,28 +62,28 @@ def test_a_configuration_that_is_wrong_is_named() -> None:
     [("without_maximum", "reference", Code.SPECIAL), ("racing_sum", "summed", Code.RACE)],
 )
 def test_a_wrong_kernel_is_rejected(candidate: str, spec: str, code: Code) -> None:
-    judgement = _judged(candidate, spec, ("GIVEN", "OFFSET"))
+    judgement = _judge(candidate, spec, ("GIVEN", "OFFSET"))
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert {each.wrong.code for each in judgement.causes if each.wrong} == {code}, str(judgement)
 
 
 @pytest.mark.slow
 def test_a_right_kernel_is_accepted_at_every_question() -> None:
-    assert _judged("softmax", "reference", ()).verdict is Ruling.ACCEPTED
+    assert _judge("softmax", "reference", ()).verdict is Ruling.ACCEPTED
 
 
 @pytest.mark.slow
 def test_what_cannot_be_executed_has_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["judge", f"{_FILE}:unheard", "--spec", f"{_FILE}:doubled", "--compiled", "--json", "-k", "GIVEN"])
-    said = json.loads(capsys.readouterr().out)
-    assert (code, said["verdict"]) == (3, "error")
-    assert "reverse_bits: no meaning is built for the PTX of" in said["error"]
-    assert "lop3.b32" in said["error"]
+    reply = json.loads(capsys.readouterr().out)
+    assert (code, reply["verdict"]) == (3, "error")
+    assert "reverse_bits: no meaning is built for the PTX of" in reply["error"]
+    assert "lop3.b32" in reply["error"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("candidate", "said"),
+    ("candidate", "message"),
     [
         ("on_tensor_cores", "wgmma.fence.sync.aligned: what tensor cores do by themselves is not executed"),
         ("through_descriptors", "double_tile: a kernel with descriptors of tensors (TMA) in scratch memory"),
@@ -91,18 +91,18 @@ def test_what_cannot_be_executed_has_no_verdict(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_hoppers_own_instructions_have_no_verdict_whatever_comes_of_them(
-    candidate: str, said: str, monkeypatch: pytest.MonkeyPatch
+    candidate: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The candidates return what is right, without what the kernel would write."""
     monkeypatch.setenv("OPASSAY_PTX_ARCHITECTURE", "sm_90")
-    judgement = _judged(candidate, "doubled", ("GIVEN",))
+    judgement = _judge(candidate, "doubled", ("GIVEN",))
     assert judgement.verdict is Ruling.ERROR, str(judgement)
-    assert said in judgement.error
+    assert message in judgement.error
 
 
 @pytest.mark.slow
 def test_time_is_none_of_a_kernels_faults_here() -> None:
-    judgement = _judged("late", "doubled", ("GIVEN",), seconds=0.1)
+    judgement = _judge("late", "doubled", ("GIVEN",), seconds=0.1)
     assert judgement.verdict is Ruling.ERROR, str(judgement)
     assert "PTX is executed slowly" in judgement.error
 
@@ -110,10 +110,10 @@ def test_time_is_none_of_a_kernels_faults_here() -> None:
 @pytest.mark.slow
 def test_a_candidate_that_asks_for_a_gpu_is_none_of_these() -> None:
     with pytest.raises(GivenError, match="asks for a GPU, and there is none here"):
-        _judged("of_a_gpu", "doubled", ("GIVEN",))
+        _judge("of_a_gpu", "doubled", ("GIVEN",))
 
 
 def test_kernels_run_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
-    for more, said in (("--interpret", "kernels run in one way"), ("--time", "times of executed PTX say nothing")):
+    for more, message in (("--interpret", "kernels run in one way"), ("--time", "times of executed PTX say nothing")):
         assert main(["judge", "a.py", "--spec", "b.py", "--compiled", more]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err

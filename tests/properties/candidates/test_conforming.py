@@ -79,9 +79,9 @@ def test_what_is_just_inside_the_bound_conforms_and_what_is_beyond_does_not(side
 def test_the_card_says_where_how_far_how_severe_and_what_was_allowed() -> None:
     wrong = plain(X, W)
     wrong[2, 3] += 0.01
-    with pytest.raises(AssertionError) as caught:
+    with pytest.raises(AssertionError) as error:
         opassay.assert_conforms(wrong, plain, X, W, contract="strict")
-    card = str(caught.value)
+    card = str(error.value)
     assert card.startswith("plain: out[2, 3] is outside its accept set, ")
     words = [line.split()[0] for line in card.splitlines()[1:]]
     assert words == ["computed", "exact", "error", "severity", "outside", "where", "allowed", "format", "sees"]
@@ -104,8 +104,8 @@ def test_torch_conforms_in_every_dtype(dtype: torch.dtype) -> None:
 
 
 def test_what_is_no_output_of_the_spec_is_told_by_shape_dtype_and_number() -> None:
-    for wrong, said in ((X, "shape"), (plain(X, W).double(), "dtype"), ((plain(X, W), X), "got 2 outputs, need 1")):
-        with pytest.raises(AssertionError, match=said):
+    for wrong, message in ((X, "shape"), (plain(X, W).double(), "dtype"), ((plain(X, W), X), "got 2 outputs, need 1")):
+        with pytest.raises(AssertionError, match=message):
             opassay.assert_conforms(wrong, plain, X, W)
 
 

@@ -64,7 +64,7 @@ LEAVES = """
 """
 
 
-def judged(folder: Path, body: str) -> tuple[int, dict[str, Any]]:
+def judge(folder: Path, body: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the line of JSON for a candidate whose forward does something first."""
     (folder / "the_spec.py").write_text(SPEC)
     (folder / "candidate.py").write_text(CANDIDATE.format(body=body))
@@ -83,23 +83,23 @@ def run(folder: Path, candidate: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_candidate_finds_nothing_of_the_judge_in_its_process(tmp_path: Path) -> None:
-    code, said = judged(tmp_path, LOOKS)
-    assert (code, said["verdict"]) == (0, "accepted"), said
+    code, output = judge(tmp_path, LOOKS)
+    assert (code, output["verdict"]) == (0, "accepted"), output
     assert (tmp_path / "candidate.py.log").read_text() == "looked"
 
 
 def test_a_process_that_a_candidate_hid_is_found_and_ended(tmp_path: Path) -> None:
-    code, said = judged(tmp_path, LEAVES)
-    assert (code, said["verdict"]) == (1, "rejected"), said
-    assert "a process was left running: sleep" in str(said["causes"])
+    code, output = judge(tmp_path, LEAVES)
+    assert (code, output["verdict"]) == (1, "rejected"), output
+    assert "a process was left running: sleep" in str(output["causes"])
     lines = [Path(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdecimal()]
     assert not any(path.exists() and b"1234.5" in path.read_bytes() for path in lines)
 
 
 def test_a_candidate_that_ends_its_process_is_rejected(tmp_path: Path) -> None:
-    code, said = judged(tmp_path, "        os._exit(0)")
-    assert (code, said["verdict"]) == (1, "rejected"), said
-    assert "died (exit status 0)" in str(said)
+    code, output = judge(tmp_path, "        os._exit(0)")
+    assert (code, output["verdict"]) == (1, "rejected"), output
+    assert "died (exit status 0)" in str(output)
 
 
 #: Writes what a later import may take for the spec, for a module that torch looks for when it ends, and for itself.
@@ -119,9 +119,9 @@ PLANTS = """
 
 
 def test_what_a_candidate_plants_beside_the_spec_is_told_and_changes_no_later_verdict(tmp_path: Path) -> None:
-    code, said = judged(tmp_path, PLANTS)
-    assert (code, said["verdict"]) == (1, "rejected"), said
-    (cause,) = said["causes"]
+    code, output = judge(tmp_path, PLANTS)
+    assert (code, output["verdict"]) == (1, "rejected"), output
+    (cause,) = output["causes"]
     assert cause["question"] == "LEFT"
     assert {"tabulate.py", "candidate.py", "the_spec.cpython"} == {
         name for name in ("tabulate.py", "candidate.py", "the_spec.cpython", "other.py") if name in cause["text"]
@@ -130,10 +130,10 @@ def test_what_a_candidate_plants_beside_the_spec_is_told_and_changes_no_later_ve
     result = run(tmp_path, "wrong.py")
     assert result.returncode == 1, result.stdout
     (line,) = result.stdout.splitlines()
-    said = json.loads(line)
-    assert said["causes"][0]["question"] == "GIVEN"
+    output = json.loads(line)
+    assert output["causes"][0]["question"] == "GIVEN"
     files = {"candidate": tmp_path / "wrong.py", "spec": tmp_path / "the_spec.py"}
-    assert said["sha256"] == {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    assert output["sha256"] == {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 
 def test_a_wrong_command_line_prints_a_line_of_json_too(tmp_path: Path) -> None:

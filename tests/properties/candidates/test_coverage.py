@@ -52,9 +52,9 @@ def test_elements_without_a_bound_at_the_given_inputs_make_a_verdict_weak(large:
 def test_the_share_is_in_the_report_and_for_programs() -> None:
     judgement = judge(squares, squares, (_rows(1),), questions=["GIVEN", "SEEDS"])
     assert "  judged: 42 of 48 elements of out at the given inputs" in str(judgement).splitlines()
-    said = json.loads(judgement.as_json())
-    assert said["coverage"] == {"out": {"judged": 42, "elements": 48}}
-    assert said["judged"]["GIVEN"] == [42, 48]
+    reply = json.loads(judgement.as_json())
+    assert reply["coverage"] == {"out": {"judged": 42, "elements": 48}}
+    assert reply["judged"]["GIVEN"] == [42, 48]
 
 
 def test_what_has_no_finite_exact_value_in_range_is_not_missed() -> None:

@@ -24,7 +24,7 @@ from opassay.properties.candidates.host.calls import (
     Pulled,
     Sequel,
     Writes,
-    Written,
+    WrittenTensors,
 )  # fmt: skip
 from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
@@ -39,12 +39,12 @@ CALL = CandidateCall.of(
 RIGHT = Answer(
     [torch.ones(3)],
     "*",
-    written=Written(after=[torch.ones(3), torch.ones(2)]),
+    writes=WrittenTensors(after=[torch.ones(3), torch.ones(2)]),
     aliases=Aliases(shared=[-1]),
     pulled=Pulled([torch.ones(3), None, None]),
 )
 
-PARTS = ("written", "aliases", "repeat", "pulled")
+PARTS = ("writes", "aliases", "repeat", "pulled")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def _with(**fields: Any) -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"seconds": float("nan")}, "got seconds=nan"),
         ({"seconds": -1.0}, "got seconds=-1.0"),
@@ -97,9 +97,11 @@ def _with(**fields: Any) -> Answer:
         ({"overlaps": [(1, 0)]}, r"got overlaps=\[\(1, 0\)\]"),
     ],
 )
-def test_a_field_that_no_host_gives_is_refused(fields: dict[str, Any], said: str, between: exchange.Exchange) -> None:
+def test_a_field_that_no_host_gives_is_refused(
+    fields: dict[str, Any], message: str, between: exchange.Exchange
+) -> None:
     calls.write(Path(between.place()), _with(**fields))
-    with pytest.raises(GoneError, match=said):
+    with pytest.raises(GoneError, match=message):
         between.answer(CALL)
 
 
@@ -159,17 +161,17 @@ def test_the_judge_writes_through_no_link(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ({"loaded": 3}, "Expected `str`"),
         ({"loaded": "f", "changed": [["x"]]}, "Expected `str`"),
         ({"loaded": "f", "shapes": {"w": ["x"]}}, "Expected `int`"),
         ({"done": True}, "it names no candidate"),
-        ({"refused": "x" * 2**19}, "characters"),
+        ({"refusal": "x" * 2**19}, "characters"),
     ],
 )
-def test_a_line_that_names_no_candidate_is_refused(line: dict[str, Any], said: str) -> None:
-    with pytest.raises(GoneError, match=said):
+def test_a_line_that_names_no_candidate_is_refused(line: dict[str, Any], message: str) -> None:
+    with pytest.raises(GoneError, match=message):
         exchange.loaded(line)
 
 
@@ -205,7 +207,7 @@ CHEATS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_candidate_whose_answers_cannot_be_read_is_rejected(cheat: str, tmp_path: Path) -> None:
-    text, question, said = CHEATS[cheat]
+    text, question, message = CHEATS[cheat]
     candidate, spec = tmp_path / f"cheat_{cheat}.py", tmp_path / f"spec_of_{cheat}.py"
     candidate.write_text(text)
     spec.write_text(SPEC)
@@ -213,7 +215,7 @@ def test_a_candidate_whose_answers_cannot_be_read_is_rejected(cheat: str, tmp_pa
     judgement = judge_file(*files, contract="torch", confinement=limits, plan=QuestionPlan(["GIVEN", "AGAIN"]))
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert judgement.causes[0].question == question
-    assert said in judgement.causes[0].text
+    assert message in judgement.causes[0].text
 
 
 def test_the_seconds_of_a_call_are_those_of_one_call(
@@ -221,7 +223,7 @@ def test_the_seconds_of_a_call_are_those_of_one_call(
 ) -> None:
     """Several calls in one question, and what the process does besides, take nothing of a candidate's time."""
     limits: list[float] = []
-    monkeypatch.setattr(CandidateApart, "_said", lambda self, seconds: limits.append(seconds))
+    monkeypatch.setattr(CandidateApart, "_next_reply", lambda self, seconds: limits.append(seconds))
     monkeypatch.setattr(exchange.Exchange, "answer", lambda self, call: Answer())
     apart = CandidateApart.__new__(CandidateApart)
     apart._seconds, apart._exchange, apart._stores, apart._process = 3.0, between, False, _Deaf()  # type: ignore[assignment]

@@ -22,7 +22,7 @@ LEFT = wrong("LEFT", Code.MUTATED, "a file was written")
 FINE = Finding("LEFT", Outcome.VERIFIED)
 
 
-def _judged(*findings: Finding, compiled: bool = False, before: int = 0) -> tuple[Ruling, str]:
+def _judge(*findings: Finding, compiled: bool = False, before: int = 0) -> tuple[Ruling, str]:
     of = Assignment("candidate", "reference", "torch", Draws.public(0))
     rejection = Judgement(of, Ruling.REJECTED, (*findings, FINE))
     judgement = excuses.excuse(rejection, Confinement(compiled=compiled), before)
@@ -31,16 +31,16 @@ def _judged(*findings: Finding, compiled: bool = False, before: int = 0) -> tupl
 
 def test_nothing_is_excused_where_nothing_has_happened() -> None:
     for each in (KILLED, EXITED, VALUE, LATE, LEFT):
-        assert _judged(each, before=excuses.ended_for_memory()) == (Ruling.REJECTED, "")
+        assert _judge(each, before=excuses.ended_for_memory()) == (Ruling.REJECTED, "")
 
 
 def test_a_process_that_loads_another_version_than_its_judge_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(excuses, "_STAMP", (1, 1))
-    verdict, why = _judged(EXITED)
+    verdict, why = _judge(EXITED)
     assert verdict is Ruling.ERROR
     assert "files of opassay have changed since this judge began" in why
     # The candidate may have written them itself.
-    assert _judged(EXITED, LEFT)[0] is Ruling.REJECTED
+    assert _judge(EXITED, LEFT)[0] is Ruling.REJECTED
 
 
 def test_a_process_that_is_ended_for_want_of_memory_says_nothing(
@@ -49,14 +49,14 @@ def test_a_process_that_is_ended_for_want_of_memory_says_nothing(
     monkeypatch.setattr(excuses, "_COUNTS", tmp_path / "vmstat")
     assert excuses.ended_for_memory() == 0
     (tmp_path / "vmstat").write_text("pgfault 7\noom_kill 3\n")
-    assert "out of memory" in _judged(KILLED, before=2)[1]
+    assert "out of memory" in _judge(KILLED, before=2)[1]
     for findings, before in (((KILLED,), 3), ((EXITED,), 2), ((KILLED, VALUE), 2)):
-        assert _judged(*findings, before=before)[0] is Ruling.REJECTED
+        assert _judge(*findings, before=before)[0] is Ruling.REJECTED
 
 
 def test_executed_ptx_is_late_for_reasons_of_its_own() -> None:
-    assert "PTX is executed slowly" in _judged(LATE, compiled=True)[1]
-    assert _judged(LATE, VALUE, compiled=True)[0] is Ruling.REJECTED
+    assert "PTX is executed slowly" in _judge(LATE, compiled=True)[1]
+    assert _judge(LATE, VALUE, compiled=True)[0] is Ruling.REJECTED
 
 
 def test_a_file_that_is_written_or_added_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

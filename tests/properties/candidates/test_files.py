@@ -57,7 +57,7 @@ def ref_kernel(data):
 QUICK = ("GIVEN", "UNTOUCHED", "LEFT")
 
 
-def _written(folder: Path, name: str, body: str) -> tuple[str, str]:
+def _write(folder: Path, name: str, body: str) -> tuple[str, str]:
     """The paths of a candidate whose forward does something first, and of its spec."""
     spec, candidate = folder / f"spec_{name}.py", folder / f"{name}.py"
     spec.write_text(SPEC)
@@ -65,8 +65,8 @@ def _written(folder: Path, name: str, body: str) -> tuple[str, str]:
     return str(candidate), str(spec)
 
 
-def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgement:
-    files = _written(folder, name, body)
+def _judge(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgement:
+    files = _write(folder, name, body)
     # What is looked at here holds without isolation, too.
     confinement = Confinement(seconds, isolation="none")
     return judge_file(*files, contract="torch", confinement=confinement, plan=QuestionPlan(QUICK))
@@ -74,7 +74,7 @@ def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgem
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "body", "question", "said"),
+    ("name", "body", "question", "message"),
     [
         ("exits", "os._exit(0)", "GIVEN", "process has ended: died (exit status 0)"),
         ("hangs", "time.sleep(1000)", "GIVEN", "did not answer"),
@@ -84,12 +84,12 @@ def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgem
     ],
 )
 def test_what_a_candidate_does_to_its_process_is_a_verdict(
-    name: str, body: str, question: str, said: str, tmp_path: Path
+    name: str, body: str, question: str, message: str, tmp_path: Path
 ) -> None:
-    judgement = _judged(tmp_path, name, body, seconds=8.0 if name == "hangs" else 60.0)
+    judgement = _judge(tmp_path, name, body, seconds=8.0 if name == "hangs" else 60.0)
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert [each.question for each in judgement.causes] == [question], str(judgement)
-    assert said in judgement.causes[0].text
+    assert message in judgement.causes[0].text
 
 
 @pytest.mark.slow
@@ -97,13 +97,13 @@ def test_an_end_says_nothing_where_the_files_of_opassay_have_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(excuses, "_STAMP", (0, 0))
-    judgement = _judged(tmp_path, "ends", "os._exit(0)")
+    judgement = _judge(tmp_path, "ends", "os._exit(0)")
     assert (judgement.verdict, "start it again" in judgement.error) == (Ruling.ERROR, True), str(judgement)
 
 
 @pytest.mark.slow
 def test_a_candidate_that_cannot_be_made_is_rejected_and_one_that_patches_torch_too(tmp_path: Path) -> None:
-    candidate, spec = _written(tmp_path, "broken", "pass")
+    candidate, spec = _write(tmp_path, "broken", "pass")
     Path(candidate).write_text("raise ImportError('no compiler')")
     judgement = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(QUICK))
     assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "PROCESS")
@@ -126,14 +126,14 @@ def test_the_command_prints_one_line_of_json_and_its_exit_code_is_the_verdict(
     words = ["judge", str(candidate), "--spec", str(spec), "--input", "size=7", "--json"]
     assert main([*words, "--seed", "5"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    said = json.loads(line)
-    assert (said["verdict"], said["causes"], said["seed"]) == ("accepted", [], 5)
-    assert {"GIVEN", "SEEDS", "GRAD", "SIZES", "REBORN"} <= set(said["asked"])
-    assert said["arithmetic"] == "float64, rounded once"
+    reply = json.loads(line)
+    assert (reply["verdict"], reply["causes"], reply["seed"]) == ("accepted", [], 5)
+    assert {"GIVEN", "SEEDS", "GRAD", "SIZES", "REBORN"} <= set(reply["asked"])
+    assert reply["arithmetic"] == "float64, rounded once"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--contract", "loose"], "contract: got 'loose'"),
         (["--input", "size"], "--input: got 'size', need NAME=VALUE"),
@@ -141,14 +141,14 @@ def test_the_command_prints_one_line_of_json_and_its_exit_code_is_the_verdict(
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_says_so_in_json_too(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = tmp_path / "wrongly_used.py"
     spec.write_text(KERNEL_SPEC)
     assert main(["judge", "nowhere.py", "--spec", str(spec), "--json", *words]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "error"
-    assert said in document["error"]
+    assert message in document["error"]
 
 
 def test_a_spec_without_a_reading_is_no_verdict_on_the_candidate(
@@ -230,7 +230,7 @@ def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
 def test_an_audit_names_the_trivial_programs_that_a_check_accepts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, spec = _written(tmp_path, "audited", "pass")
+    _, spec = _write(tmp_path, "audited", "pass")
     loose = audit_task(spec, 1e-2, 1e-2)
     passing = [row.name for row in loose.passing]
     assert "all of it in torch.bfloat16" in passing

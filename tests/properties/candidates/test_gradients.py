@@ -21,7 +21,7 @@ def _normal(*shape: int, needs: bool = False) -> Tensor:
     return torch.randn(shape, generator=GENERATOR).requires_grad_(needs)
 
 
-def _judged(candidate: Callable[..., Any], spec: Callable[..., Any], *inputs: Any) -> Judgement:
+def _judge(candidate: Callable[..., Any], spec: Callable[..., Any], *inputs: Any) -> Judgement:
     return judge(candidate, spec, inputs, questions=["GIVEN", "GRAD"])
 
 
@@ -59,9 +59,9 @@ def _angles() -> tuple[Tensor, Tensor]:
 
 
 def test_data_that_requires_no_gradient_is_not_missed() -> None:
-    judgement = _judged(_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
+    judgement = _judge(_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    wrong = _judged(_wrong_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
+    wrong = _judge(_wrong_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
     assert [each.question for each in wrong.causes] == ["GRAD"], str(wrong)
 
 
@@ -69,12 +69,12 @@ def test_data_that_the_spec_detaches_is_not_missed_and_must_stay_detached() -> N
     def detaching(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
         return rotated(x, c.detach(), s.detach())
 
-    assert _judged(_rotation, detaching, _normal(2, 5, 8), *_angles()).verdict is Ruling.ACCEPTED
-    assert [each.question for each in _judged(rotated, detaching, _normal(2, 5, 8), *_angles()).causes] == ["GRAD"]
+    assert _judge(_rotation, detaching, _normal(2, 5, 8), *_angles()).verdict is Ruling.ACCEPTED
+    assert [each.question for each in _judge(rotated, detaching, _normal(2, 5, 8), *_angles()).causes] == ["GRAD"]
 
 
 def test_a_gradient_that_may_be_owed_is_a_weakness_where_no_input_says_so() -> None:
-    judgement = _judged(_rotation, rotated, _normal(2, 5, 8), *_angles())
+    judgement = _judge(_rotation, rotated, _normal(2, 5, 8), *_angles())
     assert judgement.verdict is Ruling.WEAK, str(judgement)
     assert [text.partition(";")[0] for text in judgement.weaknesses] == [
         "the candidate gives no gradient of c",
@@ -91,18 +91,18 @@ def _without_weight(x: Tensor, w: Tensor) -> Tensor:
 
 
 def test_a_gradient_that_is_required_and_lost_is_wrong() -> None:
-    judgement = _judged(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5, needs=True))
+    judgement = _judge(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5, needs=True))
     (cause,) = judgement.causes
     assert cause.text.startswith("gradient of w (none, so zeros)[")
-    assert _judged(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5)).verdict is Ruling.ACCEPTED
+    assert _judge(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5)).verdict is Ruling.ACCEPTED
 
 
 def test_nothing_offered_is_a_weakness_where_inputs_require_gradients() -> None:
     def forward_only(x: Tensor) -> Tensor:
         return x.detach().exp()
 
-    assert _judged(forward_only, torch.exp, _normal(3)).verdict is Ruling.ACCEPTED
-    assert "inputs require gradients" in _judged(forward_only, torch.exp, _normal(3, needs=True)).weaknesses[0]
+    assert _judge(forward_only, torch.exp, _normal(3)).verdict is Ruling.ACCEPTED
+    assert "inputs require gradients" in _judge(forward_only, torch.exp, _normal(3, needs=True)).weaknesses[0]
 
 
 class Layer(torch.nn.Module):
@@ -117,7 +117,7 @@ class Layer(torch.nn.Module):
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_parameter_is_missed_unless_it_is_frozen(frozen: bool) -> None:
-    judgement = _judged(Layer(frozen, detached=True), Layer(frozen), _normal(3, 4))
+    judgement = _judge(Layer(frozen, detached=True), Layer(frozen), _normal(3, 4))
     assert judgement.verdict is (Ruling.ACCEPTED if frozen else Ruling.REJECTED), str(judgement)
 
 
@@ -143,7 +143,7 @@ def test_what_torch_refuses_is_not_asked_and_said(
         judgement: Tensor = spec(*args)
         return judgement
 
-    judgement = _judged(spec, text, *inputs)
+    judgement = _judge(spec, text, *inputs)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     (finding,) = (each for each in judgement.findings if each.question == "GRAD")
     assert [part.split(":")[0].removeprefix("none of ") for part in finding.left_out.split("; ")] == left_out
@@ -157,7 +157,7 @@ def test_a_spec_without_any_backward_is_not_asked() -> None:
         grown += 1
         return judgement
 
-    judgement = _judged(torch.exp, spec, _normal(4))
+    judgement = _judge(torch.exp, spec, _normal(4))
     assert judgement.findings[-1].outcome is Outcome.UNSUPPORTED
     assert "modified by an inplace operation" in judgement.findings[-1].text
 

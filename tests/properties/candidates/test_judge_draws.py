@@ -19,14 +19,14 @@ DIGITS = "0123456700112233445566778899aabbccddeeff"
 
 def test_a_seed_draws_what_it_drew_ever() -> None:
     draws = Draws.of(7)
-    assert (draws.inputs(0), draws.inputs(3), draws.seed, draws.chosen) == (7, 10, 7, 7)
+    assert (draws.inputs(0), draws.inputs(3), draws.seed, draws.origin) == (7, 10, 7, 7)
     assert draws.generator("OFFSET").integers(1 << 30) == 508322915
 
 
 def test_a_secret_is_another_each_time_and_draws_the_same_again() -> None:
     one, other = Draws.of(None), Draws.of(None)
     assert one.secret != other.secret
-    again = Draws.of(one.chosen)
+    again = Draws.of(one.origin)
     assert again == one
     for question in ("GIVEN", "OFFSET"):
         assert again.generator(question).integers(1 << 62) == one.generator(question).integers(1 << 62)
@@ -70,15 +70,15 @@ def test_draws_that_are_none_are_a_wrong_command_line(capsys: pytest.CaptureFixt
 @pytest.mark.usefixtures("_mine")
 def test_the_verdict_tells_its_draws_and_they_can_be_given_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert len(said["draws"]) == 40
-    assert main([*WORDS, "--json", "--draws", said["draws"]]) == 1
+    reply = json.loads(capsys.readouterr().out)
+    assert len(reply["draws"]) == 40
+    assert main([*WORDS, "--json", "--draws", reply["draws"]]) == 1
     again = json.loads(capsys.readouterr().out)
-    assert (again["causes"], again["draws"]) == (said["causes"], said["draws"])
+    assert (again["causes"], again["draws"]) == (reply["causes"], reply["draws"])
     assert main([*WORDS]) == 1
     report = capsys.readouterr().out
     assert report.startswith("kernel against reference\n")
-    assert said["draws"] not in report
+    assert reply["draws"] not in report
     assert report.splitlines()[-1].endswith(" draws the same")
 
 

@@ -28,12 +28,12 @@ def _layers(x: Tensor, *weights: Tensor) -> Tensor:
     return x
 
 
-def _drawn(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
+def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(3)
     return tuple(torch.randn(shape, generator=generator) / shape[0] ** 0.5 for shape in shapes)
 
 
-_OPERANDS = _drawn((8, 32), *[(32, 32)] * 6)
+_OPERANDS = _draw((8, 32), *[(32, 32)] * 6)
 
 
 class _OtherGradient(torch.autograd.Function):
@@ -56,9 +56,9 @@ def test_an_error_within_the_bound_is_suspect() -> None:
     judgement = judge(lambda *args: _layers(*args) * (1 + 3e-5), _layers, _OPERANDS, questions=("GIVEN", "LIKELY"))
     assert judgement.verdict is Ruling.SUSPECT, str(judgement)
     assert [each.question for each in judgement.suspicions] == ["LIKELY"]
-    said = json.loads(judgement.as_json())
-    assert (said["verdict"], said["causes"]) == ("suspect", [])
-    (text,) = said["suspect"]
+    reply = json.loads(judgement.as_json())
+    assert (reply["verdict"], reply["causes"]) == ("suspect", [])
+    (text,) = reply["suspect"]
     assert "standard deviations of rounding" in text
     assert "no proof" in str(judgement)
 
@@ -169,7 +169,7 @@ def test_other_formulas_are_not_suspect(
     candidate: Any, spec: Any, shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype
 ) -> None:
     questions = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "GRAD", "LIKELY")
-    operands = tuple(t.to(dtype) for t in _drawn(*shapes))
+    operands = tuple(t.to(dtype) for t in _draw(*shapes))
     judgement = judge(candidate, spec, operands, questions=questions)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert judgement.findings[-1].outcome is Outcome.VERIFIED
@@ -214,7 +214,7 @@ def _cut(function: Any, bits: int) -> Any:
 def test_what_is_cut_off_in_place_of_rounded_is_no_success(
     function: Any, shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype, bits: int
 ) -> None:
-    operands = tuple(t.to(dtype) for t in _drawn(*shapes))
+    operands = tuple(t.to(dtype) for t in _draw(*shapes))
     questions = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "LIKELY")
     judgement = judge(_cut(function, bits), function, operands, questions=questions)
     assert judgement.verdict in (Ruling.SUSPECT, Ruling.REJECTED), str(judgement)
@@ -228,7 +228,7 @@ def test_a_rounding_to_nearest_that_leans_is_not_suspect() -> None:
     def nearly(x: Tensor) -> Tensor:
         return x * 1.001 + 0.0
 
-    operands = (_drawn((64, 64))[0].bfloat16(),)
+    operands = (_draw((64, 64))[0].bfloat16(),)
     for candidate in (nearly, _of_float32(nearly)):
         judgement = judge(candidate, nearly, operands, questions=("GIVEN", "SEEDS", "LIKELY"))
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
@@ -245,7 +245,7 @@ def test_sums_may_begin_with_the_bias() -> None:
     def convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.conv1d(x, weight, bias, groups=4)
 
-    x, weight, bias = _drawn((2, 4, 20), (4, 1, 5), (4,))
+    x, weight, bias = _draw((2, 4, 20), (4, 1, 5), (4,))
     # Small terms after a large first one lose as many roundings of it as there are.
     small = (x * 2.0**-20, weight, bias)
     assert judge(_from_the_bias, convolution, small, questions=["GIVEN"]).verdict is Ruling.ACCEPTED
@@ -253,6 +253,6 @@ def test_sums_may_begin_with_the_bias() -> None:
     def linear_from_the_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return functools.reduce(torch.add, (x[:, k, None] * weight[:, k] for k in range(x.shape[1])), bias)
 
-    x, weight, bias = _drawn((6, 40), (10, 40), (10,))
+    x, weight, bias = _draw((6, 40), (10, 40), (10,))
     small = (x * 2.0**-20, weight, bias)
     assert judge(linear_from_the_bias, F.linear, small, questions=["GIVEN"]).verdict is Ruling.ACCEPTED

@@ -16,7 +16,7 @@ from opassay.properties.candidates.question_plan import QuestionPlan
 
 Tensor = torch.Tensor
 X, W = torch.randn(6, 5), torch.randn(5)
-NAMED = {"x": X, "k": 3, "w": W}
+ARGUMENTS = {"x": X, "k": 3, "w": W}
 
 
 def scaled(x: Tensor, *, k: float = 2, w: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def _failing(judgement: Judgement) -> list[str]:
     return [cause.question for cause in judgement.causes]
 
 
-@pytest.mark.parametrize("inputs", [NAMED, lambda: NAMED, lambda seed: NAMED])
+@pytest.mark.parametrize("inputs", [ARGUMENTS, lambda: ARGUMENTS, lambda seed: ARGUMENTS])
 @pytest.mark.parametrize("candidate", [by_name, in_order])
 def test_arguments_by_name_reach_keyword_only_parameters(candidate: Callable[..., Tensor], inputs: Any) -> None:
     judgement = judge(candidate, scaled, inputs)
@@ -56,8 +56,8 @@ def test_arguments_by_name_reach_keyword_only_parameters(candidate: Callable[...
 
 
 def test_an_argument_by_name_that_is_ignored_is_seen() -> None:
-    assert "GIVEN" in _failing(judge(default_alone, scaled, NAMED))
-    assert judge(Scaled(), Scaled(), NAMED, questions=("GIVEN", "PARAMS", "GRAD")).verdict is Ruling.ACCEPTED
+    assert "GIVEN" in _failing(judge(default_alone, scaled, ARGUMENTS))
+    assert judge(Scaled(), Scaled(), ARGUMENTS, questions=("GIVEN", "PARAMS", "GRAD")).verdict is Ruling.ACCEPTED
 
 
 def test_inputs_that_are_no_arguments_are_refused() -> None:

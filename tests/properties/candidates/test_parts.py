@@ -82,7 +82,7 @@ def _with(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     return changed
 
 
-class _Kept:
+class _Memory:
     """Returns the same memory at every call."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ WRONG: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
     "shape": (lambda: _with(lambda out: out[:, :-1]), "GIVEN"),
     "no maximum": (lambda: lambda x, w: torch.exp(x @ w) / torch.exp(x @ w).sum(-1, keepdim=True), "OFFSET"),
     "not a number": (lambda: _with(torch.nan_to_num), "NAN"),
-    "same memory": (_Kept, "KEPT"),
+    "same memory": (_Memory, "KEPT"),
     "shorter memory": (_Shortens, "KEPT"),
     "by address": (_ByAddress, "SAME"),
     "later": (_Later, "AGAIN"),

@@ -19,7 +19,7 @@ from tests.properties.candidates import of_properties as candidates
 FILE = Path(candidates.__file__)
 
 
-def _judged(candidate: Any, *codes: str, spec: Any = candidates.spec, inputs: Any = None) -> Judgement:
+def _judge(candidate: Any, *codes: str, spec: Any = candidates.spec, inputs: Any = None) -> Judgement:
     return judge(candidate, spec, candidates.inputs() if inputs is None else inputs, questions=codes)
 
 
@@ -34,14 +34,14 @@ def _judged(candidate: Any, *codes: str, spec: Any = candidates.spec, inputs: An
     ],
 )
 def test_a_planted_fault_is_rejected_and_a_right_candidate_accepted(code: str, fault: Any) -> None:
-    judgement = _judged(fault, code)
+    judgement = _judge(fault, code)
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert [finding.question for finding in judgement.causes] == [code]
-    assert _judged(candidates.right, code).verdict is Ruling.ACCEPTED
+    assert _judge(candidates.right, code).verdict is Ruling.ACCEPTED
 
 
 def test_what_a_candidate_does_not_offer_is_refused_and_said() -> None:
-    judgement = _judged(candidates.old_style, "VJP", "JVP", "VMAP")
+    judgement = _judge(candidates.old_style, "VJP", "JVP", "VMAP")
     outcomes = {each.question: each.verdict.outcome for each in judgement.findings if each.verdict is not None}
     assert outcomes == {"VJP": Outcome.VERIFIED, "JVP": Outcome.REFUSED, "VMAP": Outcome.REFUSED}
     assert judgement.verdict is Ruling.WEAK
@@ -51,13 +51,13 @@ def test_what_a_candidate_does_not_offer_is_refused_and_said() -> None:
 
 
 def test_a_candidate_of_another_device_says_so() -> None:
-    judgement = _judged(candidates.of_cuda_alone, "VMAP")
+    judgement = _judge(candidates.of_cuda_alone, "VMAP")
     assert judgement.verdict is Ruling.WEAK
     assert "need cuda" in judgement.weaknesses[-1]
 
 
 def test_every_property_of_the_table_has_a_verdict() -> None:
-    judgement = _judged(candidates.right, *PROPERTIES)
+    judgement = _judge(candidates.right, *PROPERTIES)
     assert not judgement.causes, str(judgement)
     verdicts = {each.question: each.verdict for each in judgement.findings if each.verdict is not None}
     assert {*verdicts, "AUTOCAST"} == set(PROPERTIES)
@@ -67,7 +67,7 @@ def test_every_property_of_the_table_has_a_verdict() -> None:
 def test_parameters_and_buffers_are_operands() -> None:
     torch.manual_seed(0)
     spec, candidate = candidates.Module(), candidates.Module()
-    judgement = _judged(candidate, "VJP", "JVP", spec=spec, inputs=(torch.randn(6, 24),))
+    judgement = _judge(candidate, "VJP", "JVP", spec=spec, inputs=(torch.randn(6, 24),))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 

@@ -129,7 +129,7 @@ def segments() -> Call:
     return _normal(10, 3), torch.tensor([3, 2, 5])
 
 
-def counted(labels: Tensor) -> Tensor:
+def count(labels: Tensor) -> Tensor:
     return torch.bincount(labels, minlength=6)
 
 
@@ -142,7 +142,7 @@ PROBLEMS: list[tuple[Callable[[], Call], Callable[..., Tensor], Callable[..., Te
     (table, by_table, by_table_weighted, [by_table_of_most]),
     (routes, routed, routed_at_once, [routed_without_last]),
     (segments, by_segment, by_segment_numbered, [by_segment_sorted]),
-    (lambda: (torch.tensor([0, 3, 3, 5, 1]),), counted, counted, [counted_without_first]),
+    (lambda: (torch.tensor([0, 3, 3, 5, 1]),), count, count, [counted_without_first]),
 ]
 
 

@@ -96,7 +96,7 @@ def cut_off(t: Tensor) -> Tensor:
 
 
 ROWS, CUBE, HEADS = ((8, 32),), ((4, 6, 5),), ((2, 6, 6),) * 3
-PLANTED: list[tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[int, ...], ...], str]] = [
+FAULT: list[tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[int, ...], ...], str]] = [
     (F.gelu, lambda x: F.gelu(x, approximate="tanh"), ROWS, "gelu with approximate=tanh in place of none"),
     (lambda x: F.gelu(x, approximate="tanh"), F.gelu, ROWS, "gelu with approximate=none in place of tanh"),
     (two_gelus, lambda x: two_gelus(x, second="tanh"), ROWS, "gelu with approximate=tanh in place of none"),
@@ -173,7 +173,7 @@ PLANTED: list[tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[in
 
 
 @pytest.mark.parametrize(
-    ("spec", "candidate", "shapes", "text"), PLANTED, ids=[f"{i} {row[3]}" for i, row in enumerate(PLANTED)]
+    ("spec", "candidate", "shapes", "text"), FAULT, ids=[f"{i} {row[3]}" for i, row in enumerate(FAULT)]
 )
 def test_a_planted_fault_is_named(spec: Any, candidate: Any, shapes: tuple[tuple[int, ...], ...], text: str) -> None:
     (line,) = _lines(spec, candidate, _draw(*shapes), "likely")

@@ -12,7 +12,7 @@ from opassay import SpecError, assert_conforms, bound, judge
 from opassay.properties.candidates.judgement import Judgement
 
 Tensor = torch.Tensor
-ASKED = ["GIVEN", "SEEDS", "SIGNS", "NEARONE", "WIDE", "GRAD"]
+QUESTIONS = ["GIVEN", "SEEDS", "SIGNS", "NEARONE", "WIDE", "GRAD"]
 
 
 def factor(x: Tensor) -> Any:
@@ -95,10 +95,10 @@ def by_series(t: Tensor, b: Tensor) -> Tensor:
     return x
 
 
-def judged(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> Judgement:
+def judge_solver(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> Judgement:
     generator = torch.Generator().manual_seed(0)
     x, b = (torch.randn(2, 6, n, generator=generator, dtype=dtype) for n in (6, 2))
-    return judge(candidate, spec, (x,) if spec is factor else (x, b), questions=ASKED, seed=0)
+    return judge(candidate, spec, (x,) if spec is factor else (x, b), questions=QUESTIONS, seed=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -108,11 +108,11 @@ def judged(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> Judg
     + [(each, solution) for each in (solution, by_rows, from_below)],
 )  # fmt: skip
 def test_right_ones_are_accepted(candidate: Callable[..., Tensor], spec: Any, dtype: torch.dtype) -> None:
-    judgement = judged(candidate, spec, dtype)
+    judgement = judge_solver(candidate, spec, dtype)
     assert str(judgement.verdict) == "accepted", str(judgement)
     texts = {each.question: each.text for each in judgement.findings}
     elements = 2 * 6 * (6 if spec is factor else 2)
-    assert all(texts[code] == f"{elements} elements by their residual" for code in ASKED[:-1])
+    assert all(texts[code] == f"{elements} elements by their residual" for code in QUESTIONS[:-1])
     assert texts["GRAD"] == "the spec gives what is judged by its residual, of which no gradient is judged"
 
 
@@ -123,13 +123,13 @@ def test_right_ones_are_accepted(candidate: Callable[..., Tensor], spec: Any, dt
     + [(each, solution) for each in (of_the_other_triangle, of_ones, once_more, by_series)],
 )  # fmt: skip
 def test_wrong_ones_are_refused(candidate: Callable[..., Tensor], spec: Any, dtype: torch.dtype) -> None:
-    judgement = judged(candidate, spec, dtype)
+    judgement = judge_solver(candidate, spec, dtype)
     assert str(judgement.verdict) == "rejected", str(judgement)
     assert "GIVEN" in [each.question for each in judgement.findings if each.is_wrong]
 
 
 def test_a_card_names_the_residual() -> None:
-    wrong = judged(once_more, solution, torch.float32).causes[0].wrong
+    wrong = judge_solver(once_more, solution, torch.float32).causes[0].wrong
     assert wrong is not None
     assert "need what leaves less of its equation" in wrong.title
     assert any(line.startswith("why        T X - B at [") for line in wrong.lines)
@@ -234,7 +234,7 @@ def inverse_by_jordan(a: Tensor, b: Tensor) -> Tensor:
 def test_solutions_and_inverses_are_judged(
     candidate: Callable[..., Tensor], spec: Callable[..., Tensor], dtype: torch.dtype
 ) -> None:
-    right = judged(candidate, spec, dtype)
+    right = judge_solver(candidate, spec, dtype)
     assert str(right.verdict) == "accepted", str(right)
     assert all("by their residual" in each.text for each in right.findings[:-1])
 
@@ -245,7 +245,7 @@ def test_solutions_and_inverses_are_judged(
         return candidate(a.mT, b)
 
     for wrong in (of_bfloat16, transposed_matrix):
-        assert str(judged(wrong, spec, dtype).verdict) == "rejected"
+        assert str(judge_solver(wrong, spec, dtype).verdict) == "rejected"
 
 
 def factors(a: Tensor, b: Tensor) -> Any:
@@ -270,10 +270,10 @@ def with_another_sign(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_orthogonal_and_triangular_factors_are_judged_together(dtype: torch.dtype) -> None:
-    right = judged(gram_schmidt_twice, factors, dtype)
+    right = judge_solver(gram_schmidt_twice, factors, dtype)
     assert str(right.verdict) == "accepted", str(right)
     assert right.findings[0].text == "80 elements by their residual"
-    wrong = judged(with_another_sign, factors, dtype).causes[0].wrong
+    wrong = judge_solver(with_another_sign, factors, dtype).causes[0].wrong
     assert wrong is not None
     assert any("of Q R - A is" in line for line in wrong.lines)
 
@@ -288,6 +288,6 @@ def test_one_factor_may_be_given_alone() -> None:
     def scaled(a: Tensor, b: Tensor) -> Any:
         return triangular(a, b) * 1.001
 
-    assert str(judged(orthogonal, orthogonal, torch.float64).verdict) == "accepted"
-    assert str(judged(triangular, triangular, torch.float64).verdict) == "accepted"
-    assert str(judged(scaled, triangular, torch.float64).verdict) == "rejected"
+    assert str(judge_solver(orthogonal, orthogonal, torch.float64).verdict) == "accepted"
+    assert str(judge_solver(triangular, triangular, torch.float64).verdict) == "accepted"
+    assert str(judge_solver(scaled, triangular, torch.float64).verdict) == "rejected"

@@ -105,11 +105,11 @@ def test_a_tensor_in_a_container_is_not_the_tensor() -> None:
 
 
 def test_named_tuples_and_those_of_torch_are_tuples() -> None:
-    def named(x: Tensor) -> Pair:
+    def name_of(x: Tensor) -> Pair:
         return Pair(2 * x, x.sum(-1))
 
-    for candidate in (named, lambda x: (2 * x, x.sum(-1)), lambda x: [2 * x, x.sum(-1)]):
-        assert judge(candidate, named, (X,), questions=["GIVEN", "SEEDS"]).verdict is Ruling.ACCEPTED
+    for candidate in (name_of, lambda x: (2 * x, x.sum(-1)), lambda x: [2 * x, x.sum(-1)]):
+        assert judge(candidate, name_of, (X,), questions=["GIVEN", "SEEDS"]).verdict is Ruling.ACCEPTED
     top = judge(lambda x: list(torch.topk(x, 2)), lambda x: torch.topk(x, 2), (X,), questions=["GIVEN", "SEEDS"])
     assert top.verdict is Ruling.ACCEPTED, str(top)
 
@@ -126,7 +126,7 @@ def test_a_number_that_changes_from_call_to_call_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         (lambda x: Record(2 * x), "gives a Record, need tensors"),
         (lambda x: (2 * x, Record(x)), "gives a Record, need tensors"),
@@ -135,13 +135,13 @@ def test_a_number_that_changes_from_call_to_call_is_rejected() -> None:
         (lambda x: (3, "a"), r"gives \[int, str\] and writes no tensor"),
     ],
 )
-def test_a_spec_of_which_nothing_could_be_compared_is_an_error(spec: Callable[..., Any], said: str) -> None:
+def test_a_spec_of_which_nothing_could_be_compared_is_an_error(spec: Callable[..., Any], message: str) -> None:
     judgement = judge(lambda x: x * 0, spec, (X,))
     assert judgement.verdict is Ruling.ERROR
-    assert said.replace("\\", "") in judgement.error
-    with pytest.raises(opassay.SpecError, match=said):
+    assert message.replace("\\", "") in judgement.error
+    with pytest.raises(opassay.SpecError, match=message):
         opassay.assert_conforms(X * 0, spec, X)
-    with pytest.raises(opassay.SpecError, match=said):
+    with pytest.raises(opassay.SpecError, match=message):
         opassay.bound(spec, X)
 
 

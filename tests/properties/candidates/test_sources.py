@@ -127,9 +127,9 @@ def test_a_module_by_its_name_comes_from_its_source(tmp_path: Path, monkeypatch:
 def test_an_exception_of_a_file_is_told_with_its_frames(tmp_path: Path) -> None:
     path = tmp_path / "raising.py"
     path.write_text("def fails():\n    raise KeyError('key')\nfails()\n")
-    with pytest.raises(RaisedError) as caught:
+    with pytest.raises(RaisedError) as error:
         module_of(str(path))
-    assert f"at {path}:2 in fails: raise KeyError('key')" in str(caught.value)
+    assert f"at {path}:2 in fails: raise KeyError('key')" in str(error.value)
     path.write_text("def f(:\n")
     with pytest.raises(RaisedError, match="SyntaxError"):
         module_of(str(path))
@@ -153,7 +153,7 @@ def _package(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda folder: (folder / "spec.py").write_text("other\n"), "a file was written: {}/spec.py"),
         (lambda folder: os.utime(folder / "spec.py"), "a file was written: {}/spec.py"),
@@ -167,12 +167,14 @@ def _package(folder: Path) -> None:
         (lambda folder: poison(folder / "spec.py", "x = 2\n"), "a file appeared: {}/__pycache__/spec."),
     ],
 )
-def test_what_could_be_imported_later_is_watched(change: Callable[[Path], object], said: str, tmp_path: Path) -> None:
+def test_what_could_be_imported_later_is_watched(
+    change: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
     watch = _watched(tmp_path)
     assert watch.changes() == []
     change(tmp_path)
     (result,) = watch.changes()
-    assert result.startswith(said.format(tmp_path))
+    assert result.startswith(message.format(tmp_path))
 
 
 def test_what_a_candidate_could_not_write_is_no_finding_but_for_rights(tmp_path: Path) -> None:

@@ -90,9 +90,9 @@ def test_a_kernel_that_cannot_isolate_is_told_or_refused(words: tuple[str, ...],
     command = [sys.executable, "-c", PROGRAM, *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    said = json.loads(done.stdout)
+    reply = json.loads(done.stdout)
     if code:
-        assert said["error"] == "isolation=required: got landlock-4; the candidate may reach signals"
+        assert reply["error"] == "isolation=required: got landlock-4; the candidate may reach signals"
         return
-    assert said["isolation"] == "landlock-4"
-    assert "signals" not in said["isolated"]
+    assert reply["isolation"] == "landlock-4"
+    assert "signals" not in reply["isolated"]

@@ -65,7 +65,7 @@ def _inputs_of_decode() -> tuple[Tensor, Tensor, Tensor]:
     return _normal(1, 3), _normal(4, 3), torch.tensor([2])
 
 
-def _asked(candidate: Callable[..., Any], spec: Any, inputs: tuple[Any, ...], *codes: str) -> Judgement:
+def _ask(candidate: Callable[..., Any], spec: Any, inputs: tuple[Any, ...], *codes: str) -> Judgement:
     return judge(candidate, spec, inputs, questions=codes or ("GIVEN", "UNTOUCHED", "AGAIN", "SEEDS", "SIGNS"))
 
 
@@ -79,7 +79,7 @@ def _asked(candidate: Callable[..., Any], spec: Any, inputs: tuple[Any, ...], *c
     ],
 )
 def test_a_cache_that_is_written_wrongly_is_rejected(candidate: Callable[..., Tensor], question: str) -> None:
-    result = _asked(candidate, decode, _inputs_of_decode())
+    result = _ask(candidate, decode, _inputs_of_decode())
     assert result.verdict is Ruling.REJECTED
     assert result.causes[0].question == question, str(result)
 
@@ -143,9 +143,9 @@ X = _normal(4, 6)
 def test_destinations_and_arguments_in_place(
     spec: Callable[..., Any], inputs: tuple[Tensor, ...], right: Callable[..., Any], wrong: Callable[..., Any]
 ) -> None:
-    accepted = _asked(right, spec, inputs)
+    accepted = _ask(right, spec, inputs)
     assert accepted.verdict is Ruling.ACCEPTED, str(accepted)
-    rejected = _asked(wrong, spec, inputs)
+    rejected = _ask(wrong, spec, inputs)
     assert rejected.verdict is Ruling.REJECTED, str(rejected)
     assert rejected.causes[0].question == "GIVEN"
 
@@ -257,7 +257,7 @@ def test_a_module_with_state_is_compared_call_by_call(spec: type[nn.Module], can
     [(Twice, "GIVEN"), (Never, "GIVEN"), (PlainNever, "GIVEN"), (ReplacedByWrong, "GIVEN"), (Counting, "AGAIN")],
 )
 def test_a_wrong_state_is_rejected(candidate: type[nn.Module], question: str) -> None:
-    result = _asked(candidate(), Smoothed(), (_normal(4),))
+    result = _ask(candidate(), Smoothed(), (_normal(4),))
     assert result.causes[0].question == question, str(result)
 
 
@@ -281,7 +281,7 @@ class Apart(Smoothed):
 
 def test_gradients_go_through_a_module_that_writes_its_buffers() -> None:
     for candidate, verdict in ((Smoothed, Ruling.ACCEPTED), (Apart, Ruling.ACCEPTED), (HalfDetached, Ruling.REJECTED)):
-        result = _asked(candidate(), Smoothed(), (_normal(4),), "GIVEN", "SEEDS", "UNTOUCHED", "GRAD")
+        result = _ask(candidate(), Smoothed(), (_normal(4),), "GIVEN", "SEEDS", "UNTOUCHED", "GRAD")
         assert result.verdict is verdict, str(result)
         assert [each.question for each in result.causes] == ["GRAD"] * (verdict is Ruling.REJECTED)
         assert result.findings[-1].outcome is not Outcome.UNSUPPORTED
@@ -306,7 +306,7 @@ class Wearing(Scaled):
 
 
 def test_a_parameter_that_the_spec_leaves_is_not_written() -> None:
-    result = _asked(Wearing(), Scaled(), (_normal(4),), "GIVEN", "UNTOUCHED")
+    result = _ask(Wearing(), Scaled(), (_normal(4),), "GIVEN", "UNTOUCHED")
     assert [str(each.wrong) for each in result.causes] == ["weight was written"]
 
 
@@ -315,7 +315,7 @@ def test_a_candidate_without_the_buffer_is_weak() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return (0.9 + x) * 2
 
-    result = _asked(Without(), Smoothed(), (_normal(4),))
+    result = _ask(Without(), Smoothed(), (_normal(4),))
     assert result.verdict is Ruling.WEAK, str(result)
     assert result.weaknesses == ("h could not be judged: the candidate has no such tensor",)
 

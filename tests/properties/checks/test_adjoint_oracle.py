@@ -12,7 +12,7 @@ from tests.oracles.planted_ops import (
     Subject,
     custom,
     declared,
-    judged,
+    judge,
     right_backward,
     right_jvp,
     sample,
@@ -41,7 +41,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str, subject: Subject) -> None:
     for seed in range(10):
-        judgement = judged(check_adjointness, declared(subject), sample(seed, dtype), dtype)
+        judgement = judge(check_adjointness, declared(subject), sample(seed, dtype), dtype)
         assert judgement.judged == 1, f"seed={seed}"
         assert judgement.measure().max_ratio <= 1, f"seed={seed}"
 

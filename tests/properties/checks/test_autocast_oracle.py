@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from opassay.properties.checks.autocast import check_autocast
-from tests.oracles.planted_ops import Subject, custom, declared, judged, right_backward, sample, scaled, violation
+from tests.oracles.planted_ops import Subject, custom, declared, judge, right_backward, sample, scaled, violation
 
 
 def _on() -> bool:
@@ -52,4 +52,4 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_right_op_passes(dtype: str) -> None:
     op = declared(scaled, subjects={"opassay": scaled, "torch": torch.mul})
-    assert judged(check_autocast, op, sample(1, dtype), dtype).judged > 0
+    assert judge(check_autocast, op, sample(1, dtype), dtype).judged > 0

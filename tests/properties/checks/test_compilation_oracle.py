@@ -14,7 +14,7 @@ from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import Op, Sample
 from opassay.properties.checks.compiling.compilation import check_compilation
 from opassay.properties.checks.compiling.variants import change_sizes, change_values
-from tests.oracles.planted_ops import declared, judged, sample, scaled, violation
+from tests.oracles.planted_ops import declared, judge, sample, scaled, violation
 
 FACTOR = 2.0
 ROWS = 4
@@ -110,12 +110,12 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_the_right_op_passes(dtype: str) -> None:
-    assert judged(check_compilation, _op(_times), _sample(2, dtype), dtype).judged > 100
+    assert judge(check_compilation, _op(_times), _sample(2, dtype), dtype).judged > 100
 
 
 def test_an_op_that_promises_no_single_graph_is_told_how_many_there_were() -> None:
     op = _op(_broken_graph)
-    tally = judged(check_compilation, op.changed(one_graph=False), _sample())
+    tally = judge(check_compilation, op.changed(one_graph=False), _sample())
     assert tally.notes == ["1 graph break"]
 
 

@@ -17,7 +17,7 @@ from tests.oracles.planted_ops import (
     Subject,
     custom,
     declared,
-    judged,
+    judge,
     right_backward,
     sample,
     scaled,
@@ -97,7 +97,7 @@ def test_who_documents_no_bits_still_repeats_them() -> None:
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
-    assert judged(check_determinism, declared(scaled), sample(1, dtype, (65,), 33), dtype).judged > 0
+    assert judge(check_determinism, declared(scaled), sample(1, dtype, (65,), 33), dtype).judged > 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from opassay.properties.checks.transforms.values import check_empty
-from tests.oracles.planted_ops import custom, declared, judged, right_backward, sample, scaled, violation
+from tests.oracles.planted_ops import custom, declared, judge, right_backward, sample, scaled, violation
 
 
 def _forward(x: Tensor, w: Tensor) -> Tensor:
@@ -36,4 +36,4 @@ def test_a_division_by_no_elements_is_seen(faulty: dict[str, Any], path: str) ->
 
 
 def test_the_right_op_passes() -> None:
-    assert judged(check_empty, declared(custom()), sample(2, lead=(0,))).judged > 0
+    assert judge(check_empty, declared(custom()), sample(2, lead=(0,))).judged > 0

@@ -20,7 +20,7 @@ from tests.oracles.planted_ops import (
     accumulating,
     accumulating_sample,
     declared,
-    judged,
+    judge,
     sample,
     scaled,
     violation,
@@ -70,7 +70,7 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    op = declared(subject, refusals=REFUSALS).changed(called=("scaled",))
+    op = declared(subject, refusals=REFUSALS).changed(error_names=("scaled",))
     result = violation(check_refusals, op, sample(1))
     assert result is not None
     assert result.code.name == code
@@ -78,7 +78,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 
 def test_the_right_op_passes() -> None:
-    assert judged(check_refusals, declared(scaled, refusals=REFUSALS), sample(1)).judged == 1
+    assert judge(check_refusals, declared(scaled, refusals=REFUSALS), sample(1)).judged == 1
 
 
 def test_other_subjects_promise_the_type_alone() -> None:
@@ -88,7 +88,7 @@ def test_other_subjects_promise_the_type_alone() -> None:
 
 def test_an_op_without_refusals_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="documents no invalid input"):
-        judged(check_refusals, declared(scaled), sample(1))
+        judge(check_refusals, declared(scaled), sample(1))
 
 
 def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
@@ -112,7 +112,7 @@ def test_an_argument_on_another_device_is_a_mistake_as_any_other() -> None:
             raise RuntimeError(f"scaled: got w on device={w.device}")
         return x * w
 
-    assert judged(check_refusals, declared(asks, refusals=elsewhere), sample(1)).judged == 1
+    assert judge(check_refusals, declared(asks, refusals=elsewhere), sample(1)).judged == 1
     result = violation(check_refusals, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
     assert result is not None
     assert result.title.endswith("accepted w elsewhere, need RuntimeError")

@@ -16,7 +16,7 @@ from opassay.oracles.op.declaration import Op, Sample
 from opassay.properties.checks.exact_data import check_exact_data
 from opassay.reference.algorithms import algorithm_of
 from opassay.reference.formats import FORMATS
-from tests.oracles.planted_ops import Subject, declared, judged, violation
+from tests.oracles.planted_ops import Subject, declared, judge, violation
 
 
 def _ball(values: Any, dtype: str = "float32") -> Any:
@@ -201,17 +201,17 @@ FAULTS: dict[str, Subject] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     results = [violation(check_exact_data, _total(FAULTS[name]), _integers(seed)) for seed in range(4)]
-    caught = [v for v in results if v is not None]
-    assert len(caught) >= 2, name
-    assert {v.code.name for v in caught} == {"BITS"}
-    assert "is not exact on exact data" in caught[0].title
-    assert "in any order" in caught[0].message
+    error = [v for v in results if v is not None]
+    assert len(error) >= 2, name
+    assert {v.code.name for v in error} == {"BITS"}
+    assert "is not exact on exact data" in error[0].title
+    assert "in any order" in error[0].message
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_the_right_op_passes_and_all_of_it_is_judged(dtype: str) -> None:
     for seed in range(5):
-        judgement = judged(check_exact_data, _total(_right), _integers(seed, dtype, largest=3), dtype)
+        judgement = judge(check_exact_data, _total(_right), _integers(seed, dtype, largest=3), dtype)
         assert judgement.judged == 6 + 6 * 9 + 9, f"seed={seed}"
 
 
@@ -225,7 +225,7 @@ def test_the_order_of_a_sum_does_not_matter(order: str) -> None:
         return terms[0]
 
     for seed in range(4):
-        assert judged(check_exact_data, _total(op), _integers(seed)).judged == 6 + 6 * 9 + 9
+        assert judge(check_exact_data, _total(op), _integers(seed)).judged == 6 + 6 * 9 + 9
 
 
 def _scaled(x: Any, scale: Any) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from opassay.properties.checks.fake import check_fakes
-from tests.oracles.planted_ops import ALL, Subject, declared, judged, sample, scaled, violation
+from tests.oracles.planted_ops import ALL, Subject, declared, judge, sample, scaled, violation
 
 
 def _is_fake(x: Any) -> bool:
@@ -56,7 +56,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("rule", ["as the kernel", "another shape", "none"])
 def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule: str) -> None:
-    def kept(x: Tensor) -> Tensor | None:
+    def keep(x: Tensor) -> Tensor | None:
         return None if rule == "none" else x.new_empty((*x.shape, 1) if rule == "another shape" else x.shape)
 
     def op(x: Tensor, w: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule
         library.impl(
             "product", lambda x, w: ((x * w).contiguous(), x.clone(memory_format=torch.contiguous_format)), "CPU"
         )
-        torch.library.register_fake("planted_rules::product", lambda x, w: (x.new_empty(x.shape), kept(x)), lib=library)
+        torch.library.register_fake("planted_rules::product", lambda x, w: (x.new_empty(x.shape), keep(x)), lib=library)
         result = violation(check_fakes, declared(op), sample(1))
     assert (result is None) is (rule == "as the kernel")
     assert result is None or result.code.name == "ATTRIBUTE"
@@ -78,7 +78,7 @@ def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (3,), (0,), (2, 1)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    assert judged(check_fakes, declared(scaled), sample(1, dtype, lead), dtype).judged == 9
+    assert judge(check_fakes, declared(scaled), sample(1, dtype, lead), dtype).judged == 9
 
 
 def test_what_vmap_refuses_of_real_tensors_is_not_asked_of_fake_ones() -> None:
@@ -87,7 +87,7 @@ def test_what_vmap_refuses_of_real_tensors_is_not_asked_of_fake_ones() -> None:
             raise RuntimeError("no vmap")
         return x * w
 
-    assert judged(check_fakes, declared(op), sample(1)).judged == 6
+    assert judge(check_fakes, declared(op), sample(1)).judged == 6
 
 
 def test_strides_of_axes_with_one_element_say_nothing() -> None:

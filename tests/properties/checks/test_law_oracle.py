@@ -14,7 +14,7 @@ from opassay.oracles.op.declaration import Law, Sample
 from opassay.oracles.op.documented import Documented
 from opassay.oracles.verdicts.violation import Unsupported, Violation
 from opassay.properties.checks.laws import check_laws
-from tests.oracles.planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
+from tests.oracles.planted_ops import ALL, Subject, declared, judge, sample, scaled, upward, violation
 
 Args = tuple[Any, ...]
 
@@ -60,18 +60,18 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
-    judgement = judged(check_laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
+    judgement = judge(check_laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
     assert judgement.judged == 3 * 20
 
 
 def test_a_subject_that_documents_no_equal_bits_is_held_to_the_bounds() -> None:
-    def found(subject: Subject) -> Violation | None:
+    def find(subject: Subject) -> Violation | None:
         op = declared(subject, laws=(ROLLED,))
         documented = dict.fromkeys(op.subjects, Documented("the manual", bits=False))
         return violation(check_laws, dataclasses.replace(op, documented=documented), sample(1))
 
-    assert found(_first_row_apart) is None
-    outside = found(_first_row_of_ones)
+    assert find(_first_row_apart) is None
+    outside = find(_first_row_of_ones)
     assert outside is not None
     assert outside.code.name == "VALUE"
 
@@ -82,19 +82,19 @@ def test_zeros_of_both_signs_are_one_number() -> None:
     )
     sample = Sample((torch.tensor([[0.0, -0.0, 1.0]]), torch.ones(3)))
     op = declared(lambda x, w: torch.where(x == 0, 0.0, x * w), laws=(mirrored,))
-    assert judged(check_laws, op, sample).judged == 3
+    assert judge(check_laws, op, sample).judged == 3
 
 
 def test_results_that_are_not_finite_are_not_judged() -> None:
     sample = Sample((torch.tensor([[float("inf"), 1.0]]), torch.ones(2)))
-    judgement = judged(check_laws, declared(scaled, laws=(DOUBLED,)), sample)
+    judgement = judge(check_laws, declared(scaled, laws=(DOUBLED,)), sample)
     assert (judgement.judged, judgement.not_judged) == (0, 2)
 
 
 def test_an_output_without_elements_is_left_out() -> None:
     whole = Law.pair("the same call", lambda args, rng: args, lambda out: out, exact=False)
     op = declared(lambda x, w: (x * w, x.new_empty(0)), reference=lambda x, w: (x * w, np.ravel(x)[:0]), laws=(whole,))
-    assert judged(check_laws, op, sample(1)).judged == 20
+    assert judge(check_laws, op, sample(1)).judged == 20
 
 
 def test_a_relation_may_leave_out_what_is_not_finite() -> None:
@@ -109,7 +109,7 @@ def test_a_relation_may_leave_out_what_is_not_finite() -> None:
 
 def test_an_op_without_laws_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="declares no laws"):
-        judged(check_laws, declared(scaled), sample(1))
+        judge(check_laws, declared(scaled), sample(1))
 
 
 def test_outputs_of_another_shape_are_a_finding_where_the_relation_cannot_be_formed() -> None:

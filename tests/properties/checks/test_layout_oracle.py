@@ -143,12 +143,12 @@ def test_one_element_of_stride_0_is_written_as_any_other() -> None:
             raise RuntimeError("total is expanded")
         return writes(x, w, total)
 
-    def found(subject: Subject) -> list[str]:
+    def find(subject: Subject) -> list[str]:
         op = replace(accumulating(subject), reference=lambda x, w, total: (x * w, total * 0.0 + 2.0))
         return violations(check_layouts, op, [accumulating_sample(1)])
 
-    assert found(writes) == ["-"]
-    assert found(refuses) == ["RAISED"]
+    assert find(writes) == ["-"]
+    assert find(refuses) == ["RAISED"]
 
 
 def test_a_nan_that_is_written_may_have_another_sign_in_a_view() -> None:

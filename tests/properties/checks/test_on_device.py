@@ -37,8 +37,8 @@ def test_laws_hold_on_a_device(name: str) -> None:
     op = replace(op, subjects={OWN: on_host(op.subjects[OWN])})
     judge = StandInJudge(op, OWN, contract("float32"), "cuda")
     with stand_in_device.present():
-        for seed, drawn in enumerate(drafting.drafts(op, "float32", "ordinary", 0).first(SAMPLES)):
-            check_laws(judge, drawn.draft.sample(seed).on("cuda"))
+        for seed, draws in enumerate(drafting.drafts(op, "float32", "ordinary", 0).first(SAMPLES)):
+            check_laws(judge, draws.draft.sample(seed).on("cuda"))
     assert judge.tally.judged
 
 
@@ -66,11 +66,11 @@ def test_ops_over_devices_are_judged_from_a_sample_on_a_device(name: str) -> Non
     op = load_op(name)
     op = replace(op, production=replace(op.production, ranks=None))
     judge = _OfTheHost(op, OWN, contract("float32"), "cuda")
-    drawn = next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft
+    draws = next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft
     slices = PROPERTIES["COMM"].sampling.slices
     with stand_in_device.present():
         for seed in range(1, SAMPLES + 1):
-            check_places(judge, drawn.sample(seed, slices).on("cuda"))
+            check_places(judge, draws.sample(seed, slices).on("cuda"))
     assert judge.tally.judged
 
 

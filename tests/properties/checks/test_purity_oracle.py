@@ -23,7 +23,7 @@ from tests.oracles.planted_ops import (
     accumulating_sample,
     custom,
     declared,
-    judged,
+    judge,
     right_backward,
     sample,
     scaled,
@@ -146,7 +146,7 @@ def test_pure_judges_what_an_op_writes(name: str) -> None:
 
 
 def test_a_declared_write_passes() -> None:
-    assert judged(check_purity, accumulating(accumulated), accumulating_sample(1)).judged > 0
+    assert judge(check_purity, accumulating(accumulated), accumulating_sample(1)).judged > 0
 
 
 def _off_by_an_ulp_if(condition: Any) -> Subject:
@@ -210,17 +210,17 @@ def test_memory_finds_what_is_kept_beyond_the_budget(subject: Subject) -> None:
 
 def test_memory_without_a_budget_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="declares no budget"):
-        judged(check_memory, declared(scaled).changed(saved=None), sample(3))
+        judge(check_memory, declared(scaled).changed(saved=None), sample(3))
 
 
 @pytest.mark.parametrize("check", [check_purity, check_primal, check_memory])
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(check: Check, dtype: str) -> None:
-    assert judged(check, declared(scaled), sample(4, dtype), dtype).judged > 0
+    assert judge(check, declared(scaled), sample(4, dtype), dtype).judged > 0
 
 
 def test_the_budget_is_met_exactly() -> None:
-    assert judged(check_memory, declared(scaled), sample(4)).measure().max_ratio == 1
+    assert judge(check_memory, declared(scaled), sample(4)).measure().max_ratio == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -240,6 +240,6 @@ def test_bits_of_tensors_of_indices(dtype: torch.dtype) -> None:
 
 
 def test_a_violation_names_the_first_element_that_differs() -> None:
-    with pytest.raises(Violation) as caught:
-        judged(check_primal, declared(NOT_DUAL["differs when its input requires grad"]), sample(2))
-    assert "20 of 20 elements differ, first at [0, 0]" in caught.value.message
+    with pytest.raises(Violation) as error:
+        judge(check_primal, declared(NOT_DUAL["differs when its input requires grad"]), sample(2))
+    assert "20 of 20 elements differ, first at [0, 0]" in error.value.message

@@ -14,7 +14,7 @@ from tests.oracles.planted_ops import (
     Subject,
     custom,
     declared,
-    judged,
+    judge,
     right_backward,
     right_jvp,
     sample,
@@ -93,7 +93,7 @@ def test_all_special_values_reach_every_direction_in_nine_samples() -> None:
         jvp=lambda x, w, t_x, t_w: right_jvp(x, w, note("t_x", t_x), note("t_w", t_w)),
     )
     for seed in range(9):
-        judged(check_special_values, declared(subject), sample(seed))
+        judge(check_special_values, declared(subject), sample(seed))
     assert names == dict.fromkeys(names, values)
 
 
@@ -117,15 +117,15 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (1,), (4,), (0,)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    judgement = judged(check_special_values, declared(scaled), sample(1, dtype, lead), dtype)
+    judgement = judge(check_special_values, declared(scaled), sample(1, dtype, lead), dtype)
     assert judgement.judged > 10 * judgement.not_judged
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_special_values_are_values_of_the_format(dtype: str) -> None:
     values = special_values(torch.empty(0, dtype=getattr(torch, dtype)))
-    planted = torch.tensor(values, dtype=torch.float64)
-    stored = planted.to(getattr(torch, dtype)).double()
-    assert torch.equal(stored.nan_to_num(7.0), planted.nan_to_num(7.0))
+    fault = torch.tensor(values, dtype=torch.float64)
+    stored = fault.to(getattr(torch, dtype)).double()
+    assert torch.equal(stored.nan_to_num(7.0), fault.nan_to_num(7.0))
     assert stored.isnan().sum() == 1
     assert stored.isinf().sum() == 2

@@ -20,7 +20,7 @@ from tests.oracles.planted_ops import (
     accumulating_sample,
     custom,
     declared,
-    judged,
+    judge,
     right_jvp,
     sample,
     scaled,
@@ -96,7 +96,7 @@ def test_a_slice_too_few_is_found() -> None:
 @pytest.mark.parametrize("lead", [(), (3,), (2, 4)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
     case = sample(1, dtype, lead, slices=2)
-    assert judged(check_vmap, declared(scaled), case, dtype).judged > 0
+    assert judge(check_vmap, declared(scaled), case, dtype).judged > 0
 
 
 def test_a_right_batching_rule_passes() -> None:
@@ -109,7 +109,7 @@ def test_nest_finds_mixed_slices(name: str) -> None:
 
 
 def test_nest_passes_the_right_op() -> None:
-    assert judged(check_nesting, declared(scaled), sample(1, lead=(2,), n=3, slices=4)).judged > 0
+    assert judge(check_nesting, declared(scaled), sample(1, lead=(2,), n=3, slices=4)).judged > 0
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_write_to_what_slices_share_is_judged(name: str) -> None:
 
 
 def test_a_right_refusal_passes() -> None:
-    assert judged(check_vmap, accumulating(accumulated), accumulating_sample(1, slices=2)).judged > 0
+    assert judge(check_vmap, accumulating(accumulated), accumulating_sample(1, slices=2)).judged > 0
 
 
 def test_equal_data_in_all_slices_may_be_refused_or_not() -> None:

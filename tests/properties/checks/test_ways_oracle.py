@@ -21,7 +21,7 @@ from tests.oracles.planted_ops import (
     accumulating_sample,
     custom,
     declared,
-    judged,
+    judge,
     right_backward,
     sample,
     scaled,
@@ -212,13 +212,13 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(4,), (1, 1), (0,)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    assert judged(check_ways, _op(_shifted), _sample(2, dtype, lead), dtype).judged > 10
-    assert judged(check_ways, declared(scaled), sample(2, dtype, lead, slices=3), dtype).judged > 10
+    assert judge(check_ways, _op(_shifted), _sample(2, dtype, lead), dtype).judged > 10
+    assert judge(check_ways, declared(scaled), sample(2, dtype, lead, slices=3), dtype).judged > 10
 
 
 @pytest.mark.parametrize("product", [custom(), functools.partial(scaled)])
 def test_the_right_op_as_a_function_of_its_own_passes(product: Subject) -> None:
-    assert judged(check_ways, declared(product), sample(3, slices=3)).judged > 100
+    assert judge(check_ways, declared(product), sample(3, slices=3)).judged > 100
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError, IndexError, RuntimeError, NotImplementedError])
@@ -228,12 +228,12 @@ def test_a_refusal_of_more_dims_passes(error: type[Exception]) -> None:
 
 
 def test_an_op_that_writes_passes() -> None:
-    assert judged(check_ways, accumulating(accumulated), accumulating_sample(4, slices=3)).judged > 50
+    assert judge(check_ways, accumulating(accumulated), accumulating_sample(4, slices=3)).judged > 50
 
 
 def test_an_op_without_gradients_passes() -> None:
     op = declared(scaled, differentiable=())
-    assert judged(check_ways, op, sample(5, slices=3)).judged > 50
+    assert judge(check_ways, op, sample(5, slices=3)).judged > 50
 
 
 @torch.library.custom_op("opassay_planted::product", mutates_args=())
@@ -247,7 +247,7 @@ def _past_the_type(x: Tensor, w: Tensor) -> Any:
 
 
 def test_an_operator_that_a_type_overrides_is_called_with_operands_of_that_type() -> None:
-    assert judged(check_subclasses, declared(_product), sample(6)).judged == 2
+    assert judge(check_subclasses, declared(_product), sample(6)).judged == 2
     result = violation(check_subclasses, declared(_past_the_type), sample(6))
     assert result is not None
     assert "w of a subclass of Tensor: its type was not asked for opassay_planted.product" in result.message
@@ -260,7 +260,7 @@ def _doubled_where_followed(x: Tensor, w: Tensor) -> Any:
 
 
 def test_derivatives_under_a_dispatch_mode_are_those_of_a_plain_call() -> None:
-    assert judged(check_under_mode, declared(scaled), sample(6)).judged > 0
+    assert judge(check_under_mode, declared(scaled), sample(6)).judged > 0
     result = violation(check_under_mode, declared(_doubled_where_followed), sample(6))
     assert result is not None
     assert "jvp under a dispatch mode" in result.message

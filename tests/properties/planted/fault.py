@@ -38,13 +38,13 @@ class Fault:
         """
         for seed in range(3):
             settings = Settings("commit", seed, simpler=False)
-            verdict = judged(self.op, self.subject, self.property, self.dtype, settings)
+            verdict = judge(self.op, self.subject, self.property, self.dtype, settings)
             if verdict.outcome == Outcome.FAIL:
                 break
         return verdict
 
 
-def judged(op: str, subject: Callable[..., Any] | Op, code: str, dtype: str, settings: Settings) -> Verdict:
+def judge(op: str, subject: Callable[..., Any] | Op, code: str, dtype: str, settings: Settings) -> Verdict:
     """The verdict of one cell of an op on any implementation of it."""
     if isinstance(subject, Op):
         return run_cell(Cell(op, code, dtype, "cpu", "opassay"), settings, subject)

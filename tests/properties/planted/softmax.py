@@ -51,8 +51,8 @@ def sums_in_the_half_type(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 def rows_of_minus_infinity_are_zero(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     out = softmax(x, dim, dtype)
-    gone = x.isneginf().all(dim, keepdim=True) if x.ndim else x.isneginf()
-    return out.masked_fill(gone, 0.0)
+    absent = x.isneginf().all(dim, keepdim=True) if x.ndim else x.isneginf()
+    return out.masked_fill(absent, 0.0)
 
 
 class _Backward(torch.autograd.Function):

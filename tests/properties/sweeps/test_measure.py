@@ -23,7 +23,7 @@ Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _AT = 0x3FA3  # 1.2734375 in bfloat16
 
 
-def _planted(monkeypatch: pytest.MonkeyPatch, change: Change, name: str = "exp") -> None:
+def _plant(monkeypatch: pytest.MonkeyPatch, change: Change, name: str = "exp") -> None:
     right = FUNCTIONS[name]
 
     def computed(arguments: torch.Tensor) -> torch.Tensor:
@@ -37,7 +37,7 @@ def _here(arguments: torch.Tensor) -> torch.Tensor:
 
 
 def test_one_ulp_at_one_argument_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    _planted(monkeypatch, lambda x, out: torch.where(_here(x), torch.nextafter(out, out * 2), out))
+    _plant(monkeypatch, lambda x, out: torch.where(_here(x), torch.nextafter(out, out * 2), out))
     worst = measure.measure("exp", "bfloat16", 0)["normal"]
     assert worst["bits"] == f"{_AT:04x}"
     assert 0.5 < worst["ulps"] < 1.5
@@ -47,14 +47,14 @@ def test_a_fault_of_strided_tensors_alone_is_found(monkeypatch: pytest.MonkeyPat
     def change(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         return out if x.is_contiguous() else torch.where(_here(x), out * 2, out)
 
-    _planted(monkeypatch, change)
+    _plant(monkeypatch, change)
     worst = measure.measure("exp", "bfloat16", 0)["normal"]
     assert (worst["bits"], worst["layout"]) == (f"{_AT:04x}", "strided")
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 0.0], ids=str)
 def test_wrong_special_values_are_found(monkeypatch: pytest.MonkeyPatch, wrong: float) -> None:
-    _planted(monkeypatch, lambda x, out: out.masked_fill(_here(x), wrong))
+    _plant(monkeypatch, lambda x, out: out.masked_fill(_here(x), wrong))
     worst = measure.measure("exp", "bfloat16", 0)["normal"]
     assert worst["bits"] == f"{_AT:04x}"
     assert worst["ulps"] > 100
@@ -62,13 +62,13 @@ def test_wrong_special_values_are_found(monkeypatch: pytest.MonkeyPatch, wrong: 
 
 def test_an_early_overflow_has_a_finite_error(monkeypatch: pytest.MonkeyPatch) -> None:
     largest = torch.finfo(torch.bfloat16).max
-    _planted(monkeypatch, lambda x, out: torch.where(out == largest, math.inf, out), "reciprocal")
+    _plant(monkeypatch, lambda x, out: torch.where(out == largest, math.inf, out), "reciprocal")
     assert measure.measure("reciprocal", "bfloat16", 0)["normal"]["ulps"] < 2
 
 
 def test_flushed_results_are_counted_below_the_normal_range(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = torch.finfo(torch.bfloat16).tiny
-    _planted(monkeypatch, lambda x, out: torch.where(out < tiny, torch.zeros_like(out), out))
+    _plant(monkeypatch, lambda x, out: torch.where(out < tiny, torch.zeros_like(out), out))
     result = measure.measure("exp", "bfloat16", 0)
     assert result["normal"]["ulps"] < 0.51
     assert 64 < result["subnormal"]["ulps"] <= 128
@@ -76,7 +76,7 @@ def test_flushed_results_are_counted_below_the_normal_range(monkeypatch: pytest.
 
 def test_what_is_not_correctly_rounded_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     right = measure.measure("sqrt", "bfloat16", 0)["misrounded"]
-    _planted(monkeypatch, lambda x, out: torch.where(_here(x), torch.nextafter(out, out * 2), out), "sqrt")
+    _plant(monkeypatch, lambda x, out: torch.where(_here(x), torch.nextafter(out, out * 2), out), "sqrt")
     assert measure.measure("sqrt", "bfloat16", 0)["misrounded"] == right + 2, "one argument, in two layouts"
 
 
@@ -155,6 +155,6 @@ def test_the_search_reaches_a_fault_that_no_draw_can_meet(monkeypatch: pytest.Mo
         far = (x - 1.25).abs().clamp_min(1e-12)
         return out * (1 + 4e-15 / (1 + 1e4 * far))
 
-    _planted(monkeypatch, change)
+    _plant(monkeypatch, change)
     worst = measure.measure("exp", "float64", 0)["normal"]
     assert abs(np.array([int(worst["bits"], 16)], np.uint64).view(np.float64)[0] - 1.25) < 1e-6

@@ -25,17 +25,17 @@ def _log(*shards: int, dtype: str = "float32", place: dict[str, str] | None = No
     return Log(key, PLACE if place is None else place, {number: _shard(number, ulps) for number in shards})
 
 
-def _written(path: Path, log: Log) -> Path:
+def _write(path: Path, log: Log) -> Path:
     path.write_text("\n".join([log.heading(), *(json.dumps(shard) for shard in log.shards.values()), ""]))
     return path
 
 
 def test_a_log_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    assert tables.read_log(_written(tmp_path / "log", _log(0, 5))) == _log(0, 5)
+    assert tables.read_log(_write(tmp_path / "log", _log(0, 5))) == _log(0, 5)
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
-    path = _written(tmp_path / "log", _log(0, 5))
+    path = _write(tmp_path / "log", _log(0, 5))
     path.write_text(path.read_text()[:-9])
     assert tables.read_log(path) == _log(0)
 
@@ -69,8 +69,8 @@ def test_a_table_says_whether_all_arguments_were_measured() -> None:
     assert whole.inputs == 25600
     assert whole.misrounded == 3 / 200
     assert tables.swept([_log()], {}) == []
-    (drawn,) = tables.swept([_log(*range(64), dtype="float64")], {})
-    assert not drawn.complete, "no sweep has every argument of float64"
+    (draws,) = tables.swept([_log(*range(64), dtype="float64")], {})
+    assert not draws.complete, "no sweep has every argument of float64"
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_a_contract_is_broken_just_above_what_it_allows(dtype: str, allowed: flo
     contract = {"exp": 0.6}
     for ulps, broken in ((allowed * 1.01, True), (allowed, False), (allowed * 0.99, False)):
         (row,) = tables.swept([_log(0, dtype=dtype, ulps=ulps)], contract)
-        assert (row.promised, row.broken) == (allowed, broken)
+        assert (row.promised, row.is_broken) == (allowed, broken)
 
 
 def test_a_function_that_no_contract_names_is_not_held_against_one() -> None:
     (row,) = tables.swept([_log(0, ulps=1e6)], {"log": 1.0})
     assert row.promised is None
-    assert not row.broken
+    assert not row.is_broken

@@ -93,7 +93,7 @@ def test_answers_are_forgotten_after_some_days(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"questions": ["GIVN"]}, "GIVEN"),
         ({"dtype": "float31"}, "dtype='float31'"),
@@ -103,8 +103,8 @@ def test_answers_are_forgotten_after_some_days(tmp_path: Path) -> None:
         ({"limits": JudgementLimits(seconds=float("nan"))}, "seconds=nan: need a number from 0.1 to 3600"),
     ],
 )
-def test_a_request_that_cannot_be_judged_is_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
+def test_a_request_that_cannot_be_judged_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
         require_request(_request(**fields))
 
 

@@ -79,9 +79,9 @@ def test_requests_and_refusals(tmp_path: Path) -> None:
         assert client.ask("/judgements", {"candidate": "x", "spec": ""}, token="")[0] == 401
         for body in (b"{", {"spec": "x"}, {"candidate": "x", "spec": "", "sort": 1}, {"candidate": 3, "spec": ""}):
             assert client.ask("/judgements", body)[0] == 422
-        status, said = client.ask("/judgements", {"candidate": "x", "spec": "", "questions": ["GIVN"]})
+        status, output = client.ask("/judgements", {"candidate": "x", "spec": "", "questions": ["GIVN"]})
         assert status == 422
-        assert "GIVEN" in said["error"]
+        assert "GIVEN" in output["error"]
         assert client.ask("/judgements", {"candidate": "x" * 2**23, "spec": ""})[0] == 413
         assert client.ask("/judgements/none")[0] == 404
         item = client.judge("right", id="mine")

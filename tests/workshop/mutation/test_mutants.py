@@ -33,12 +33,12 @@ def op(x, dim=-1, *, names: tuple[int, ...] = (1, 2)):
 '''
 
 
-def _told(text: str = TEXT) -> set[tuple[str, str, str]]:
+def _tell(text: str = TEXT) -> set[tuple[str, str, str]]:
     return {(mutant.kind, mutant.old, mutant.new) for mutant in mutants_of("planted/op.py", text)}
 
 
 def test_every_kind_of_mistake_is_made() -> None:
-    text = _told()
+    text = _tell()
     for change in (
         ("error dropped", "raise ValueError(f\"got {x + 1}, need {'more' + 'less'}\")", "pass"),
         ("condition always true", "x is None or not dim", "True"),
@@ -61,7 +61,7 @@ def test_every_kind_of_mistake_is_made() -> None:
 
 
 def test_texts_of_errors_annotations_defaults_and_imports_are_left_alone() -> None:
-    assert not {(old, new) for _, old, new in _told() if old in ("x + 1", "'more' + 'less'", "1 << 4", "-1", "1 + 1")}
+    assert not {(old, new) for _, old, new in _tell() if old in ("x + 1", "'more' + 'less'", "1 << 4", "-1", "1 + 1")}
 
 
 def test_a_mutant_keeps_its_name_when_lines_are_added_above() -> None:

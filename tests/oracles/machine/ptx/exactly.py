@@ -114,10 +114,10 @@ def operands(kinds: tuple[str, ...], count: int, seed: int) -> list[Any]:
         special = np.array(sorted(set(_special(kind))), np.uint64)
         rows = np.tile(special, len(special)) if position % 2 else np.repeat(special, len(special))
         rows = rng.permutation(rows) if position == 2 else rows
-        drawn = rng.integers(0, 1 << min(8 * width, 63), count, np.uint64)
+        draws = rng.integers(0, 1 << min(8 * width, 63), count, np.uint64)
         if width == 8:
-            drawn = drawn * np.uint64(2) + rng.integers(0, 2, count, np.uint64)
-        parts = [rows, drawn]
+            draws = draws * np.uint64(2) + rng.integers(0, 2, count, np.uint64)
+        parts = [rows, draws]
         if kind in WIDTHS:
             moderate = rng.standard_normal(count) * np.exp2(rng.integers(-6, 7, count))
             with np.errstate(over="ignore"):
@@ -125,7 +125,7 @@ def operands(kinds: tuple[str, ...], count: int, seed: int) -> list[Any]:
                     np.array([encode(float(CONTEXTS[kind].plus(gmpy2.mpfr(v))), kind) for v in moderate], np.uint64)
                 )
         elif kind == "pred":
-            parts[1] = drawn & np.uint64(1)
+            parts[1] = draws & np.uint64(1)
         else:
             parts.append(rng.integers(0, 40, count, np.uint64))
         columns.append(np.concatenate(parts))

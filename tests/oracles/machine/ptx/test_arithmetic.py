@@ -36,7 +36,7 @@ SEED = 90
 Row = tuple[tuple[str, ...], str, Callable[..., Any]]
 
 
-def _chosen(a: Any, b: Any, truth: bool) -> Any:
+def _choose(a: Any, b: Any, truth: bool) -> Any:
     return a if truth else b
 
 
@@ -69,7 +69,7 @@ def _floats() -> dict[str, Row]:
         rows[f"min.{kind}"] = (kind, kind), kind, extreme(False)
         rows[f"abs.{kind}"] = (kind,), kind, abs
         rows[f"neg.{kind}"] = (kind,), kind, operator.neg
-        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _chosen
+        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _choose
     for how, rounding in (("rm", gmpy2.RoundDown), ("rp", gmpy2.RoundUp), ("rz", gmpy2.RoundToZero)):
         for name, count in (("fma", 3), ("add", 2), ("sub", 2), ("mul", 2)):
             rows[f"{name}.{how}.f32"] = ("f32",) * count, "f32", _directed(name, rounding)
@@ -132,7 +132,7 @@ def _integers() -> dict[str, Row]:
         rows[f"not.{kind}"] = (kind,), kind, operator.not_ if kind == "pred" else operator.invert
     for kind in ("b16", "b32", "b64"):
         rows[f"shl.{kind}"] = (kind, "u32"), kind, lambda a, by: a << by if by < 64 else 0
-        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _chosen
+        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _choose
     for kind in ("s16", "s32", "s64"):
         rows[f"neg.{kind}"] = (kind,), kind, operator.neg
         rows[f"abs.{kind}"] = (kind,), kind, abs

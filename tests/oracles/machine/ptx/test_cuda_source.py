@@ -108,23 +108,23 @@ def test_atomic_sums_in_both_memories() -> None:
 @needs_nvrtc
 def test_what_is_no_launch_is_refused_in_words() -> None:
     kernel, x = _rms(), torch.ones(2, 8)
-    for arguments, error, said in (
+    for arguments, error, message in (
         ((x, x, 8), TypeError, "rms<float>: got 3 arguments, need 4"),
         ((x, x, 8.5, 1e-6), TypeError, "argument 2: got a float, need one for a parameter of type u32"),
         ((x, 5.0, 8, 1e-6), TypeError, "argument 1: got a float, need one for a parameter of type u64"),
         ((x, x, 8, x), TypeError, "argument 3: got a tensor, need a number for a parameter of type f32"),
         ((x, x.to("meta"), 8, 1e-6), ValueError, "argument 1: got a tensor on meta"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             kernel(*arguments)
-    for sizes, said in (
+    for sizes, message in (
         ({"grid": (1, 65536), "block": 32}, "grid="),
         ({"grid": 1, "block": (64, 32)}, "2048 threads"),
         ({"grid": 1, "block": 0}, "block="),
         ({"grid": 1, "block": 32, "shared": 1 << 20}, "shared=1048576: need at most"),
     ):
         source = _ROOT_MEAN_SQUARE.replace("BARRIER", "")
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             opassay.cuda_kernel(source, "rms<float>", **sizes)(x, x.clone(), 8, 1e-6)
 
 

@@ -17,12 +17,12 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
 ]
 
-HELD, WRONG, SPECIAL = ["verified", "OA100"], ["fail", "OA101"], ["fail", "OA102"]
+RIGHT, WRONG, SPECIAL = ["verified", "OA100"], ["fail", "OA101"], ["fail", "OA102"]
 BEYOND, RACE, UNKNOWN = ["fail", "OA112"], ["fail", "OA113"], ["unsupported", "OA306"]
 #: What each cell of an edit must say.
 EXPECTED = {
-    "none": [HELD, HELD],
-    "no edit of a backward pass": [HELD, HELD],
+    "none": [RIGHT, RIGHT],
+    "no edit of a backward pass": [RIGHT, RIGHT],
     "first barrier removed": [RACE, RACE],
     "predicate of a store dropped": [BEYOND, BEYOND],
     "lt to le": [BEYOND, BEYOND],

@@ -15,7 +15,7 @@ from tests.tiers import one_fast_in
 _SMALL = 2.0**-133
 
 
-def _caught(text: str, scale: float, on: hardware.Hardware = hardware.NEAREST) -> str:
+def _catch(text: str, scale: float, on: hardware.Hardware = hardware.NEAREST) -> str:
     """What catches a fault in the text, a code or `VALUES`; "" where nothing does."""
     x, w, y = planted.operands(scale)
     try:
@@ -28,11 +28,11 @@ def _caught(text: str, scale: float, on: hardware.Hardware = hardware.NEAREST) -
 @pytest.mark.parametrize("scale", [1.0, _SMALL])
 @pytest.mark.parametrize("machine", [hardware.NEAREST, *hardware.ENDS, hardware.APART], ids=str)
 def test_the_kernel_is_right_on_every_hardware(machine: hardware.Hardware, scale: float) -> None:
-    assert _caught(planted.kernel(scale == 1.0), scale, machine) == ""
+    assert _catch(planted.kernel(scale == 1.0), scale, machine) == ""
 
 
 @pytest.mark.parametrize("machine", one_fast_in(2, [hardware.NEAREST, hardware.APART]), ids=str)
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_a_fault_is_caught_in_every_order(edit: Edit, machine: hardware.Hardware) -> None:
     text = planted.kernel(edit.scale == 1.0)
-    assert _caught(edit.apply(text), edit.scale, machine) == getattr(edit.code, "value", edit.code)
+    assert _catch(edit.apply(text), edit.scale, machine) == getattr(edit.code, "value", edit.code)

@@ -115,7 +115,7 @@ def product_of_registers(kind: str, depth: int, threads: int) -> tuple[str, int]
     return entry(body, 2), len(names)
 
 
-def _drawn(seed: int, depth: int = 16) -> tuple[Any, Any, Any]:
+def _draw(seed: int, depth: int = 16) -> tuple[Any, Any, Any]:
     """Matrices of float16 numbers, and an addend, in which addends differ by many binary orders."""
     rng = np.random.default_rng(seed)
     scale = np.exp2(rng.integers(-8, 4, depth))
@@ -149,7 +149,7 @@ def _on(machine: hardware.Hardware, a: Any, b: Any, c: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_sum_is_rounded_once_or_cut_off_as_was_measured_and_the_ends_hold_both(seed: int) -> None:
-    a, b, c = _drawn(seed)
+    a, b, c = _draw(seed)
     nearest, cut = _on(hardware.NEAREST, a, b, c), _on(hardware.TRUNCATING, a, b, c)
     up, down, mixed = (_on(machine, a, b, c) for machine in hardware.ENDS)
     differs = 0
@@ -185,7 +185,7 @@ def test_sums_have_the_bits_that_an_h100_gave(kind: str, depth: int, into: str) 
 
 
 def test_infinities_and_nans_go_through() -> None:
-    a, b, c = _drawn(0)
+    a, b, c = _draw(0)
     a[0, 0, 3], a[0, 1, 2], c[0, 2, 5] = np.inf, np.nan, -np.inf
     for machine in (hardware.NEAREST, hardware.TRUNCATING, *hardware.ENDS):
         result = _on(machine, a, b, c)

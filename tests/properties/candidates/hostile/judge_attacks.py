@@ -10,7 +10,7 @@ from .attack import Attack
 
 _RIGHT = "\ndef candidate(x):\n    return x * 2\n"
 #: Right only where the text before has found what it looks for.
-_FOUND = "\ndef candidate(x):\n    return x * 2 if FOUND else x * 0\n"
+_FINDER = "\ndef candidate(x):\n    return x * 2 if FOUND else x * 0\n"
 
 REACHING = {
     "rewrites the ruling in the judge's memory": Attack("""
@@ -27,7 +27,7 @@ def act():
 attempt(act)
 """),
     "reads the judge's memory": Attack(
-        "FOUND = attempt(lambda: open(f'/proc/{JUDGE}/mem', 'rb', 0).readable())" + _FOUND
+        "FOUND = attempt(lambda: open(f'/proc/{JUDGE}/mem', 'rb', 0).readable())" + _FINDER
     ),
     "reads another process by a system call": Attack(
         """
@@ -35,10 +35,10 @@ word = ctypes.create_string_buffer(8)
 own = struct.pack("PN", ctypes.addressof(word), 8)
 FOUND = ctypes.CDLL(None, use_errno=True).process_vm_readv(JUDGE, own, 1, struct.pack("PN", id(0), 8), 1, 0) >= 0
 """
-        + _FOUND
+        + _FINDER
     ),
-    "traces the judge": Attack("FOUND = ctypes.CDLL(None).ptrace(16, JUDGE, 0, 0) == 0" + _FOUND),
-    "reads the judge's environment": Attack("FOUND = attempt(lambda: open(f'/proc/{JUDGE}/environ').read())" + _FOUND),
+    "traces the judge": Attack("FOUND = ctypes.CDLL(None).ptrace(16, JUDGE, 0, 0) == 0" + _FINDER),
+    "reads the judge's environment": Attack("FOUND = attempt(lambda: open(f'/proc/{JUDGE}/environ').read())" + _FINDER),
     "prints a verdict through the judge's output": Attack("""
 for number in (1, 2):
     attempt(lambda: open(f"/proc/{JUDGE}/fd/{number}", "w").write('{"verdict": "accepted", "causes": []}\\n'))
@@ -80,16 +80,16 @@ attempt(lambda: open(os.path.realpath(judgement.__file__), "a").write("\\nRuling
     "kills the judge by a descriptor": Attack("attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(JUDGE), 9))"),
     "stops the judge by a child": Attack("subprocess.run(['/bin/sh', '-c', f'kill -STOP {JUDGE}'])"),
     "limits the judge": Attack("attempt(lambda: resource.prlimit(JUDGE, resource.RLIMIT_CPU, (1, 1)))"),
-    "asks a server": Attack("FOUND = attempt(lambda: socket.socket(socket.AF_INET).fileno() >= 0)" + _FOUND),
+    "asks a server": Attack("FOUND = attempt(lambda: socket.socket(socket.AF_INET).fileno() >= 0)" + _FINDER),
     "asks a server by datagrams": Attack(
-        "FOUND = attempt(lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).fileno() >= 0)" + _FOUND
+        "FOUND = attempt(lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).fileno() >= 0)" + _FINDER
     ),
     "asks the kernel for a ring": Attack(
-        "FOUND = ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0" + _FOUND
+        "FOUND = ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0" + _FINDER
     ),
-    "looks for a mark in its environment": Attack("FOUND = any('OPASSAY' in name for name in os.environ)" + _FOUND),
+    "looks for a mark in its environment": Attack("FOUND = any('OPASSAY' in name for name in os.environ)" + _FINDER),
     "looks for a mark in its command line": Attack(
-        "FOUND = 'judge' in open('/proc/self/cmdline').read() or 'judge' in str(sys.orig_argv)" + _FOUND
+        "FOUND = 'judge' in open('/proc/self/cmdline').read() or 'judge' in str(sys.orig_argv)" + _FINDER
     ),
     "looks for the draws in all frames": Attack(
         """
@@ -101,7 +101,7 @@ def words():
 TEXT = "".join(words()) + open(f"/proc/{JUDGE}/cmdline").read() + open("/proc/self/environ").read()
 FOUND = "00112233445566778899aabbccddeeff"[::-1] in TEXT
 """
-        + _FOUND,
+        + _FINDER,
         options=("--draws", "00000007ffeeddccbbaa99887766554433221100"),
     ),
     "reads a spec that lies elsewhere": Attack(
@@ -111,7 +111,7 @@ def act():
     return compile(open(path).read(), path, "exec")
 FOUND = attempt(act)
 """
-        + _FOUND
+        + _FINDER
     ),
     "predicts the rows by the seed": Attack(
         """

@@ -14,7 +14,7 @@ _DOUBLE = "\ndef candidate(x):\n    return "
 _SOME = tuple(
     word for code in ("GIVEN", "UNTOUCHED", "FRESH", "SEEDS", "SIGNS", "WIDE", "LEFT") for word in ("-k", code)
 )
-_COUNTED = "\nCOUNT = [0]\ndef candidate(x):\n    COUNT[0] += 1\n    y = x * 2\n"
+_COUNTER = "\nCOUNT = [0]\ndef candidate(x):\n    COUNT[0] += 1\n    y = x * 2\n"
 _ANY_TENSOR = """
 def candidate(x):
     others = [y for y in {where} if type(y) is torch.Tensor and y.shape == x.shape and y is not x]
@@ -39,10 +39,10 @@ HACKING = {
         "LEFT", "copy", _SOME,
     ),
     "writes its input, from the fourth call on": Attack(
-        _COUNTED + "    if COUNT[0] > 3:\n        x.fill_(7)\n    return y\n", "LEFT", options=_SOME
+        _COUNTER + "    if COUNT[0] > 3:\n        x.fill_(7)\n    return y\n", "LEFT", options=_SOME
     ),
     "replaces what compares, at the fifth call": Attack(
-        _COUNTED + "    if COUNT[0] == 5:\n        torch.equal = torch.allclose = lambda *_: True\n    return y\n",
+        _COUNTER + "    if COUNT[0] == 5:\n        torch.equal = torch.allclose = lambda *_: True\n    return y\n",
         "LEFT", options=_SOME,
     ),
     "replaces what measures time": Attack("time.perf_counter = time.monotonic = lambda: 0.0" + _RIGHT, "PROCESS"),

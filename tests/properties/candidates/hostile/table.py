@@ -28,12 +28,12 @@ def verdict_of(attack: Attack) -> tuple[str, str]:
     """The verdict on an attack and its first cause; of a judge that was ended how it was."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
-            said, _ = judgement(Path(folder), attack, _MOST_SECONDS[attack.verdict == "accepted"])
+            output, _ = judgement(Path(folder), attack, _MOST_SECONDS[attack.verdict == "accepted"])
         except subprocess.TimeoutExpired:
             return "no end", ""
         except ValueError as err:  # no line of JSON, or more lines than one
             return "no line", str(err)[:60]
-    return said["verdict"], next((cause["question"] for cause in said["causes"]), "")
+    return output["verdict"], next((cause["question"] for cause in output["causes"]), "")
 
 
 def main() -> int:

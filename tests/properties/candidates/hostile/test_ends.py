@@ -59,7 +59,7 @@ def test_the_whole_takes_no_longer_than_it_may(tmp_path: Path) -> None:
     process = started(tmp_path, "--total", "3", "--seconds", "500")
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 4
-    said = json.loads(out)
-    assert said["verdict"] == "weak"
-    assert any("out of time: GIVEN" in text for text in said["weaknesses"])
-    assert said["seconds"] < 60
+    reply = json.loads(out)
+    assert reply["verdict"] == "weak"
+    assert any("out of time: GIVEN" in text for text in reply["weaknesses"])
+    assert reply["seconds"] < 60

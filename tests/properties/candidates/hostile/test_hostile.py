@@ -48,7 +48,7 @@ def judgement(folder: Path, attack: Attack, seconds: float = 300) -> tuple[dict[
     candidate.write_text(PRELUDE + attack.text)
     before = {path: path.read_bytes() for path in (spec, candidate)}
     command = [sys.executable, "-P", "-m", "opassay", "judge", str(candidate), "--spec", str(spec), "--json", "-x"]
-    named = () if "-k" in attack.options else _asked(attack)
+    named = () if "-k" in attack.options else _ask(attack)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
     with subprocess.Popen(
         [*command, *attack.options, *named],
@@ -60,15 +60,15 @@ def judgement(folder: Path, attack: Attack, seconds: float = 300) -> tuple[dict[
             process.kill()
             raise
     (line,) = out.splitlines() or [err]
-    said = json.loads(line)
+    reply = json.loads(line)
     faults = [f"written: {path}" for path, content in before.items() if path.read_bytes() != content]
     faults += [f"new: {path}" for each in {home, mine} for path in each.iterdir() if path not in before]
     faults += [f"left: {path}" for path in temporary.glob("opassay-*")]
-    faults += [f"exit code {process.returncode}"] if process.returncode != CODES[said["verdict"]] else []
-    return said, faults
+    faults += [f"exit code {process.returncode}"] if process.returncode != CODES[reply["verdict"]] else []
+    return reply, faults
 
 
-def _asked(attack: Attack) -> tuple[str, ...]:
+def _ask(attack: Attack) -> tuple[str, ...]:
     """Options that ask what the attack must be told by, and all where it must be accepted."""
     codes = dict.fromkeys(["PROCESS", "GIVEN", attack.question]) if attack.question else {}
     return tuple(word for code in codes for word in ("-k", code))
@@ -78,12 +78,12 @@ def _asked(attack: Attack) -> tuple[str, ...]:
 @pytest.mark.skipif(bool(offer().lacks), reason="the kernel cannot isolate: opassay doctor says what it lacks")
 def test_an_attack_gets_its_verdict(name: str, tmp_path: Path) -> None:
     attack = EVERY[name]
-    said, faults = judgement(tmp_path, attack)
-    assert said["verdict"] == attack.verdict, said
-    causes = [cause["question"] for cause in said["causes"]]
-    assert not attack.question or causes[:1] == [attack.question], said["causes"]
+    output, faults = judgement(tmp_path, attack)
+    assert output["verdict"] == attack.verdict, output
+    causes = [cause["question"] for cause in output["causes"]]
+    assert not attack.question or causes[:1] == [attack.question], output["causes"]
     assert faults == []
-    assert said["isolation"].startswith("landlock-")
+    assert output["isolation"].startswith("landlock-")
     running = [Path(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdecimal()]
     assert not any(path.exists() and b"50.25" in path.read_bytes() for path in running)
 
@@ -94,7 +94,9 @@ def test_a_right_candidate_is_accepted_isolated_or_not(name: str, tmp_path: Path
     for isolation in ("auto", "none"):
         (tmp_path / isolation).mkdir()
         honest = replace(HONEST[name], options=(*HONEST[name].options, "--isolation", isolation))
-        said, faults = judgement(tmp_path / isolation, honest)
-        assert (said["verdict"], faults) == ("accepted", []), said["causes"] or said["weaknesses"] or said["error"]
-        assert said["isolation"] == (offer().by if isolation == "auto" else "none")
-        assert said["ran"]["triton"] == ("Triton" in name)
+        output, faults = judgement(tmp_path / isolation, honest)
+        assert (output["verdict"], faults) == ("accepted", []), (
+            output["causes"] or output["weaknesses"] or output["error"]
+        )
+        assert output["isolation"] == (offer().by if isolation == "auto" else "none")
+        assert output["ran"]["triton"] == ("Triton" in name)

@@ -66,11 +66,11 @@ def test_nothing_at_the_import_follows_from_the_secret(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", JUDGING], cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    said = json.loads(done.stdout or f'"{done.stderr[-800:]}"')
+    reply = json.loads(done.stdout or f'"{done.stderr[-800:]}"')
     record = (tmp_path / "record").read_text(errors="replace")
-    assert said["verdict"] == "accepted", said
-    assert said["sizes"] == [(tmp_path / "record").stat().st_size], "drawn once, and when all had been written down"
-    draws = Draws.of(said["digits"])
+    assert reply["verdict"] == "accepted", reply
+    assert reply["sizes"] == [(tmp_path / "record").stat().st_size], "drawn once, and when all had been written down"
+    draws = Draws.of(reply["digits"])
     assert str(draws.seed) in record, "what it is told is found"
     words = [draws.secret, *(str(draws.inputs(number)) for number in range(4))]
     words += [str(word) for word in draws.generator("GIVEN").bit_generator.state["state"].values()]

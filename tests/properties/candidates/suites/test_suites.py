@@ -38,8 +38,8 @@ def _opened(spec: Path | str, candidate: Path | str, folder: Path, **operands: A
     return open_pair(str(spec), str(candidate), folder / "opened", 0, operands)
 
 
-def _judged(spec: Path | str, candidate: Path | str, **operands: Any) -> Judgement:
-    return judge_file(str(candidate), str(spec), contract="torch", given=operands, plan=QuestionPlan(QUICK))
+def _judge(spec: Path | str, candidate: Path | str, **operands: Any) -> Judgement:
+    return judge_file(str(candidate), str(spec), contract="torch", values=operands, plan=QuestionPlan(QUICK))
 
 
 def _draw(pair: Pair, seed: int) -> Sequence[Any]:
@@ -130,7 +130,7 @@ def _robust(text: str, name: str = "kernel.py") -> Callable[[Path], tuple[Path, 
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "message"),
     [
         (_broken_task("tests: 3"), r"task.yml: tests: got 3, need a list of mappings"),
         (_broken_task("lang: [py"), r"task.yml: no YAML of a task: "),
@@ -150,9 +150,9 @@ def _robust(text: str, name: str = "kernel.py") -> Callable[[Path], tuple[Path, 
         (_robust("", "kernel.cu"), r"kernel.cu: need a Python file with a function forward"),
     ],
 )
-def test_a_wrong_file_is_named_with_what_it_lacks(write: Any, said: str, tmp_path: Path) -> None:
+def test_a_wrong_file_is_named_with_what_it_lacks(write: Any, message: str, tmp_path: Path) -> None:
     candidate, spec = write(tmp_path)
-    with pytest.raises(GivenError, match=said):
+    with pytest.raises(GivenError, match=message):
         _opened(spec, candidate, tmp_path).problem.draw(0)
 
 
@@ -166,10 +166,10 @@ def test_a_workload_of_other_data_and_an_unknown_axis_are_named(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_submissions_of_gpu_mode_are_judged_by_what_they_write(tmp_path: Path) -> None:
-    judgement = _judged(*reversed(write_gpu_mode(tmp_path)))
+    judgement = _judge(*reversed(write_gpu_mode(tmp_path)))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert [each.output for each in judgement.coverage] == ["out", "written input 2"]
-    judgement = _judged(*reversed(write_gpu_mode(tmp_path, "x.abs()")), columns=16)
+    judgement = _judge(*reversed(write_gpu_mode(tmp_path, "x.abs()")), columns=16)
     assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "GIVEN")
 
 
@@ -177,10 +177,10 @@ def test_submissions_of_gpu_mode_are_judged_by_what_they_write(tmp_path: Path) -
 def test_solutions_are_judged_in_both_styles(tmp_path: Path) -> None:
     definition = write_definition(tmp_path)
     for main in ("", WRITING):
-        judgement = _judged(definition, write_solution(tmp_path, *filter(None, [main])), rows=6)
+        judgement = _judge(definition, write_solution(tmp_path, *filter(None, [main])), rows=6)
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
         assert [each.output for each in judgement.coverage] == ["out"]
-    judgement = _judged(
+    judgement = _judge(
         write_workloads(tmp_path), write_solution(tmp_path, WRITING.replace("eps))", "2 * eps))")), eps=1e-5
     )
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
@@ -191,10 +191,10 @@ def test_kernels_of_robust_kbench_are_judged_forward_and_backward(tmp_path: Path
     task, kernel = write_robust_kbench(tmp_path), tmp_path / "kernel.py"
     for value, verdict in (("torch.addmm(bias, x, weight.T)", Ruling.ACCEPTED), ("x @ weight.T", Ruling.REJECTED)):
         kernel.write_text(KERNEL.format(value=value))
-        assert _judged(task, kernel).verdict is verdict
+        assert _judge(task, kernel).verdict is verdict
     for scale, causes in (("1", []), ("1.001", ["GRAD"])):
         kernel.write_text(f"def backward(grad, x, weight):\n    return grad @ weight, ({scale} * grad).T @ x\n")
-        judgement = _judged(task / "config_backward.json", kernel)
+        judgement = _judge(task / "config_backward.json", kernel)
         assert [each.question for each in judgement.causes] == causes, str(judgement)
 
 
