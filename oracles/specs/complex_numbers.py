@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from . import fourier
 from .calls import UntraceableError
 from .lines import line_of
 from .rules.table import overloads
@@ -106,6 +107,32 @@ def _add(operation: Any) -> Callable[..., Parts]:
     return rule
 
 
+def _pad(x: Parts, pad: Any, value: Any = 0) -> Parts:
+    value = complex(value)
+    return Parts(_aten.constant_pad_nd(x.real, pad, value.real), _aten.constant_pad_nd(x.imaginary, pad, value.imag))
+
+
+def _in_place(operation: Any) -> Callable[..., Parts]:
+    """A view that takes the place of what it is a view of."""
+
+    def rule(x: Parts, *how: Any) -> Parts:
+        x.real, x.imaginary = operation(x.real, *how), operation(x.imaginary, *how)
+        return x
+
+    return rule
+
+
+def _joined(transformed: torch.Tensor) -> Parts:
+    return Parts(transformed[..., 0], transformed[..., 1])
+
+
+def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
+    x = _parts(x)
+    return fourier.to_real(x.real, x.imaginary, dim, power, length)
+
+
+#: Operations that take real numbers and give complex ones.
+_BEGINNING = overloads("complex polar view_as_complex _fft_r2c")
 _EITHER = overloads(
     "view _unsafe_view reshape unsqueeze squeeze squeeze.dim squeeze.dims expand slice.Tensor select.int cat stack"
     " permute transpose.int t clone contiguous alias detach lift_fresh_copy sum sum.dim_IntList mean mean.dim neg"
@@ -125,11 +152,23 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.view_as_real.default: lambda x: torch.stack([x.real, x.imaginary], -1),
     _aten.real.default: lambda x: x.real,
     _aten.imag.default: lambda x: x.imaginary,
-    **dict.fromkeys(overloads("_conj conj_physical"), lambda x: Parts(x.real, -x.imaginary)),
+    **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), lambda x: Parts(x.real, -x.imaginary)),
     **dict.fromkeys(overloads("resolve_conj resolve_neg"), lambda x: x),
     _aten.abs.default: lambda x: torch.hypot(x.real, x.imaginary),
     _aten.angle.default: lambda x: torch.atan2(x.imaginary, x.real),
     _aten.exp.default: _exponential,
+    _aten.constant_pad_nd.default: _pad,
+    **{
+        writing: _in_place(operation)
+        for writing, operation in zip(
+            overloads("transpose_ squeeze_.dim squeeze_ unsqueeze_"),
+            overloads("transpose.int squeeze.dim squeeze unsqueeze"),
+            strict=True,
+        )
+    },
+    _aten._fft_r2c.default: lambda x, *how: _joined(fourier.of_real(x, *how)),
+    _aten._fft_c2c.default: lambda x, *how: _joined(fourier.of_complex(_parts(x).real, _parts(x).imaginary, *how)),
+    _aten._fft_c2r.default: _to_real,
 }
 
 
@@ -150,7 +189,7 @@ class RealInterpreter(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         dtype = kwargs.get("dtype")
         begins = isinstance(dtype, torch.dtype) and dtype.is_complex
-        begins |= target in (_aten.complex.default, _aten.polar.default, _aten.view_as_complex.default)
+        begins |= target in _BEGINNING
         if not begins and not any(isinstance(x, (Parts, complex)) for x in pytree.tree_leaves((args, kwargs))):
             return super().call_function(target, args, kwargs)
         if target not in _RULES:

@@ -48,7 +48,7 @@ class RowPrimitives(PrimitiveOrder):
             return tuple(sum(lengths) if i == params["axis"] else n for i, n in enumerate(shapes[0]))
         if primitive == "scatter":
             return tuple(params["shape"])
-        if primitive in ("cumsum", "cumprod", "sort"):
+        if primitive in ("cumsum", "cumprod", "sort", "fourier"):
             return shapes[0]
         return super().shape_of(primitive, operands, params)
 
@@ -158,5 +158,6 @@ _KEEPS: dict[str, Callable[[Operands, Params], bool]] = {
     "cumsum": _not_first,
     "cumprod": _not_first,
     "sort": _not_first,
+    "fourier": lambda operands, params: _has_rows(operands[0]) and 0 not in params["axes"],
     "windows": lambda operands, params: _has_rows(operands[0]) and np.ndim(operands[0]) > len(params["sizes"]),
 }

@@ -30,6 +30,8 @@ def closest(judge: Judge, sample: Sample) -> float:
     A result is decisive if its distance is larger than its bound: then only one of the two numbers is right.
     """
     dtypes = judge.op.promises.dtypes(sample.args)
+    if not dtypes:  # A call that is refused has no results.
+        return 0.5
     problem = Problem(judge.op, sample.args, sample.originals)
     with judge.tally.clock("generate"):
         readings = balls(problem.formula((), len(dtypes)), problem.arrays(), judge.contract_of(0))

@@ -62,10 +62,11 @@ class OperatorCall:
         return sum(leaf.numel() for leaf in self.leaves if isinstance(leaf, Tensor))
 
     @property
-    def has_real_results(self) -> bool:
-        """Whether some result has real floating numbers: what others are, as complex ones, nothing here judges."""
+    def has_numbers(self) -> bool:
+        """Whether some result has floating numbers, or complex ones that are read: by their bits these are no facts."""
         with torch.no_grad():
-            return any(map(is_float, self(*self.operands)))
+            results = self._results(*self.operands)
+        return any(map(is_float, results)) or (any(t.is_complex() for t in results) and not reading_of(self).why_not)
 
     @property
     def operands(self) -> tuple[Tensor, ...]:
@@ -73,7 +74,11 @@ class OperatorCall:
         return tuple(self.leaves[i] for i in self.places)
 
     def __call__(self, *operands: Tensor) -> tuple[Tensor, ...]:
-        """The tensors among the results, for operands of another dtype too."""
+        """The tensors among the results, for operands of another dtype too; of complex ones their parts."""
+        results = self._results(*operands)
+        return tuple(torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in results)
+
+    def _results(self, *operands: Tensor) -> tuple[Tensor, ...]:
         dtype = operands[0].dtype
         # A call may write its constants, as batch norm does with running statistics, so each call has its own.
         leaves = [_constant(leaf, dtype) for leaf in self.leaves]
@@ -130,7 +135,7 @@ def calls_of(name: str) -> tuple[OperatorCall, ...]:
     info = operators().get(name)
     if info is None:
         raise SelectionError(unknown_name("op", f"{PREFIX}{name}", (f"{PREFIX}{each}" for each in operators())))
-    calls = [call for sample in _samples(info) if (call := _call(info, sample)) is not None and call.has_real_results]
+    calls = [call for sample in _samples(info) if (call := _call(info, sample)) is not None and call.has_numbers]
     filled = [call for call in calls if all(t.numel() for t in call.operands)]
     empty = [call for call in calls if not all(t.numel() for t in call.operands)]
     least = min((call.elements for call in filled), default=0)

@@ -60,7 +60,8 @@ _LIMITS = (
     Limit("forward mode", _OWN_ERROR, r"forward (mode )?AD|jvp", transforms=frozenset({"jvp"})),
     Limit("vmap", _OWN_ERROR, r"vmap|[Bb]atching rule|batched", transforms=frozenset({"vmap"})),
     Limit("a derivative or a dtype", _OWN_ERROR,
-          r"not (yet )?(implemented|supported|differentiable)|is unsupported|n't support|not (support|require grad)"),
+          r"not (yet )?(implemented|supported|differentiable)|is unsupported|n't support|not (support|require grad)"
+          r"|Unsupported dtype"),
     Limit("values that are read", _OWN_ERROR, r"data.dependent|\.item\(\)|torch\.equal"),
     Limit("how an operand lies in memory", _OWN_ERROR, r"view size is not compatible|is_contiguous|memory format"),
     Limit("numbers outside of its domain", _OWN_ERROR, r"elements of \w+ should be"),
@@ -85,7 +86,7 @@ def torch_op(name: str) -> Op:
     if not readable:
         formula = Opaque(f"not read: {_why_not(name)}")
         formula.__signature__ = inspect.signature(subject)
-    promises = Promises(lambda args: dtypes_when_called(subject, args), nesting=NESTING, one_graph=False)
+    promises = Promises(lambda args: _dtypes(subject, args), nesting=NESTING, one_graph=False)
     of_memory = "what it gives hangs on how its operand lies in memory"
     not_asked = dict.fromkeys(("LAYOUT", "VMAP"), of_memory) if name.startswith("as_strided") else {}
     documented = Documented(_OWN_ERROR, limits=_LIMITS, not_asked=not_asked)
@@ -93,6 +94,14 @@ def torch_op(name: str) -> Op:
         f"{PREFIX}{name}", formula, {OWN: subject, "torch": subject},
         functools.partial(_samples, name), ("operands",), promises, documented={OWN: documented, "torch": documented},
     ).changed(terms=terms("torch"))  # fmt: skip
+
+
+def _dtypes(subject: Callable[..., Any], args: Any) -> tuple[torch.dtype, ...]:
+    """The dtypes of the results; none where torch refuses the call, which is told when it is judged."""
+    try:
+        return dtypes_when_called(subject, args)
+    except RuntimeError:
+        return ()
 
 
 @functools.lru_cache(maxsize=16)

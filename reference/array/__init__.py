@@ -20,6 +20,8 @@ from .elementwise import erfc as erfc
 from .elementwise import gammaln as gammaln
 from .elementwise import polygamma as polygamma
 from .elementwise import sigmoid as sigmoid
+from .fourier import fourier as fourier
+from .fourier import fourier_of_numbers as fourier_of_numbers
 from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE
 from .kind import MOVING as MOVING

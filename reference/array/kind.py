@@ -49,9 +49,9 @@ STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter
 BILINEAR = frozenset(("matmul", "correlate"))
 #: What runs along an axis: sums and products so far, and the elements in ascending order.
 SCANS = frozenset(("cumsum", "cumprod", "sort"))
-#: Reductions; `store` is a rounding to the format of a stored intermediate, which a formula does not mean, and `cast`
-#: one that it means; `among` a choice of algorithms.
-OTHER = frozenset(("sum", "prod", "max", "store", "cast", "among"))
+#: Reductions; `fourier` is a discrete Fourier transform; `store` is a rounding to the format of a stored intermediate,
+#: which a formula does not mean, and `cast` one that it means; `among` a choice of algorithms.
+OTHER = frozenset(("sum", "prod", "max", "fourier", "store", "cast", "among"))
 #: Primitives that give elements of their operands: as finite as those, and stored where those are.
 MOVING = STRUCTURAL - {"scatter", "overlap"} | {"negative", "absolute", "maximum", "minimum", "where", "attach"}
 MOVING |= {"max", "sort", "store"}

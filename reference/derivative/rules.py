@@ -283,6 +283,8 @@ def _transpose(primitive: str, position: int, g: Any, xs: Operands, params: Para
             return np.transpose(g, tuple(int(k) for k in np.argsort(params["axes"])))
         case "broadcast":
             return unbroadcast(g, shape)
+        case "fourier":  # The transposed map of the parts is the transform with the other sign.
+            return bind("fourier", (g,), {**params, "inverse": not params["inverse"]})
         case "getitem":
             # Of an operation whose steps are stored, what comes to one element is added one by one to what is stored.
             return scatter(g, params["index"], shape, in_place=isinstance(g, Stored))

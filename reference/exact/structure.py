@@ -112,6 +112,30 @@ def _correlate(x: Any, w: Any, stride: tuple[int, ...], dilation: tuple[int, ...
     return sums.swapaxes(2, 3).reshape(batch, groups, w.shape[1], *positions)
 
 
+def _transform(x: Any, axes: tuple[int, ...], inverse: bool, power: int, real: bool) -> Any:
+    """A discrete Fourier transform, axis by axis, by products with matrices of cosines and sines."""
+    bits = bits_in_use()
+    for axis in axes:
+        n = x.shape[axis]
+        rows = np.moveaxis(x, axis, -2)
+        circle = [libmp.mpf_cos_sin_pi(libmp.from_rational(2 * j, n, 2 * bits), bits, "n") for j in range(n)]
+        weights = np.empty((n, 2, n, 2), dtype=object)
+        for j, k in np.ndindex(n, n):
+            cosine, sine = circle[j * k % n]
+            minus = libmp.mpf_neg(sine)
+            into, out = (minus, sine) if inverse else (sine, minus)
+            weights[j, 0, k, 0] = weights[j, 1, k, 1] = cosine
+            weights[j, 0, k, 1], weights[j, 1, k, 0] = out, into
+        product = _multiply_matrices(rows.reshape(-1, 1, 2 * n) if n else rows, weights.reshape(2 * n, 2 * n))
+        x = np.moveaxis(product.reshape(rows.shape), -2, axis)
+    count = math.prod(x.shape[axis] for axis in axes)
+    if power and count:
+        root = libmp.mpf_sqrt(libmp.from_int(count), bits, "n") if power == 1 else libmp.from_int(count)
+        flat = [libmp.mpf_div(raw, root, bits, "n") for raw in x.reshape(-1).tolist()]
+        return objects(flat, x.shape)
+    return x
+
+
 def _overlap(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
     out = raw_array(np.zeros(shape))
     add = primitives_at(bits_in_use())["add"]
@@ -175,6 +199,7 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     "sort": _sort,
     "matmul": _multiply_matrices,
     "correlate": _correlate,
+    "fourier": _transform,
     "store": lambda x, dtype, always: x,
     "cast": _cast,
     "where": _choose,

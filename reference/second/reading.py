@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from ..array import Array, Irrational, Operands, Params, normalize_axes
 from ..missing import NoReadingError
 from ..windows import offsets_of, windows_of
 from . import functions, jets
-from .intervals import Interval, Undecided, is_point, precision
+from .intervals import Interval, Undecided, is_point, point, precision
 from .jets import Jet, jet
 
 #: The precisions that are tried. Sums of float64 numbers are exact from 2100 bits on.
@@ -209,6 +211,25 @@ def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     return out
 
 
+def _transformed(x: Any, axes: tuple[int, ...], inverse: bool, power: int, real: bool) -> Any:
+    """Each element as one sum over the axes."""
+    out, lengths = np.empty(x.shape, dtype=object), [x.shape[axis] for axis in axes]
+    sign, scale = 1 if inverse else -1, Jet(point(math.prod(lengths)) ** (point(-power) / 2))
+    for place in np.ndindex(*x.shape[:-1]):
+        real_terms, imaginary_terms = [], []
+        for index in np.ndindex(*lengths):
+            source = list(place)
+            for axis, j in zip(axes, index, strict=True):
+                source[axis] = j
+            turns = sum(Fraction(j * place[axis], n) for axis, j, n in zip(axes, index, lengths, strict=True)) % 1
+            angle = point(sign * 2 * turns.numerator) / turns.denominator
+            (a, b), cosine, sine = x[tuple(source)], Jet(angle.cos_pi()), Jet(angle.sin_pi())
+            real_terms.append(a * cosine - b * sine)
+            imaginary_terms.append(a * sine + b * cosine)
+        out[place] = [total_of(terms) * scale for terms in (real_terms, imaginary_terms)]
+    return out
+
+
 def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     for offset, index in offsets_of(out, sizes, stride, dilation):
@@ -242,6 +263,7 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "scatter": _scattered,
     "matmul": _product,
     "correlate": _correlated,
+    "fourier": _transformed,
     "windows": windows_of,
     "overlap": _overlapped,
     "cumsum": lambda x, axis: np.cumsum(x, axis=axis),

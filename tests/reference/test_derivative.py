@@ -117,6 +117,11 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
         ((1, 2, 1, 4, 4), (2, 2, 1, 2, 2)),
         _any,
     ),
+    "fourier": (
+        lambda a: array.fourier(array.fourier(a, (0, 2), power=1) * a, (1,), inverse=True, power=2),
+        ((2, 3, 3, 2),),
+        _any,
+    ),
     "windows": (lambda a: np.lib.stride_tricks.sliding_window_view(a, 3, 0) * 2.0, ((5, 2),), _any),
     "overlap": (
         lambda a: array.bind("overlap", (a,), {"shape": (5,), "sizes": (3,), "stride": (1,), "dilation": (1,)}),

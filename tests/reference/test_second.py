@@ -11,7 +11,7 @@ from mpmath import libmp
 
 from opassay.oracles.op.transforms import FIRST, REFERENCE, SECOND, THIRD, Word
 from opassay.oracles.op.transforms import along as along_tapes
-from opassay.reference.array import bind, constant, one_less, sigmoid
+from opassay.reference.array import bind, constant, fourier, one_less, sigmoid
 from opassay.reference.derivative import rules
 from opassay.reference.exact import evaluate, functions, numbers
 from opassay.reference.second import Undecided, along, enclosures, precision
@@ -77,6 +77,16 @@ def test_the_readings_agree_on_every_primitive_and_its_derivatives(name: str) ->
 
     for word in ((), *FIRST, *SECOND, THIRD[0]):
         assert _findings(formula, word, operands) == {"agree"}, word
+
+
+def test_the_readings_agree_on_fourier_transforms() -> None:
+    x = np.random.default_rng(5).standard_normal((2, 3, 2))
+
+    def formula(x: Any) -> Any:
+        return fourier(fourier(x, (0, 1), power=1) * x, (1,), inverse=True, power=2)
+
+    for word in ((), *FIRST):
+        assert _findings(formula, word, [x]) == {"agree"}, word
 
 
 def test_words_of_every_nesting_are_the_same_derivatives() -> None:

@@ -22,15 +22,22 @@ number, a branch or a shape may hang on the values of integers and truth values 
 lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`, `while_loop`,
 `cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried operands.
 What Cholesky, QR, solves and inverses give is judged by its residual, at a spec's end: [residuals.md](residuals.md).
-Transforms of Fourier, other decompositions (`torch.fft`, `torch.linalg` beside those, norms and products) and special
-functions beyond `erf`, `lgamma`, `digamma` and `polygamma` have no rule.
+Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,
+`digamma` and `polygamma` have no rule.
+
+The functions of `torch.fft` and `torch.stft` are read. A transform may be computed as a sum, by levels of any factors,
+from half as many complex numbers if it is one of real numbers, and by Bluestein's or Rader's algorithm where the length
+is no power of two; an output is off by the roundings of the longest of these ways, relative to the sum of all
+magnitudes, and weights may be off as cosines of rounded angles are (`oracles/bound/rounding/fourier.py`). Of a row
+with an element that is not finite nothing is judged. A convolution by transforms is right by a spec of transforms. By a
+spec of sums it is right only where that allows as much: a transform has errors of the large elements in all others.
 
 Numbers may be complex, in arguments, results and between: `view_as_complex`, `complex`, `polar`, sums, products, also
-of matrices, quotients, `abs`, `angle`, `exp`, conjugates and what moves elements. They are read as their parts: a
-part of a product is a sum of two products, and each part has a bound of its own. A quotient may be that of school or
-R. L. Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged. Complex
-arguments and results are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for the real
-and 1 for the imaginary part as the last index. Parameters and buffers must be real, and `complex32` is not read.
+of matrices, quotients, `abs`, `angle`, `exp`, conjugates, transforms and what moves elements. They are read as their
+parts: a part of a product is a sum of two products, and each part has a bound of its own. A quotient may be that of
+school or R. L. Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged.
+Complex arguments and results are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for the
+real and 1 for the imaginary part as the last index. Parameters and buffers must be real, and `complex32` is not read.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised
@@ -51,7 +58,7 @@ _TITLES = {
     "slopes": "Functions with slopes of their own", "steps": "Kernels of several steps",
     "activations": "Activations", "alignment": "Alignment", "codes": "Bytes", "counting": "Counts and places",
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
-    "equations": "Factors and solutions",
+    "equations": "Factors and solutions", "fourier": "Fourier transforms",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
     "parts": "Complex numbers",
     "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",

@@ -31,6 +31,7 @@ from opassay.reference.windows import offsets_of, windows_of
 
 from . import orders
 from .formats import Working, widen
+from .transforms import transform
 
 
 class Legal(Array):
@@ -248,15 +249,6 @@ def _sum(working: Working, x: Legal, axes: tuple[int, ...], means: bool = False)
     return orders.reduce_axes(x.values, axes, working, _plus(working))
 
 
-def _factor(working: Working, values: Any) -> Any:
-    """A factor of a product of matrices, rounded to as few bits as the contract allows."""
-    share = working.contract.products.factors
-    if not share or not working.coin():
-        return values
-    mantissa, exponent = np.frexp(values.astype(np.float64))
-    return np.ldexp(np.rint(mantissa / share) * share, exponent).astype(working.type)
-
-
 def _of_products(working: Working, terms: Any, axis: int) -> Any:
     """The sum of exact products along an axis, each rounded or fused with the sum."""
     fused = working.format == BINARY32 and working.coin()
@@ -273,14 +265,14 @@ def _of_products(working: Working, terms: Any, axis: int) -> Any:
 
 
 def _matmul(working: Working, a: Legal, b: Legal) -> Any:
-    left, right = (_factor(working, x.values).astype(np.float64) for x in (a, b))
+    left, right = (working.factor(x.values).astype(np.float64) for x in (a, b))
     return _of_products(working, left[..., :, :, None] * right[..., None, :, :], left.ndim - 1)
 
 
 def _correlate(working: Working, x: Legal, w: Legal, stride: Any, dilation: Any) -> Any:
-    view = windows_of(_factor(working, x.values).astype(np.float64), w.shape[3:], stride, dilation)
+    view = windows_of(working.factor(x.values).astype(np.float64), w.shape[3:], stride, dilation)
     lengths = w.ndim - 3
-    taps = _factor(working, w.values).astype(np.float64)
+    taps = working.factor(w.values).astype(np.float64)
     # (N, G, 1, *positions, terms) times (1, G, O, 1..., terms)
     order = (0, 1, *range(3, 3 + lengths), 2, *range(3 + lengths, view.ndim))
     patches = np.transpose(view, order)
@@ -361,6 +353,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "cumprod": lambda working, x, axis: orders.scan(x.values, axis, _times(working)),
     "matmul": _matmul,
     "correlate": _correlate,
+    "fourier": lambda working, x, **params: transform(working, x.values, **params),
     "scatter": _scatter,
     "overlap": _overlap,
 }

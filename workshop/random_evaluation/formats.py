@@ -62,6 +62,14 @@ class Working:
             numbers = np.where(np.abs(numbers) < self.format.smallest_normal, self.type(0.0), numbers)
         return numbers
 
+    def factor(self, values: Any) -> Any:
+        """A factor of a product of matrices, rounded to as few bits as the contract allows."""
+        share = self.contract.products.factors
+        if not share or not self.coin():
+            return values
+        mantissa, exponent = np.frexp(values.astype(np.float64))
+        return np.ldexp(np.rint(mantissa / share) * share, exponent).astype(self.type)
+
     def store(self, values: Any, fmt: Format) -> Any:
         """Rounded to the format of a stored intermediate."""
         if fmt.precision >= self.format.precision:

@@ -17,6 +17,7 @@ convolution, need not be formed: see `insertions.py`.
 
 from . import casts as casts  # The modules of rules enter themselves into the table of rules.
 from . import common_errors as common_errors
+from . import fourier as fourier
 from . import functions as functions
 from . import gamma as gamma
 from . import insertions as insertions

@@ -122,7 +122,7 @@ class Chance(Array):
             out = RULES[primitive](contract, *still_operands, **params)
             if out.radius is None:
                 return Ball(out.centre, None, contract)
-            share = math.sqrt(_roundings(primitive, still_operands, out, contract))
+            share = math.sqrt(_roundings(primitive, still_operands, out, params, contract))
             return Ball(out.centre, out.radius / share, contract)
 
         name, still_ball = workspace.of(_call(primitive, chances, params), make_still)
@@ -185,11 +185,11 @@ def _key(value: Any) -> Any:
     return (type(value).__name__, repr(value)) if is_plain(value) else None
 
 
-def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, contract: Contract) -> int:
+def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, params: Params, contract: Contract) -> int:
     """The number of roundings of equal size that add up to the radius of a primitive's result.
 
     Args:
-        primitive: its name. operands, out: its balls. contract: of the evaluation.
+        primitive, params: which one. operands, out: its balls. contract: of the evaluation.
     """
     if primitive == "sum":
         return max(int(operands[0].centre.size) // max(int(out.centre.size), 1) - 1, 1)
@@ -198,6 +198,8 @@ def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, contract: Co
         return 1  # The error of a factor, of an accumulator, or of a cut is no rounding of the sum.
     if primitive == "matmul":
         return max(int(operands[0].shape[-1]), 1)
+    if primitive == "fourier":
+        return max(int(math.prod(out.shape[axis] for axis in params["axes"])), 1)
     if primitive == "correlate":
         return max(math.prod(operands[1].shape[2:]), 1)
     return 1

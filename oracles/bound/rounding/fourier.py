@@ -1,0 +1,143 @@
+"""Balls of discrete Fourier transforms, along every way to compute them that adds up products with weights.
+
+A transform of length n is a sum of n products with weights of modulus 1, or it is computed level by level: n = r m,
+transforms of length r of what transforms of length m give, times weights (J. W. Cooley, J. W. Tukey, Mathematics of
+Computation 19, 1965). Whatever is computed on the way to an output is a transform of some of the x_j, no x_j comes in
+by two ways, and all weights that follow have modulus 1. So an error of a level, relative to the magnitudes that it
+adds up, is one relative to Σ|x_j| in the output, and the errors of levels multiply: an output is off by at most
+Π(1 + e) − 1 times Σ|x_j|. That is an element's own bound; N. J. Higham, Accuracy and Stability of Numerical Algorithms,
+2nd edition, 2002, Theorem 24.2, bounds the norm of all outputs by the same errors, and by Σ|x_j| <= √n (Σ|x_j|²)^½
+no element of it is closer. `_longest` has the largest Σe over all factors of n, in any order.
+
+A transform of real numbers may be one of half as many complex numbers, from which sums and differences take two apart:
+twice the errors. Transforms over several axes are those of the product of the lengths, whose order does not count.
+
+A length that is no power of two may also be a convolution with a chirp w of modulus 1, of a length m with
+2n − 1 <= m <= 4n (L. I. Bluestein, IEEE Transactions on Audio and Electroacoustics 18, 1970), or with the powers of a
+generator (C. M. Rader, Proceedings of the IEEE 56, 1968). There transforms of x and of w are off by shares e of their
+norms, and the inverse transform of the products by a share of the sum of their magnitudes over m. By Cauchy and Schwarz
+each of these three is at most e |x|₂ |w|₂ in an output, with |w|₂ <= √(2n), beside the roundings of the products.
+
+Weights are cosines and sines of angles 2πj/n with 0 <= j < n, whose three roundings move an angle by 6π u at most.
+Not covered: weights of angles that are not reduced to one turn, or by recurrences; Rader's and Brenner's weights, which
+are not bounded; Bluestein's algorithm for powers of two; and two rows in the parts of one complex row.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....reference.array import fourier_of_numbers
+from ..contract import Contract
+from . import lengths
+from .ball import RULES, Ball
+from .spread import SLACK, limited
+
+#: Roundings of a product of two complex numbers: √5 u (R. Brent, C. Percival, P. Zimmermann, Mathematics of Computation
+#: 76, 2007). Of a factor 1/√N: a root, a quotient, and the product with it.
+_OF_PRODUCT, _OF_SCALE = 3, 4
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """Relative errors of one step.
+
+    Attributes:
+        unit: of a rounding. sums: of one rounding of a sum of products. weights: of a weight.
+        stored: of what a level takes and gives, where it is rounded to narrower formats.
+    """
+
+    unit: float
+    sums: float
+    weights: float
+    stored: float
+
+    @classmethod
+    def of(cls, contract: Contract) -> _Errors:
+        """Those that a contract allows; those of weights may be the same in every sample."""
+        unit, products = contract.roundoff, contract.products
+        ulps = max(contract.functions.ulps[name] for name in ("sin", "cos"))
+        weights = (6 * math.pi + 2 * ulps) * unit if contract.systematic else 0.0
+        stored = (1 + products.factors) ** 2 - 1
+        narrow = [products.partials, contract.stores if contract.may_store(contract.stores) else None]
+        stored += sum(fmt.unit_roundoff for fmt in narrow if fmt is not None)
+        return cls(unit, unit * max(products.sums, 1.0), weights, stored)
+
+    @property
+    def of_weighing(self) -> float:
+        """Of a product with a weight."""
+        return _OF_PRODUCT * self.unit + self.weights + self.stored
+
+    def of_sum(self, n: int) -> float:
+        """Of a part of a sum of n complex products."""
+        return 2 * n * self.sums + self.weights + self.stored
+
+    def of_level(self, r: int) -> float:
+        """Of a transform of r numbers with weights: of the modulus, which is off by √2 as much as a part."""
+        # The weights of 2 and of 4 numbers are 1, -1, i and -i.
+        return 3 * r * self.sums + self.of_weighing + (0.0 if r in (2, 4) else self.weights)
+
+
+@functools.lru_cache(maxsize=4096)
+def _longest(n: int, errors: _Errors) -> float:
+    """The largest sum of the errors of levels over all ways to factor n."""
+    small = [r for r in range(2, math.isqrt(n) + 1) if n % r == 0]
+    factors = {*small, *(n // r for r in small)}
+    return max([errors.of_sum(n), *(errors.of_level(r) + _longest(n // r, errors) for r in factors)])
+
+
+@functools.lru_cache(maxsize=512)
+def _shares(sizes: tuple[int, ...], real: bool, errors: _Errors) -> tuple[tuple[float, float], ...]:
+    """The errors of an output along two ways, each in units of Σ|x_j|, and of √(2N Σ|x_j|²)."""
+    n = math.prod(sizes)
+    by_levels = _longest(n, errors)
+    if real and n % 2 == 0:
+        by_levels = max(by_levels, 2 * _longest(n // 2, errors) + errors.of_level(2))
+    chirped = [size for size in sizes if size & (size - 1)]
+    ways = [(by_levels, 0.0)]
+    if chirped:
+        rest = _longest(n // math.prod(chirped), errors)
+        products = 3 * errors.of_weighing + 2 * errors.unit
+        level = errors.of_level(2)
+        norms = sum(3 * math.log2(4 * size) * level + errors.of_weighing for size in chirped)
+        one, two = rest + len(chirped) * products, norms
+        ways.append((2 * one + errors.of_level(2), 2 * two) if real else (one, two))
+    scale = _OF_SCALE * errors.unit
+    return tuple(((one + scale) * math.exp(one + two), two * math.exp(one + two)) for one, two in ways)
+
+
+def _fourier(contract: Contract, x: Ball, axes: tuple[int, ...], inverse: bool, power: int, real: bool) -> Ball:
+    sizes = tuple(x.shape[axis] for axis in axes)
+    n = math.prod(sizes)
+    lengths.record_sum(2 * n)
+    centre = fourier_of_numbers(x.centre, axes, inverse, power)
+    moduli = np.hypot(*np.moveaxis(np.abs(x.centre).astype(np.float64), -1, 0))
+    reach = 0.0 if x.exact else np.hypot(*np.moveaxis(x.radii(), -1, 0))
+    whole, off = moduli + reach, np.sum(np.broadcast_to(reach, moduli.shape), axis=axes, keepdims=True)
+    one = np.sum(whole, axis=axes, keepdims=True)
+    two = np.sqrt(2.0 * n) * np.sqrt(np.sum(np.square(whole), axis=axes, keepdims=True))
+    own = float(np.finfo(np.fft.fft(np.zeros(1, x.centre.dtype)).real.dtype).eps) / 2
+    radius: Any = np.zeros(one.shape)
+    for errors in (_Errors.of(contract), _Errors(own, own, 2 * own, 0.0)):  # of an evaluation, and of the centre
+        radius = radius + functools.reduce(
+            np.maximum, [a * one + b * two for a, b in _shares(sizes, real, errors)], np.zeros(())
+        )
+    slack = (1.0 + (n + 16) * SLACK) * float(max(n, 1)) ** (-power / 2)
+    # A product may be lost below the smallest number, in a convolution before it is multiplied by as much as 2n.
+    chirps = any(size & (size - 1) for size in sizes)
+    lost = contract.underflow * (2.0 if contract.flush else 1.0) * 16 * n * (4.0 * n if chirps else 1.0)
+    radius = (radius + off) * slack + lost
+    narrow = contract.products.narrow
+    limit = min(contract.limit, narrow.max if narrow is not None else np.inf)
+    radius = limited(one * (16.0 * n * n if chirps else 4.0), limit, radius)
+    known = np.all(np.isfinite(x.centre), axis=(*axes, x.centre.ndim - 1), keepdims=True)[..., 0]
+    radius = np.where(known & ~np.isnan(radius), radius, np.nan)
+    return Ball(centre, np.array(np.broadcast_to(radius[..., None], centre.shape)), contract)
+
+
+RULES["fourier"] = _fourier
