@@ -19,6 +19,7 @@ from .elementwise import erf as erf
 from .elementwise import erfc as erfc
 from .elementwise import gammaln as gammaln
 from .elementwise import polygamma as polygamma
+from .elementwise import polygamma_in as polygamma_in
 from .elementwise import sigmoid as sigmoid
 from .fourier import fourier as fourier
 from .fourier import fourier_of_numbers as fourier_of_numbers

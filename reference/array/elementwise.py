@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from mpmath.libmp import from_float, to_float
 
+from ..algorithms import STORED, Algorithm
 from ..condition import Condition
 from ..gamma import log_gamma
 from ..gamma import polygamma as polygamma_of
 from .constants import Precise
-from .kind import ELEMENTWISE, SPECIAL, WORDS, Array, bind, constant
+from .kind import ELEMENTWISE, SPECIAL, WORDS, Array, among, bind, constant, store
 
 #: Bits of a float, and some more.
 _DIGITS = 60
@@ -106,6 +107,23 @@ def polygamma(order: int, x: Any) -> Any:
     if isinstance(x, Array):
         return bind("polygamma", (x,), {"order": int(order)})
     return _of_floats(lambda number: to_float(polygamma_of(order, from_float(number), _DIGITS)))(x)
+
+
+def polygamma_in(dtype: str, order: int, x: Any) -> Any:
+    """`polygamma` of a framework that may store in a format what it multiplies: ζ(n + 1, x), and n! from its logarithm.
+
+    Args:
+        dtype: torch's name of the format; "" where nothing is stored. order, x: see `polygamma`.
+    """
+    if not dtype or order < 2 or not isinstance(x, Array):  # A factor 1 rounds nothing.
+        return polygamma(order, x)
+    size = float(math.factorial(order))
+
+    def by_parts(x: Any) -> Any:
+        factor = store(np.exp(store(constant(x).lift(math.log(size)), dtype, always=False)), dtype, always=False)
+        return store(polygamma(order, x) / size, dtype, always=False) * factor
+
+    return among([Algorithm(lambda x: polygamma(order, x), ""), Algorithm(by_parts, STORED)], x)
 
 
 #: The primitives that are functions of NumPy; its power is another one, by its exponent.

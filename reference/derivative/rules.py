@@ -25,6 +25,7 @@ from ..array import (
     constant,
     one_less,
     polygamma,
+    polygamma_in,
     scatter,
     sigmoid,
     store,
@@ -79,6 +80,10 @@ def _absolute_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
 def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     exponent = params["exponent"]
     return g * (exponent * np.power(xs[0], one_less(exponent)))
+
+
+def _polygamma_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    return g * polygamma_in(g.format if isinstance(g, Stored) else "", params["order"] + 1, xs[0])
 
 
 def _expm1_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
@@ -165,7 +170,7 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     "erf": (lambda g, y, xs, _: g * (TWO_OVER_ROOT_PI * np.exp(-np.square(xs[0]))),),
     "erfc": (lambda g, y, xs, _: -g * (TWO_OVER_ROOT_PI * np.exp(-np.square(xs[0]))),),
     "gammaln": (lambda g, y, xs, _: g * polygamma(0, xs[0]),),
-    "polygamma": (lambda g, y, xs, params: g * polygamma(params["order"] + 1, xs[0]),),
+    "polygamma": (_polygamma_rule,),
     "arctan2": _angle_rules(),
     "hypot": (lambda g, y, xs, _: g * (xs[0] / y), lambda g, y, xs, _: g * (xs[1] / y)),
     "logaddexp": (

@@ -12,9 +12,14 @@ import torch
 from torch import Tensor
 
 import opassay
+from opassay.oracles.bound import accept
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import balls
+from opassay.oracles.bound.terms import terms
+from opassay.oracles.specs import traced
 from opassay.reference.array import gammaln, polygamma
+from opassay.reference.derivative import vjp
+from opassay.reference.formats import FORMATS
 
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 _LARGE = 8
@@ -136,3 +141,37 @@ def test_trigamma_of_torch_has_ten_digits_of_float64() -> None:
     report = opassay.judge(torch.digamma, torch.digamma, (torch.tensor([1.1, 2.3], dtype=torch.float64),))
     assert report.verdict == "rejected"
     assert "its own evaluation of the spec is outside here as well" in str(report)
+
+
+def _refused(function: Function, order: int, x: Tensor) -> int:
+    """How many values and gradients of a function are outside of the accept sets of the polygamma function."""
+    spec = traced(lambda x: torch.polygamma(order, x), x)
+    g = (0.5 + torch.rand(len(x), generator=torch.Generator().manual_seed(0))).to(x.dtype)
+    at = x.clone().requires_grad_()
+    value = function(at)
+    (gradient,) = torch.autograd.grad(value, at, g)
+    operands, name = [t.double().numpy() for t in (x, g)], str(x.dtype).removeprefix("torch.")
+    allowed = terms("torch").contract(name)
+    bounds = [*balls(spec, operands[:1], allowed), *balls(lambda x, g: vjp(spec, (x,))[1](g), operands, allowed)]
+    places = [
+        accept.place_in_accept_sets(t.detach().double().numpy(), FORMATS[name], bound, None)
+        for t, bound in zip((value, gradient), bounds, strict=True)
+    ]
+    return sum(int((each.judged & ~each.accepted).sum()) for each in places)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+def test_torch_may_store_the_parts_of_a_polygamma_function(order: int, dtype: torch.dtype) -> None:
+    x = torch.arange(-(2**15), 2**15, 83).short().view(dtype)
+    x = x[x.isfinite()]
+    assert _refused(lambda x: torch.polygamma(order, x), order, x) == 0
+    near = x[(x > 0.5) & (x < 8)]
+    assert _refused(lambda x: torch.polygamma(order, x) * 1.125, order, near) > len(near)
+
+
+def test_a_polygamma_function_of_large_numbers_has_parts_that_are_subnormal() -> None:
+    x = torch.from_numpy(np.exp(np.random.default_rng(0).uniform(-10, 85, 600)))
+    for order in (2, 4):
+        assert _refused(lambda x, n=order: torch.polygamma(n, x), order, x.float()) == 0  # type: ignore[misc]
+        assert _refused(lambda x, n=order: torch.polygamma(n, x), order, x) == 0  # type: ignore[misc]

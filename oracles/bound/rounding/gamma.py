@@ -31,6 +31,8 @@ ULPS = 6.5
 _SHIFTED = 6.0
 #: Relative errors of πx in units of u: of π, of the product, and some more for those of second order.
 _OF_ARGUMENT = 3.0
+#: How many terms of a sum libraries add up before they take the rest of it by a series.
+_LAST = 10
 #: How many terms of a series are added one by one before its integral is taken.
 _TERMS = 8
 
@@ -161,6 +163,13 @@ def _polygamma(contract: Contract, x: Ball, order: int) -> Ball:
     moved = np.where(reflected, magnitude_of(x.centre) * (_OF_ARGUMENT * contract.roundoff), 0.0)
     radius = _reach(order, x.centre, x.radii() + np.where(np.isfinite(moved), moved, 0.0))
     # |ψ^(n)(1/2)| is n! (2^(n + 1) − 1) ζ(n + 1), and of the sums on both sides of x the lesser one is at most that.
+    if order > 1:
+        # n! ζ(n + 1, x), of which the rest behind a sum is x^(−n − 1) times x / n; that power may be subnormal.
+        tiny = contract.accumulate.smallest_normal if contract.flush else contract.accumulate.eta
+        size = np.where(np.isfinite(x.centre), magnitude_of(x.centre), 0.0)
+        rest = 2.0 * math.factorial(order) * (size / order + _SHIFT) * tiny
+        # The x + k of the sum are rounded one after another, some ten times.
+        radius = radius + rest + _LAST * (order + 1) * contract.roundoff * _largest_sum(size + 1.0, order)
     both = 2.0 * math.factorial(order) * 2.0 ** (order + 1) * 1.65
     return _rounded(contract, y, radius, (np.where(reflected, both, 0.0) if order else _SHIFTED), _OF_CENTRE)
 

@@ -9,8 +9,21 @@ import numpy as np
 import torch
 
 from ....reference.algorithms import STORED, Algorithm
-from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, gammaln, polygamma, sigmoid, store
+from ....reference.array import (
+    Array,
+    among,
+    attach_slopes,
+    constant,
+    erf,
+    erfc,
+    gammaln,
+    polygamma,
+    polygamma_in,
+    sigmoid,
+    store,
+)
 from ....reference.condition import Condition, condition, possibly, surely
+from ....reference.derivative import format_of_steps
 from .table import DECOMPOSED, Rule, enter, may_store, with_numbers
 
 #: A float32 number that needs at most 16 of its 24 bits, such as 0.75, is taken to be what was written, not rounded.
@@ -243,7 +256,7 @@ enter(
         "erfc": erfc,
         "lgamma": gammaln,
         "digamma": lambda x: polygamma(0, x),
-        "polygamma": polygamma,
+        "polygamma": lambda order, x: polygamma_in(format_of_steps(), order, x),
         "sigmoid": sigmoid,
         "pow.Scalar": lambda base, x: np.power(_scalar(x, base), x),
         "pow.Tensor_Tensor": np.power,
