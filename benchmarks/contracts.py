@@ -1,0 +1,25 @@
+"""Writes the page docs/contracts.md: every contract, what it allows, its source, and how wide it is on five specs.
+
+python benchmarks/contracts.py > docs/contracts.md      # half a minute of one core
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the text stands beside the tests
+
+import torch
+
+from tests.specs.contracts import page
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    print(page(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

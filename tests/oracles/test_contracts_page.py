@@ -1,0 +1,32 @@
+"""The page of contracts has every name of the code once, with what the code says today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opassay.oracles.bound.terms import PRESETS
+from tests.specs import contracts
+
+PAGE = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text()
+AGAIN = "run python benchmarks/contracts.py > docs/contracts.md"
+
+
+def test_the_page_has_every_preset_allowance_and_algorithm() -> None:
+    assert PAGE.startswith(contracts.description()), AGAIN
+    figures = PAGE.rpartition("---:|\n")[2]
+    assert [row.split("`")[1] for row in figures.splitlines()] == contracts.contracts(), AGAIN
+
+
+def test_a_name_without_a_sentence_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contracts, "PRESETS", {**PRESETS, "loose": PRESETS["strict"]})
+    with pytest.raises(KeyError, match="loose"):
+        contracts.description()
+
+
+@pytest.mark.parametrize("name", ["strict", "tensor_core", "strict+bfloat16_partials"])
+def test_figures_are_those_of_the_page(name: str) -> None:
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |") and "e" not in line.split("|")[2])
+    for column in (0, 1, 2):
+        assert row.split("|")[2 + column].strip() == contracts.shown(name, *contracts.COLUMNS[column]), AGAIN
