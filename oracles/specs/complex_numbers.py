@@ -146,7 +146,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.add.Tensor: _add(torch.add),
     _aten.sub.Tensor: _add(torch.sub),
     _aten._to_copy.default: _cast,
-    _aten.complex.default: Parts,
+    _aten.complex.default: lambda real, imaginary: Parts(*torch.broadcast_tensors(real, imaginary)),
     _aten.polar.default: lambda size, angle: Parts(size * torch.cos(angle), size * torch.sin(angle)),
     _aten.view_as_complex.default: lambda x: Parts(x[..., 0], x[..., 1]),
     _aten.view_as_real.default: lambda x: torch.stack([x.real, x.imaginary], -1),

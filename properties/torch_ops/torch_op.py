@@ -61,7 +61,7 @@ _LIMITS = (
     Limit("vmap", _OWN_ERROR, r"vmap|[Bb]atching rule|batched", transforms=frozenset({"vmap"})),
     Limit("a derivative or a dtype", _OWN_ERROR,
           r"not (yet )?(implemented|supported|differentiable)|is unsupported|n't support|not (support|require grad)"
-          r"|Unsupported dtype"),
+          r"|Unsupported dtype|only supported for|inputs to be Half"),
     Limit("values that are read", _OWN_ERROR, r"data.dependent|\.item\(\)|torch\.equal"),
     Limit("how an operand lies in memory", _OWN_ERROR, r"view size is not compatible|is_contiguous|memory format"),
     Limit("numbers outside of its domain", _OWN_ERROR, r"elements of \w+ should be"),
