@@ -76,7 +76,11 @@ class OperatorCall:
     def __call__(self, *operands: Tensor) -> tuple[Tensor, ...]:
         """The tensors among the results, for operands of another dtype too; of complex ones their parts."""
         results = self._results(*operands)
-        return tuple(torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in results)
+        # `view_as_real` would want cotangents that lie in memory as complex numbers do.
+        return tuple(
+            torch.stack([part(t.resolve_conj()) for part in (torch.real, torch.imag)], -1) if t.is_complex() else t
+            for t in results
+        )
 
     def _results(self, *operands: Tensor) -> tuple[Tensor, ...]:
         dtype = operands[0].dtype
