@@ -122,8 +122,8 @@ def _in_place(operation: Any) -> Callable[..., Parts]:
     return rule
 
 
-def _joined(transformed: torch.Tensor) -> Parts:
-    return Parts(transformed[..., 0], transformed[..., 1])
+def _join_parts(pairs: torch.Tensor) -> Parts:
+    return Parts(pairs[..., 0], pairs[..., 1])
 
 
 def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
@@ -166,8 +166,8 @@ _RULES: dict[Any, Callable[..., Any]] = {
             strict=True,
         )
     },
-    _aten._fft_r2c.default: lambda x, *how: _joined(fourier.of_real(x, *how)),
-    _aten._fft_c2c.default: lambda x, *how: _joined(fourier.of_complex(_parts(x).real, _parts(x).imaginary, *how)),
+    _aten._fft_r2c.default: lambda x, *how: _join_parts(fourier.of_real(x, *how)),
+    _aten._fft_c2c.default: lambda x, *how: _join_parts(fourier.of_complex(_parts(x).real, _parts(x).imaginary, *how)),
     _aten._fft_c2r.default: _to_real,
 }
 

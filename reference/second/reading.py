@@ -211,7 +211,7 @@ def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     return out
 
 
-def _transformed(x: Any, axes: tuple[int, ...], inverse: bool, power: int, real: bool) -> Any:
+def _transform(x: Any, axes: tuple[int, ...], inverse: bool, power: int, real: bool) -> Any:
     """Each element as one sum over the axes."""
     out, lengths = np.empty(x.shape, dtype=object), [x.shape[axis] for axis in axes]
     sign, scale = 1 if inverse else -1, Jet(point(math.prod(lengths)) ** (point(-power) / 2))
@@ -263,7 +263,7 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "scatter": _scattered,
     "matmul": _product,
     "correlate": _correlated,
-    "fourier": _transformed,
+    "fourier": _transform,
     "windows": windows_of,
     "overlap": _overlapped,
     "cumsum": lambda x, axis: np.cumsum(x, axis=axis),

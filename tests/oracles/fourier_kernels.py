@@ -40,8 +40,8 @@ def by_halves(x: Tensor, of_weights: Callable[..., Tensor] = weights) -> Tensor:
     if n % 2:
         return by_sums(x)
     even, odd = by_halves(x[..., 0::2], of_weights), by_halves(x[..., 1::2], of_weights)
-    turned = odd * of_weights(n, n // 2, x)
-    return torch.cat([even + turned, even - turned], -1)
+    product = odd * of_weights(n, n // 2, x)
+    return torch.cat([even + product, even - product], -1)
 
 
 def by_levels(x: Tensor) -> Tensor:
@@ -53,8 +53,8 @@ def by_levels(x: Tensor) -> Tensor:
     m = n // r
     inner = by_levels(x.reshape(*x.shape[:-1], m, r).transpose(-1, -2).contiguous())
     j, k = torch.arange(r), torch.arange(m)
-    turned = inner * weights(n, n, x)[j[:, None] * k]
-    return by_sums(turned.transpose(-1, -2)).transpose(-1, -2).reshape(x.shape)
+    product = inner * weights(n, n, x)[j[:, None] * k]
+    return by_sums(product.transpose(-1, -2)).transpose(-1, -2).reshape(x.shape)
 
 
 def by_chirp(x: Tensor) -> Tensor:
@@ -75,12 +75,12 @@ def by_numpy(x: Tensor) -> Tensor:
     return torch.from_numpy(np.fft.fft(x.numpy(), axis=-1)).to(x.dtype)
 
 
-def packed(x: Tensor) -> Tensor:
+def by_half_length(x: Tensor) -> Tensor:
     """Half of the spectrum of real numbers, by a transform of half as many complex ones."""
     n = x.shape[-1]
     z = by_halves(torch.complex(x[..., 0::2].contiguous(), x[..., 1::2].contiguous()))
-    mirrored = torch.cat([z[..., :1], z[..., 1:].flip(-1)], -1).conj()
-    even, odd = (z + mirrored) / 2, (z - mirrored) / 2j
+    mirror = torch.cat([z[..., :1], z[..., 1:].flip(-1)], -1).conj()
+    even, odd = (z + mirror) / 2, (z - mirror) / 2j
     even, odd = (torch.cat([part, part[..., :1]], -1) for part in (even, odd))
     return even + odd * weights(n, n // 2 + 1, z)
 

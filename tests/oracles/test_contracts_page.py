@@ -29,4 +29,4 @@ def test_a_name_without_a_sentence_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 def test_figures_are_those_of_the_page(name: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |") and "e" not in line.split("|")[2])
     for column in (0, 1, 2):
-        assert row.split("|")[2 + column].strip() == contracts.shown(name, *contracts.COLUMNS[column]), AGAIN
+        assert row.split("|")[2 + column].strip() == contracts.show(name, *contracts.COLUMNS[column]), AGAIN

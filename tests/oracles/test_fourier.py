@@ -17,7 +17,7 @@ from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
 from opassay.reference.array import fourier
 from opassay.reference.exact import evaluate, to_float_pair
-from tests.oracles.fourier_kernels import RIGHT, WRONG, Kernel, packed
+from tests.oracles.fourier_kernels import RIGHT, WRONG, Kernel, by_half_length
 from tests.oracles.spec_judging import accepted
 from workshop.random_evaluation import evaluate_at_random
 
@@ -25,7 +25,7 @@ _LENGTHS = (1, 2, 3, 4, 6, 8, 13, 16, 30)
 _DTYPES = {"float32": torch.complex64, "float64": torch.complex128}
 
 
-def _drawn(n: int, seed: int) -> Any:
+def _rows(n: int, seed: int) -> Any:
     """Rows of elements of one size, of elements that are all alike, of a few large ones, and of one."""
     rng = np.random.default_rng(seed)
     rows = [rng.standard_normal((n, 2)), np.full((n, 2), 0.3), np.where(rng.random((n, 2)) < 0.2, 1e3, 1e-3)]
@@ -38,7 +38,7 @@ def _attack(n: int, allowed: Any, seeds: int) -> float:
     largest = 0.0
     for seed in range(seeds):
         draws = np.random.default_rng(seed)
-        x, inverse, real, power = _drawn(n, seed), draws.random() < 0.5, draws.random() < 0.5, int(draws.integers(3))
+        x, inverse, real, power = _rows(n, seed), draws.random() < 0.5, draws.random() < 0.5, int(draws.integers(3))
         if real and not inverse:
             x[..., 1] = 0.0
 
@@ -90,13 +90,13 @@ def test_no_result_is_exact_and_none_of_what_is_not_finite_is_judged() -> None:
 
 def test_an_error_of_the_operand_reaches_every_output() -> None:
     allowed = contract("float32")
-    x = ball(_drawn(5, 1), allowed)
+    x = ball(_rows(5, 1), allowed)
     off = Ball(x.centre, np.full(x.shape, 1e-3), allowed)
     assert (fourier(off, (1,)).radii() >= fourier(x, (1,)).radii() + 5e-3).all()
 
 
 def test_more_roundings_are_allowed_by_laxer_terms() -> None:
-    x = _drawn(16, 0)
+    x = _rows(16, 0)
     presets = ("strict", "tensor_core", "torch+bfloat16_partials")
     strict, *others = (balls(lambda a: fourier(a, (1,)), [x], terms(p).contract("float32"))[0].radii() for p in presets)
     assert all((wider > 20 * strict).all() for wider in others)
@@ -105,7 +105,7 @@ def test_more_roundings_are_allowed_by_laxer_terms() -> None:
     assert (without < strict).all()
 
 
-def _refused(kernel: Kernel, spec: Kernel, x: Tensor) -> int:
+def _count_refusals(kernel: Kernel, spec: Kernel, x: Tensor) -> int:
     """How many parts of a kernel's result are outside of the accept sets of a spec."""
 
     def of_parts(parts: Tensor) -> Tensor:
@@ -125,14 +125,14 @@ def _complex(n: int, dtype: str, rows: int = 8) -> Tensor:
 def test_every_way_to_transform_is_accepted(kernel: str, dtype: str) -> None:
     for n in (1, 2, 7, 12, 16, 97, 120, 256):
         for x in (_complex(n, dtype), torch.ones_like(_complex(n, dtype, 1)) * (0.1 + 0.3j)):
-            assert _refused(RIGHT[kernel], torch.fft.fft, x) == 0, n
+            assert _count_refusals(RIGHT[kernel], torch.fft.fft, x) == 0, n
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("kernel", WRONG)
 def test_a_wrong_transform_is_refused(kernel: str, dtype: str) -> None:
     for n in (8, 64):
-        assert _refused(WRONG[kernel], torch.fft.fft, _complex(n, dtype)) > 0, n
+        assert _count_refusals(WRONG[kernel], torch.fft.fft, _complex(n, dtype)) > 0, n
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)
@@ -142,5 +142,5 @@ def test_a_transform_of_real_numbers_as_half_as_many_complex_ones_is_accepted(dt
         (bound,) = balls(
             traced(lambda x: torch.view_as_real(torch.fft.rfft(x)), x), [x.double().numpy()], contract(dtype)
         )
-        assert accepted(torch.view_as_real(packed(x)), bound).all()
-        assert not accepted(torch.view_as_real(packed(x).conj().resolve_conj()), bound).all() or n == 2
+        assert accepted(torch.view_as_real(by_half_length(x)), bound).all()
+        assert not accepted(torch.view_as_real(by_half_length(x).conj().resolve_conj()), bound).all() or n == 2

@@ -143,7 +143,7 @@ def test_trigamma_of_torch_has_ten_digits_of_float64() -> None:
     assert "its own evaluation of the spec is outside here as well" in str(report)
 
 
-def _refused(function: Function, order: int, x: Tensor) -> int:
+def _count_refusals(function: Function, order: int, x: Tensor) -> int:
     """How many values and gradients of a function are outside of the accept sets of the polygamma function."""
     spec = traced(lambda x: torch.polygamma(order, x), x)
     g = (0.5 + torch.rand(len(x), generator=torch.Generator().manual_seed(0))).to(x.dtype)
@@ -165,13 +165,13 @@ def _refused(function: Function, order: int, x: Tensor) -> int:
 def test_torch_may_store_the_parts_of_a_polygamma_function(order: int, dtype: torch.dtype) -> None:
     x = torch.arange(-(2**15), 2**15, 83).short().view(dtype)
     x = x[x.isfinite()]
-    assert _refused(lambda x: torch.polygamma(order, x), order, x) == 0
+    assert _count_refusals(lambda x: torch.polygamma(order, x), order, x) == 0
     near = x[(x > 0.5) & (x < 8)]
-    assert _refused(lambda x: torch.polygamma(order, x) * 1.125, order, near) > len(near)
+    assert _count_refusals(lambda x: torch.polygamma(order, x) * 1.125, order, near) > len(near)
 
 
 def test_a_polygamma_function_of_large_numbers_has_parts_that_are_subnormal() -> None:
     x = torch.from_numpy(np.exp(np.random.default_rng(0).uniform(-10, 85, 600)))
     for order in (2, 4):
-        assert _refused(lambda x, n=order: torch.polygamma(n, x), order, x.float()) == 0  # type: ignore[misc]
-        assert _refused(lambda x, n=order: torch.polygamma(n, x), order, x) == 0  # type: ignore[misc]
+        assert _count_refusals(lambda x, n=order: torch.polygamma(n, x), order, x.float()) == 0  # type: ignore[misc]
+        assert _count_refusals(lambda x, n=order: torch.polygamma(n, x), order, x) == 0  # type: ignore[misc]

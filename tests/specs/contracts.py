@@ -131,14 +131,14 @@ def description() -> str:
         ("Presets", PRESETS, _PRESETS), ("Allowances", ALLOWANCES, _ALLOWANCES),
         ("Algorithms that an allowance may name", sorted(ALGORITHMS), _ALGORITHMS),
     )  # fmt: skip
-    return "\n".join([_HEAD, *(_described(title, names, said) for title, names, said in groups)])
+    return "\n".join([_HEAD, *(_describe(title, names, sentences) for title, names, sentences in groups)])
 
 
-def _described(title: str, names: Iterable[str], said: Mapping[str, tuple[str, str]]) -> str:
+def _describe(title: str, names: Iterable[str], sentences: Mapping[str, tuple[str, str]]) -> str:
     names = list(names)
-    if set(names) != set(said):
-        raise KeyError(f"contracts without a sentence, or sentences without one: {sorted(set(names) ^ set(said))}")
-    rows = [f"| `{name}` | {said[name][0]} | {said[name][1]} |" for name in names]
+    if set(names) != set(sentences):
+        raise KeyError(f"contracts without a sentence, or sentences without one: {sorted(set(names) ^ set(sentences))}")
+    rows = [f"| `{name}` | {sentences[name][0]} | {sentences[name][1]} |" for name in names]
     return "\n".join([f"## {title}", "", "| name | allows | source |", "|---|---|---|", *rows, ""])
 
 
@@ -150,11 +150,11 @@ def contracts() -> list[str]:
 def page() -> str:
     """The text of docs/contracts.md."""
     titles = "".join(f" {spec}, {dtype} |" for spec, dtype in COLUMNS)
-    rows = [f"| `{name}` |" + "".join(f" {shown(name, *each)} |" for each in COLUMNS) for name in contracts()]
+    rows = [f"| `{name}` |" + "".join(f" {show(name, *each)} |" for each in COLUMNS) for name in contracts()]
     return "\n".join([description(), _FIGURES, f"| contract |{titles}", "|---|" + "---:|" * len(COLUMNS), *rows, ""])
 
 
-def shown(name: str, spec: str, dtype: str) -> str:
+def show(name: str, spec: str, dtype: str) -> str:
     """A figure as the page has it."""
     figure = width(name, spec, dtype)
     return "none" if figure == np.inf else f"{figure:,.0f}" if figure >= 100 else f"{figure:.2g}"

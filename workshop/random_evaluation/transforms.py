@@ -62,8 +62,8 @@ def _by_levels(working: Working, x: _Pair, sign: int, r: int) -> _Pair:
     inner = tuple(np.swapaxes(part.reshape(*part.shape[:-1], m, r), -1, -2) for part in x)
     first = _transform(working, (inner[0], inner[1]), sign)
     weights = _weights(working, np.arange(r)[:, None] * np.arange(m)[None, :], n, sign)
-    turned = _multiply(working, first, weights)
-    last = _transform(working, (np.swapaxes(turned[0], -1, -2), np.swapaxes(turned[1], -1, -2)), sign)
+    product = _multiply(working, first, weights)
+    last = _transform(working, (np.swapaxes(product[0], -1, -2), np.swapaxes(product[1], -1, -2)), sign)
     parts = [np.swapaxes(part, -1, -2).reshape(*part.shape[:-2], n) for part in last]
     return parts[0], parts[1]
 
@@ -84,8 +84,8 @@ def _by_chirp(working: Working, x: _Pair, sign: int) -> _Pair:
         whole[m - n + 1 :] = part[:0:-1]
     spectra = [_transform(working, (pair[0], pair[1]), -1) for pair in (first, second)]
     product = _transform(working, _multiply(working, *spectra), 1)
-    scaled = [working.round(part / working.type(m))[..., :n] for part in product]
-    return _multiply(working, (scaled[0], scaled[1]), chirp)
+    quotients = [working.round(part / working.type(m))[..., :n] for part in product]
+    return _multiply(working, (quotients[0], quotients[1]), chirp)
 
 
 def _multiply(working: Working, a: _Pair, b: _Pair) -> _Pair:

@@ -7,7 +7,7 @@ by two ways, and all weights that follow have modulus 1. So an error of a level,
 adds up, is one relative to Σ|x_j| in the output, and the errors of levels multiply: an output is off by at most
 Π(1 + e) − 1 times Σ|x_j|. That is an element's own bound; N. J. Higham, Accuracy and Stability of Numerical Algorithms,
 2nd edition, 2002, Theorem 24.2, bounds the norm of all outputs by the same errors, and by Σ|x_j| <= √n (Σ|x_j|²)^½
-no element of it is closer. `_longest` has the largest Σe over all factors of n, in any order.
+no element of it is closer. `_errors_along` has the largest Σe over all factors of n, in any order.
 
 A transform of real numbers may be one of half as many complex numbers, from which sums and differences take two apart:
 twice the errors. Transforms over several axes are those of the product of the lengths, whose order does not count.
@@ -49,13 +49,13 @@ class _Errors:
 
     Attributes:
         unit: of a rounding. sums: of one rounding of a sum of products. weights: of a weight.
-        stored: of what a level takes and gives, where it is rounded to narrower formats.
+        storage: of what a level takes and gives, where it is rounded to narrower formats.
     """
 
     unit: float
     sums: float
     weights: float
-    stored: float
+    storage: float
 
     @classmethod
     def of(cls, contract: Contract) -> _Errors:
@@ -63,19 +63,19 @@ class _Errors:
         unit, products = contract.roundoff, contract.products
         ulps = max(contract.functions.ulps[name] for name in ("sin", "cos"))
         weights = (6 * math.pi + 2 * ulps) * unit if contract.systematic else 0.0
-        stored = (1 + products.factors) ** 2 - 1
+        storage = (1 + products.factors) ** 2 - 1
         narrow = [products.partials, contract.stores if contract.may_store(contract.stores) else None]
-        stored += sum(fmt.unit_roundoff for fmt in narrow if fmt is not None)
-        return cls(unit, unit * max(products.sums, 1.0), weights, stored)
+        storage += sum(fmt.unit_roundoff for fmt in narrow if fmt is not None)
+        return cls(unit, unit * max(products.sums, 1.0), weights, storage)
 
     @property
     def of_weighing(self) -> float:
         """Of a product with a weight."""
-        return _OF_PRODUCT * self.unit + self.weights + self.stored
+        return _OF_PRODUCT * self.unit + self.weights + self.storage
 
     def of_sum(self, n: int) -> float:
         """Of a part of a sum of n complex products."""
-        return 2 * n * self.sums + self.weights + self.stored
+        return 2 * n * self.sums + self.weights + self.storage
 
     def of_level(self, r: int) -> float:
         """Of a transform of r numbers with weights: of the modulus, which is off by √2 as much as a part."""
@@ -84,28 +84,28 @@ class _Errors:
 
 
 @functools.lru_cache(maxsize=4096)
-def _longest(n: int, errors: _Errors) -> float:
+def _errors_along(n: int, errors: _Errors) -> float:
     """The largest sum of the errors of levels over all ways to factor n."""
     small = [r for r in range(2, math.isqrt(n) + 1) if n % r == 0]
     factors = {*small, *(n // r for r in small)}
-    return max([errors.of_sum(n), *(errors.of_level(r) + _longest(n // r, errors) for r in factors)])
+    return max([errors.of_sum(n), *(errors.of_level(r) + _errors_along(n // r, errors) for r in factors)])
 
 
 @functools.lru_cache(maxsize=512)
 def _shares(sizes: tuple[int, ...], real: bool, errors: _Errors) -> tuple[tuple[float, float], ...]:
     """The errors of an output along two ways, each in units of Σ|x_j|, and of √(2N Σ|x_j|²)."""
     n = math.prod(sizes)
-    by_levels = _longest(n, errors)
+    by_levels = _errors_along(n, errors)
     if real and n % 2 == 0:
-        by_levels = max(by_levels, 2 * _longest(n // 2, errors) + errors.of_level(2))
-    chirped = [size for size in sizes if size & (size - 1)]
+        by_levels = max(by_levels, 2 * _errors_along(n // 2, errors) + errors.of_level(2))
+    convolutions = [size for size in sizes if size & (size - 1)]
     ways = [(by_levels, 0.0)]
-    if chirped:
-        rest = _longest(n // math.prod(chirped), errors)
+    if convolutions:
+        rest = _errors_along(n // math.prod(convolutions), errors)
         products = 3 * errors.of_weighing + 2 * errors.unit
         level = errors.of_level(2)
-        norms = sum(3 * math.log2(4 * size) * level + errors.of_weighing for size in chirped)
-        one, two = rest + len(chirped) * products, norms
+        norms = sum(3 * math.log2(4 * size) * level + errors.of_weighing for size in convolutions)
+        one, two = rest + len(convolutions) * products, norms
         ways.append((2 * one + errors.of_level(2), 2 * two) if real else (one, two))
     scale = _OF_SCALE * errors.unit
     return tuple(((one + scale) * math.exp(one + two), two * math.exp(one + two)) for one, two in ways)
@@ -128,15 +128,15 @@ def _fourier(contract: Contract, x: Ball, axes: tuple[int, ...], inverse: bool, 
             np.maximum, [a * one + b * two for a, b in _shares(sizes, real, errors)], np.zeros(())
         )
     slack = (1.0 + (n + 16) * SLACK) * float(max(n, 1)) ** (-power / 2)
-    # A product may be lost below the smallest number, in a convolution before it is multiplied by as much as 2n.
+    # A product may lose the smallest number, in a convolution before it is multiplied by as much as 2n.
     chirps = any(size & (size - 1) for size in sizes)
-    lost = contract.underflow * (2.0 if contract.flush else 1.0) * 16 * n * (4.0 * n if chirps else 1.0)
-    radius = (radius + off) * slack + lost
+    underflow = contract.underflow * (2.0 if contract.flush else 1.0) * 16 * n * (4.0 * n if chirps else 1.0)
+    radius = (radius + off) * slack + underflow
     narrow = contract.products.narrow
     limit = min(contract.limit, narrow.max if narrow is not None else np.inf)
     radius = limited(one * (16.0 * n * n if chirps else 4.0), limit, radius)
-    known = np.all(np.isfinite(x.centre), axis=(*axes, x.centre.ndim - 1), keepdims=True)[..., 0]
-    radius = np.where(known & ~np.isnan(radius), radius, np.nan)
+    is_finite = np.all(np.isfinite(x.centre), axis=(*axes, x.centre.ndim - 1), keepdims=True)[..., 0]
+    radius = np.where(is_finite & ~np.isnan(radius), radius, np.nan)
     return Ball(centre, np.array(np.broadcast_to(radius[..., None], centre.shape)), contract)
 
 

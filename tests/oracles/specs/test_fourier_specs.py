@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, fft
 
 import opassay
-from tests.oracles.fourier_kernels import by_chirp, by_halves, by_parts, packed, weights
+from tests.oracles.fourier_kernels import by_chirp, by_half_length, by_halves, by_parts, weights
 from tests.oracles.spec_judging import accepted, gradients_agree, read
 
 Spec = Callable[..., Tensor]
@@ -88,7 +88,7 @@ def _spectrum(x: Tensor) -> Tensor:
 
 def test_other_ways_to_a_spectrum_are_accepted() -> None:
     x, _ = _two(4, 16)
-    for candidate in (packed, lambda x: by_halves(x + 0j)[..., :9], lambda x: by_parts(x + 0j)[..., :9],
+    for candidate in (by_half_length, lambda x: by_halves(x + 0j)[..., :9], lambda x: by_parts(x + 0j)[..., :9],
                       lambda x: by_chirp(x + 0j)[..., :9]):  # fmt: skip
         assert _verdict(lambda x, c=candidate: _parts(c(x)), _spectrum, x) == "accepted"
 
@@ -96,9 +96,9 @@ def test_other_ways_to_a_spectrum_are_accepted() -> None:
 @pytest.mark.parametrize(
     "mistake",
     [
-        lambda x: _parts(packed(x).conj()),
-        lambda x: _parts(packed(x)) / 4,
-        lambda x: _parts(packed(x * (1 + 1e-4))),
+        lambda x: _parts(by_half_length(x).conj()),
+        lambda x: _parts(by_half_length(x)) / 4,
+        lambda x: _parts(by_half_length(x * (1 + 1e-4))),
         lambda x: _parts(by_halves(x + 0j, lambda *of: weights(*of).real.half().float() + 0j)[..., :9]),
     ],
 )
@@ -110,7 +110,7 @@ def _back(x: Tensor, y: Tensor) -> Any:
     return fft.irfft(torch.complex(x, y), n=16)
 
 
-def _mirrored(x: Tensor, y: Tensor, sign: float = -1.0, edge: float = 0.0) -> Tensor:
+def _transform_mirror(x: Tensor, y: Tensor, sign: float = -1.0, edge: float = 0.0) -> Tensor:
     """The real part of the inverse transform of a spectrum and its mirror image."""
     ends = torch.ones(9, dtype=x.dtype)
     ends[[0, 8]] = edge
@@ -123,19 +123,19 @@ def _mirrored(x: Tensor, y: Tensor, sign: float = -1.0, edge: float = 0.0) -> Te
 
 def test_the_inverse_of_half_a_spectrum_leaves_out_two_imaginary_parts_and_mirrors_conjugates() -> None:
     operands = _two(4, 9)
-    assert _verdict(_mirrored, _back, *operands) == "accepted"
-    assert _verdict(lambda x, y: _mirrored(x, y, 1.0), _back, *operands) == "rejected"
-    assert _verdict(lambda x, y: _mirrored(x, y, edge=1.0), _back, *operands) == "rejected"
-    assert _verdict(lambda x, y: 16 * _mirrored(x, y), _back, *operands) == "rejected"
+    assert _verdict(_transform_mirror, _back, *operands) == "accepted"
+    assert _verdict(lambda x, y: _transform_mirror(x, y, 1.0), _back, *operands) == "rejected"
+    assert _verdict(lambda x, y: _transform_mirror(x, y, edge=1.0), _back, *operands) == "rejected"
+    assert _verdict(lambda x, y: 16 * _transform_mirror(x, y), _back, *operands) == "rejected"
 
 
-def _convolved(x: Tensor, k: Tensor) -> Any:
+def _convolve(x: Tensor, k: Tensor) -> Any:
     """A long convolution, as by FFT."""
     n = 2 * x.shape[-1]
     return fft.irfft(fft.rfft(x, n=n) * fft.rfft(k, n=n), n=n)[..., : x.shape[-1]]
 
 
-def _summed(x: Tensor, k: Tensor) -> Tensor:
+def _convolve_by_sums(x: Tensor, k: Tensor) -> Tensor:
     """The same as one sum for each element."""
     return F.conv1d(F.pad(x, (x.shape[-1] - 1, 0))[:, None], k[0].flip(-1)[None, None])[:, 0]
 
@@ -148,14 +148,14 @@ def test_a_convolution_by_transforms_is_right_by_any_transform_or_none() -> None
         a, b = (by_chirp(F.pad(each, (0, 16)) + 0j) for each in (x, k))
         return (by_halves((a * b).conj()).conj() / 32).real[..., :16]
 
-    for candidate in (_convolved, by_chirps, _summed):
-        assert _verdict(candidate, _convolved, x, k) == "accepted"
+    for candidate in (_convolve, by_chirps, _convolve_by_sums):
+        assert _verdict(candidate, _convolve, x, k) == "accepted"
     circular: list[Any] = [
         lambda x, k: fft.irfft(fft.rfft(x) * fft.rfft(k), n=16),
         lambda x, k: fft.irfft(fft.rfft(x, n=32) * fft.rfft(k, n=32).conj(), n=32)[..., :16],
     ]
     for candidate in circular:
-        assert _verdict(candidate, _convolved, x, k) == "rejected"
+        assert _verdict(candidate, _convolve, x, k) == "rejected"
 
 
 def test_a_convolution_by_transforms_is_not_within_the_sums_of_one_without() -> None:
@@ -163,5 +163,5 @@ def test_a_convolution_by_transforms_is_not_within_the_sums_of_one_without() -> 
     x, k = _two(2, 64)
     k = k[:1] * torch.exp(-0.5 * torch.arange(64.0))
     x = x * torch.logspace(-6, 0, 64)
-    assert _verdict(_summed, _summed, x, k) == "accepted"
-    assert _verdict(_convolved, _summed, x, k) == "rejected"
+    assert _verdict(_convolve_by_sums, _convolve_by_sums, x, k) == "accepted"
+    assert _verdict(_convolve, _convolve_by_sums, x, k) == "rejected"
