@@ -127,7 +127,15 @@ class _Autocast(nn.Module):
         return y.float().softmax(1)
 
 
+def _convolve_by_transforms(x: Any, k: Any) -> Any:
+    """A long convolution, of half types in float32."""
+    n = 2 * x.shape[-1]
+    product = torch.fft.rfft(x.float(), n=n) * torch.fft.rfft(k.float(), n=n)
+    return torch.fft.irfft(product, n=n)[..., : x.shape[-1]].to(x.dtype)
+
+
 FUSED: dict[str, Making] = {
+    "long_convolution": lambda: (_convolve_by_transforms, normal(2, 3, 20), normal(3, 20)),
     **{f"linear_{name}": partial(_chained, _linear, rest, _rows) for name, rest in _AFTER_LINEAR.items()},
     **{f"conv_{name}": partial(_chained, _conv, rest, _image) for name, rest in _AFTER_CONV.items()},
     "linear_gate": lambda: (_Chain(_linear(), _gated, gate=normal(18)), _rows()),

@@ -21,7 +21,7 @@ NAMES = (
     "embedding_bag_offsets", "gather_and_scatter", "scatter_reduce", "index_put_and_add", "masks",
     "split_chunk_unbind", "windows", "pads", "strided", "empty_and_scalar", "one_hot", "interpolate_linear",
     "attention_masked", "linear_bias_scale_residual", "linear_weight_norm", "in_place", "autocast",
-    "without_gradients", "conv_instance_norm_divide", "cells",
+    "without_gradients", "conv_instance_norm_divide", "cells", "long_convolution",
 )  # fmt: skip
 
 
