@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from opassay.oracles.bound import trees
 from opassay.oracles.bound.terms import terms
 from opassay.oracles.bound.trees import ANY, tree
 from opassay.reference.dtypes import HALF_TYPES
@@ -127,6 +128,13 @@ def test_what_keeps_to_its_tree_is_inside(name: str, positive: bool) -> None:
         assert not positive or max(shares) > 0.5  # and it is not wider than that
 
 
+def test_a_height_that_is_too_low_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trees._HEIGHTS, "pairwise", lambda n, _: (n - 1).bit_length() - 2)
+    x = _tensor((64,), np.random.default_rng(7), True)
+    bound = _bound(lambda x: x.sum(), x, contract="torch+pairwise")
+    assert _add(_halves(range(64)), x.tolist(), _up) - float(bound.centre) > float(bound.half_width)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_products_keep_to_their_tree_fused_or_not_and_begin_with_what_is_added(name: str) -> None:
     draws, count = np.random.default_rng(8), 96
@@ -206,3 +214,63 @@ def test_a_tree_that_is_none_is_refused(name: str) -> None:
         tree(name)
     with pytest.raises(ValueError, match=r"contract: got allowance .*need one of .*pairwise, blocks32"):
         terms(f"torch+{name}")
+
+
+class _Directed:
+    """Operations in float64, each off by the signs that were handed in; without signs it notes what each is off by."""
+
+    def __init__(self, signs: Sequence[Tensor] = ()) -> None:
+        self.signs, self.errors = list(signs), list[Tensor]()
+
+    def off(self, exact: Tensor, times: float = 1.0) -> Tensor:
+        index = len(self.errors)
+        self.errors.append(self.signs[index] if self.signs else torch.zeros_like(exact).requires_grad_())
+        return exact + exact.detach().abs() * (U * times) * self.errors[index]
+
+    def total(self, x: Tensor) -> Tensor:
+        while x.shape[-1] > 1:
+            even = x.shape[-1] // 2 * 2
+            x = torch.cat([self.off(x[..., 0:even:2] + x[..., 1:even:2]), x[..., even:]], -1)
+        return x[..., 0]
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.total(self.off(a.unsqueeze(-2) * b.transpose(-1, -2)))
+
+
+def _mlp(at: _Directed, x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    hidden = at.product(x, w)
+    return at.product(at.off(hidden * at.off(torch.sigmoid(hidden), 2.0)), v)
+
+
+def _attention(at: _Directed, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = at.product(q, k.T)
+    powers = at.off(torch.exp(at.off(scores - scores.amax(-1, keepdim=True))), 2.0)
+    return at.product(at.off(powers / at.total(powers).unsqueeze(-1), 2.0), v)
+
+
+_CHAINS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+    "mlp": (lambda x, w, v: torch.nn.functional.silu(x @ w) @ v, _mlp),
+    "attention": (lambda q, k, v: torch.softmax(q @ k.T, -1) @ v, _attention),
+}
+
+
+@pytest.mark.parametrize(("features", "others"), [(64, 33), (5, 40), (3, 3)])
+@pytest.mark.parametrize("name", list(_CHAINS))
+def test_chains_of_products_in_halves_are_inside_when_all_errors_push_one_way(
+    name: str, features: int, others: int
+) -> None:
+    (spec, evaluate), draws = _CHAINS[name], np.random.default_rng(11)
+    shapes = {
+        "mlp": ((2, features), (features, others), (others, 3)),
+        "attention": ((2, features), (others, features), (others, 3)),
+    }[name]
+    inputs = [_tensor(shape, draws, False) for shape in shapes]
+    wide = [x.double() for x in inputs]
+    bound = _bound(spec, *inputs, contract="torch+pairwise")
+    for element in range(bound.centre.numel()):
+        probe = _Directed()
+        result = evaluate(probe, *wide).reshape(-1)[element]
+        slopes = torch.autograd.grad(result, probe.errors, allow_unused=True, materialize_grads=True)
+        for way in (1.0, -1.0):
+            computed = evaluate(_Directed([slope.sign() * way for slope in slopes]), *wide)
+            assert bool(((computed - bound.centre).abs() <= bound.half_width).all())
