@@ -1,5 +1,7 @@
 """How wide bounds are beside what a legal evaluation reaches: `python benchmarks/width.py [NAME ...] [--elements 6]`.
 
+`python benchmarks/width.py --trees` shows instead how much narrower they are along a declared tree of sums.
+
 For each spec, of values: the half-width of the accept set and the radius, divided by the largest error of evaluations
 whose roundings all push one element the same way (`workshop/checking/directed.py`), over some elements. For the chains
 the target is the largest share that a half-width may be of that error; for the families the smallest share of the
@@ -12,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import opassay
+from opassay.oracles.bound.contract import Contract
+from opassay.oracles.bound.terms import Terms, terms
+from opassay.oracles.bound.trees import Tree
 from workshop.checking.directed import decompose, directed_errors
 
 Spec = Callable[..., Any]
@@ -89,6 +95,91 @@ def cross_entropy(x: Tensor) -> Tensor:
     return torch.log(torch.exp(x - largest).sum(-1)) + largest[..., 0] - x[:, 3]
 
 
+#: Specs whose bounds along a declared tree are shown besides: their largest sums are of 4,096 terms, or of a head.
+LONG: dict[str, tuple[Spec, Callable[[], tuple[Tensor, ...]]]] = {
+    "sum of 4,096": (lambda x: x.sum(-1), lambda: _draw((4, 4096))),
+    "product of 4,096": (lambda x, w: x @ w, lambda: _draw((4, 4096), (4096, 4))),
+    "variance of 4,096": (lambda x: x.var(-1), lambda: _draw((4, 4096))),
+    "RMS norm of 4,096": (lambda x: F.rms_norm(x, (x.shape[-1],)), lambda: _draw((4, 4096))),
+    "attention, heads of 256": (
+        lambda q, k, v: attention(q * 0.5, k, v),
+        lambda: _draw((16, 256), (512, 256), (512, 256)),
+    ),
+}
+TREES = ("pairwise", "blocks32", "lanes128")
+
+
+class _NoError(Tree):
+    """Additions without any error, of sums of `only` terms or of all: what is left of a radius is not theirs."""
+
+    def height(self, terms: int) -> int:
+        return 0 if self.only in (0, terms) else super().height(terms)
+
+    def error(self, terms: int, unit: float, before: int = 0) -> float:
+        return before * unit if self.only in (0, terms) else super().error(terms, unit, before)
+
+
+@dataclass(frozen=True)
+class _Part(Terms):
+    """Terms without the errors of one part: sums, of so many terms or of all, or functions."""
+
+    sums: int | None = None
+    functions: bool = False
+
+    def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
+        whole = super().contract(dtype, device, order)
+        if self.sums is not None:
+            return replace(whole, tree=_NoError("", 1, self.sums))
+        return replace(whole, functions=replace(whole.functions, ulps=dict.fromkeys(whole.functions.ulps, 0.0)))
+
+
+def _without(**part: Any) -> Terms:
+    torch_terms = terms("torch")
+    return _Part(**{field.name: getattr(torch_terms, field.name) for field in fields(Terms)}, **part)
+
+
+def _bound(spec: Spec, tensors: tuple[Tensor, ...], contract: str | Terms = "torch") -> opassay.Bound:
+    bound = opassay.bound(spec, *tensors, contract=contract)
+    assert isinstance(bound, opassay.Bound)
+    return bound
+
+
+def _radius(bound: opassay.Bound) -> Tensor:
+    width = bound.half_width.reshape(-1)
+    size = bound.centre.reshape(-1).abs() + width
+    radius: Tensor = width - 2.0**-24 * torch.exp2(torch.floor(torch.log2(size)))
+    return radius
+
+
+def show_trees(names: list[str]) -> int:
+    """Print of each spec how many times narrower a half-width is along trees, and which part of a radius is whose."""
+    every = {name: (spec, inputs) for name, (spec, _, inputs, is_chain) in SPECS.items() if not is_chain} | LONG
+    print(f"| spec | median half-width | {' | '.join(TREES)} | of additions | of functions |")
+    print(f"|{'---|' * (4 + len(TREES))}")
+    for name, (spec, inputs) in every.items():
+        if names and not any(part in name for part in names):
+            continue
+        tensors = inputs()
+        wide = _bound(spec, tensors)
+        narrower = [
+            float((wide.half_width / _bound(spec, tensors, f"torch+{tree}").half_width).median()) for tree in TREES
+        ]
+        lengths = sorted({length for tensor in tensors for length in tensor.shape if length > 8})
+        parts = {length: _without(sums=length) for length in lengths}
+        of_sums, of_functions, *others = (
+            float((1.0 - _radius(_bound(spec, tensors, part)) / _radius(wide)).median())
+            for part in (_without(sums=0), _without(functions=True), *parts.values())
+        )
+        shares = zip(parts, others, strict=True)
+        text = "".join(f", {share:.0%} of {length} terms" for length, share in shares if share >= 0.005)
+        print(
+            f"| {name} | {float(wide.half_width.median()):.2e} | {' | '.join(f'{each:.1f}' for each in narrower)} |"
+            f" {of_sums:.0%}{text} | {of_functions:.0%} |",
+            flush=True,
+        )
+    return 0
+
+
 def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
@@ -118,21 +209,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names of specs; all of them by default")
     parser.add_argument("--elements", type=int, default=6)
+    parser.add_argument("--trees", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.trees:
+        return show_trees(arguments.names)
     beyond = 0
     print("| spec | half-width / error | error / radius | CPU s of the bound |\n|---|---|---|---|")
     for name, (spec, text, inputs, is_chain) in SPECS.items():
         if arguments.names and not any(part in name for part in arguments.names):
             continue
         tensors = inputs()
-        opassay.bound(spec, *tensors)  # traced
+        _bound(spec, tensors)  # traced
         started = time.process_time()
-        bound = opassay.bound(spec, *tensors)
-        assert isinstance(bound, opassay.Bound)
+        bound = _bound(spec, tensors)
         seconds = time.process_time() - started
         width = bound.half_width.reshape(-1)
-        radius = width - 2.0**-24 * torch.exp2(torch.floor(torch.log2(bound.centre.reshape(-1).abs() + width)))
+        radius = _radius(bound)
         graph = decompose(text, tensors)
         ratios, shares = [], []
         for element in torch.linspace(0, len(width) - 1, min(arguments.elements, len(width))).long().tolist():

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...reference.array import STORAGE
 from ...reference.formats import BINARY32, BINARY64, FORMATS, Format, round_array
+from .trees import ANY, Tree
 
 #: Name of an algorithm of the exponential: exp(x) as 2^(x log2 e), with a rounded exponent.
 EXP2 = "exp2"
@@ -94,10 +95,12 @@ class Functions:
         ulps: the largest error of each, in ulps.
         absolute: error of a function's cheap approximation whatever the size of its result, in units of u of the
             accumulate format; it counts where a spec uses the function so (`reference.array.erf`).
+        division: roundings of a quotient: two where it is a product with the rounded reciprocal.
     """
 
     ulps: Mapping[str, float]
     absolute: Mapping[str, float] = field(default_factory=dict)
+    division: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ class Contract:
         functions, products: see those records.
         intermediates: whether an evaluation of a spec may store every intermediate in the dtype that the spec has
             there, and not only those that the spec casts.
-        division: roundings of a quotient: two where it is a product with the rounded reciprocal.
+        tree: along which sums and products are added up.
         lattice: whether results are exact that are integers times a power of two and fit the format
             (`rounding.lattice`). An evaluation that folds constants does not keep to it.
         flush: whether subnormal operands and results may become zero.
@@ -185,7 +188,7 @@ class Contract:
     functions: Functions = field(default_factory=lambda: Functions(CPU_FUNCTIONS))
     products: Products = field(default_factory=Products)
     intermediates: bool = False
-    division: float = 2.0
+    tree: Tree = ANY
     lattice: bool = False
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
@@ -210,6 +213,10 @@ class Contract:
     def roundoff(self) -> float:
         """The relative error that an operation may add."""
         return self.accumulate.unit_roundoff * self.roundings
+
+    @property
+    def division(self) -> float:
+        return self.functions.division
 
     @functools.cached_property
     def centre_type(self) -> Any:
@@ -250,6 +257,10 @@ class Contract:
         """The relative error of a function at an infinity: 0 but where its limit has to be rounded, as π/2."""
         ulps = self.functions.ulps[function] if function in ("arctan", "arctan2") else 0.0
         return 2.0 * ulps * self.roundoff + (self.centre_roundoff if ulps else 0.0)
+
+    def error_of_sum(self, terms: int) -> float:
+        """The error of a sum and of its centre, which is added up in any order, as a share of the terms' magnitudes."""
+        return self.tree.error(terms, self.roundoff) + (terms - 1) * self.centre_roundoff
 
     def holds(self, value: float) -> bool:
         """Whether the accumulate format holds a value without rounding it; overflow is for the caller to rule out."""

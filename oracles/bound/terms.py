@@ -27,6 +27,7 @@ from .contract import (
     Products,
     contract,
 )
+from .trees import NAMES, tree
 
 #: TF32 as a tensor core makes it of float32 by itself: it does not look at the last 13 bits.
 CUT_TF32 = "cut_tf32"
@@ -88,8 +89,9 @@ class Terms:
         approximate: whether functions and quotients may be CUDA's fast ones.
         library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
-        algorithms: names of further algorithms that may be used (`ArithmeticPromises.algorithms`).
-        others: whether a formula's other algorithms count (`Contract.others`); True in all terms of users.
+        tree: the name of the tree along which sums and products are added up (`trees.tree`); empty for any order.
+        algorithms: names of further algorithms that may be used (`ArithmeticPromises.algorithms`). None where a
+            formula's other algorithms do not count either (`Contract.others`), as in no terms of users.
     """
 
     name: str = "strict"
@@ -102,8 +104,8 @@ class Terms:
     approximate: bool = False
     library: str = ""
     flush: bool = False
-    algorithms: frozenset[str] = frozenset()
-    others: bool = True
+    tree: str = ""
+    algorithms: frozenset[str] | None = frozenset()
 
     def __post_init__(self) -> None:
         formats = dict.fromkeys(("accumulate", "inputs", "partials"), tuple(FORMATS))
@@ -111,6 +113,7 @@ class Terms:
         for field, names in (formats | others).items():
             if getattr(self, field) not in ("", *names):
                 raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(names)}")
+        tree(self.tree)
 
     def __str__(self) -> str:
         """What is allowed, in one line."""
@@ -121,7 +124,8 @@ class Terms:
             [f"factors of products rounded to {_FACTOR_WORDS.get(self.factors, self.factors)}"] if self.factors else []
         )
         parts += [f"partial sums stored in {self.partials}"] if self.partials else []
-        parts += ["sums of tensor cores"] if self._by_tensor_cores else []
+        parts += [f"sums added {tree(self.tree)}"] if self.tree else []
+        parts += ["sums of tensor cores"] if self._by_tensor_cores() else []
         parts += [f"products of eight bits added up as {self.accumulators}"] if self.accumulators else []
         parts += ["CUDA's fast functions and quotients"] if self.approximate else []
         parts += [f"elementary functions of {self.library}"] if self.library else []
@@ -129,15 +133,17 @@ class Terms:
         parts += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
         return f"{self.name}: {'; '.join(parts)}"
 
-    @property
-    def _by_tensor_cores(self) -> bool:
-        """Whether tensor cores may add products up: they alone take TF32, and Triton's compiler takes them."""
-        return self.factors in ("tf32", CUT_TF32) or self.library == TRITON
+    def _by_tensor_cores(self, dtype: str = "") -> bool:
+        """Whether tensor cores may add products up: they alone take TF32, and Triton's compiler takes them.
+
+        Half types are theirs under any terms, and so along a declared tree their cuts count (`trees.py`).
+        """
+        return self.factors in ("tf32", CUT_TF32) or self.library == TRITON or bool(self.tree and dtype in HALF_TYPES)
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
     def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
         """The contract of a dtype (torch's name), of the device whose arithmetic it is, and of an order."""
-        base = contract(dtype, device, order, flush=self.flush, algorithms=self.algorithms)
+        base = contract(dtype, device, order, flush=self.flush, algorithms=self.algorithms or frozenset())
         accumulate = FORMATS[self.accumulate] if self.accumulate else base.accumulate
         name = (
             dtype if self.factors == HALF and FORMATS[dtype].precision < FORMATS["float32"].precision else self.factors
@@ -151,9 +157,10 @@ class Terms:
         single = accumulate == FORMATS["float32"]
         fast = self.approximate and single
         ulps = APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions.ulps)
+        division = _FULL_DIVISION if fast or (single and self.library == TRITON) else base.division
         return replace(
             base,
-            others=self.others,
+            others=self.algorithms is not None,
             accumulate=accumulate,
             intermediates=self.intermediates,
             products=Products(
@@ -161,16 +168,16 @@ class Terms:
                 FORMATS["float16"] if factors and name == "float16" else None,
                 partials,
                 ACCUMULATORS.get(self.accumulators),
-                TENSOR_SUMS if self._by_tensor_cores and single and (factors or dtype in HALF_TYPES) else 1.0,
+                TENSOR_SUMS if self._by_tensor_cores(dtype) and single and (factors or dtype in HALF_TYPES) else 1.0,
             ),
-            functions=replace(base.functions, ulps=ulps),
-            division=_FULL_DIVISION if fast or (single and self.library == TRITON) else base.division,
+            functions=replace(base.functions, ulps=ulps, division=division),
+            tree=tree(self.tree),
         )
 
     @property
     def of_text_alone(self) -> Terms:
         """The same without any other algorithm than the formula's own text."""
-        return replace(self, algorithms=frozenset(), others=False)
+        return replace(self, algorithms=None)
 
     def format_of_inputs(self, dtype: str) -> Format | None:
         """The format that inputs of a dtype may be rounded to; None where that rounds nothing."""
@@ -178,18 +185,19 @@ class Terms:
         return fmt if fmt is not None and fmt.precision < EVERY_FORMAT[dtype].precision else None
 
 
-_TORCH = Terms("torch", intermediates=True, algorithms=frozenset({"folded", "shifted", SCALED}))
+_ALGORITHMS = frozenset({"folded", "shifted", SCALED})
+_TORCH = Terms("torch", intermediates=True, algorithms=_ALGORITHMS)
 #: The names that users know, from the strictest to the laxest.
 PRESETS: Mapping[str, Terms] = {
     "strict": Terms("strict"),
     "flash": Terms("flash", factors=HALF, algorithms=frozenset({"folded", "shifted", EXP2})),
     "torch": _TORCH,
     "tensor_core": replace(
-        _TORCH, name="tensor_core", factors="tf32", algorithms=_TORCH.algorithms | {EXP2}
+        _TORCH, name="tensor_core", factors="tf32", algorithms=_ALGORITHMS | {EXP2}
     ),
     "fast_math": replace(
         _TORCH, name="fast_math", factors="tf32", approximate=True, flush=True,
-        algorithms=_TORCH.algorithms | {EXP2},
+        algorithms=_ALGORITHMS | {EXP2},
     ),
 }  # fmt: skip
 #: The fields that a single allowance sets, by its name.
@@ -204,6 +212,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     "approximate": {"approximate": True},
     **{name: {"library": name} for name in LIBRARIES},
     "flush": {"flush": True},
+    **{name: {"tree": name} for name in NAMES},
 }
 #: Allowances that name an algorithm.
 ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
@@ -230,9 +239,8 @@ def terms_of_compiled(allowed: Terms) -> Terms:
     as tensor cores do.
     """
     factors = CUT_TF32 if allowed.factors == "tf32" else allowed.factors
-    return replace(
-        allowed, factors=factors, library=allowed.library or TRITON, flush=True, algorithms=allowed.algorithms | {EXP2}
-    )
+    algorithms = (allowed.algorithms or frozenset()) | {EXP2}
+    return replace(allowed, factors=factors, library=allowed.library or TRITON, flush=True, algorithms=algorithms)
 
 
 def terms(named: str | Terms) -> Terms:
@@ -251,10 +259,13 @@ def terms(named: str | Terms) -> Terms:
     combination = PRESETS[first]
     for name in more:
         if name in ALGORITHMS:
-            combination = replace(combination, algorithms=combination.algorithms | {name})
+            combination = replace(combination, algorithms=(combination.algorithms or frozenset()) | {name})
         elif name in ALLOWANCES:
             combination = replace(combination, **ALLOWANCES[name])  # type: ignore[arg-type]
         else:
-            names = ", ".join([*ALLOWANCES, *sorted(ALGORITHMS)])
-            raise TermsError(f"contract: got allowance {name!r}, need one of {names}")
+            try:
+                combination = replace(combination, tree=name or " ")
+            except ValueError as err:
+                names = ", ".join([*ALLOWANCES, *sorted(ALGORITHMS)])
+                raise TermsError(f"contract: got allowance {name!r}, need one of {names}") from err
     return replace(combination, name=named)

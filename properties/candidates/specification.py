@@ -275,7 +275,7 @@ class Specification:
         def first(*arrays: Any) -> tuple[Any, ...]:
             return function(*arrays)
 
-        for other in algorithms(inner, terms.algorithms):
+        for other in algorithms(inner, contract.algorithms):
             algorithm_of(first)(functools.partial(function, of=other))
         return BoundQuestion(first, [*(to_array(operands[i]) for i in floating), *unseen], contract)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.bound.contract import Contract, contract
+from opassay.oracles.bound.contract import CPU_FUNCTIONS, Contract, Functions, contract
 from opassay.oracles.bound.rounding import Ball, arithmetic, ball
 from opassay.oracles.bound.rounding.spread import SLACK
 
@@ -50,7 +50,7 @@ TERMS = {
     "bfloat16": _terms("bfloat16", accumulate=contract("bfloat16").stores),
     "float64": _terms("float64"),
     "second order": _terms("float32", roundings=2.0),
-    "fast quotients": _terms("float32", division=4.0),
+    "fast quotients": _terms("float32", functions=Functions(CPU_FUNCTIONS, division=4.0)),
     "without systematic errors": _terms("float32", systematic=False),
 }
 

@@ -100,7 +100,7 @@ class Case:
     def allowed(self) -> Op:
         """The op with the algorithms of the terms besides its own."""
         algorithms = {*names_of(self.op.reference), EXP2}
-        names = self.op.promises.arithmetic.algorithms | (PRESETS[self.terms].algorithms & algorithms)
+        names = self.op.promises.arithmetic.algorithms | ((PRESETS[self.terms].algorithms or frozenset()) & algorithms)
         return self.op.changed(algorithms=frozenset(names))
 
     def contract(self, order: int) -> Contract:

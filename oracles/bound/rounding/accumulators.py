@@ -8,8 +8,10 @@ The rule. `Ball.summed` has of a sum how many roundings a further summand may pa
 of its terms. Of two that are added up all terms may go into one accumulator, in any order and along any tree. Those are
 n + n' + 1 additions of partial sums that are S + S' at most, where a summand that is no sum has n' = 0 and
 S' = |c| + r. Of that n u S and n' u S' are in the radii already, so that n u S' + n' u S comes to them
-(C.-P. Jeannerod, S. M. Rump, SIMAX 34, 2013, for the sum of all terms). What only moves elements hands both on, and so
-does a product with a number.
+(C.-P. Jeannerod, S. M. Rump, SIMAX 34, 2013, for the sum of all terms). Along a declared tree (`bound/trees.py`) n is
+the height, because the sum that both are added up to has n + n' + 1 at most, and its last addition is the text's own:
+(1 + u)^(n + n') - 1 is at most that of n, and n' u (1 + u)^(n + n') more. What only moves elements hands both on, and
+so does a product with a number.
 """
 
 from __future__ import annotations
@@ -40,11 +42,19 @@ def _follow_addition(primitive: str, out: Ball, operands: Sequence[Ball], params
     if not np.any(count[0]) and not np.any(count[1]):
         return
     contract = out.contract
-    more = (count[0] * size[1] + count[1] * size[0]) * (contract.roundoff * (1.0 + 4.0 * SLACK))
+    unit = _unit_of(contract, count[0] + count[1])
+    more = (count[0] * size[1] + count[1] * size[0]) * (unit * (1.0 + 4.0 * SLACK))
     if contract.flush:
         more = more + (count[0] + count[1]) * contract.underflow
     out.radius = out.radii() + more
     out.summed = (count[0] + count[1] + 1.0, size[0] + size[1])
+
+
+def _unit_of(contract: Contract, passed: Any) -> Any:
+    """u, of which along a declared tree (1 + u)^k is bounded by k roundings that a term passes."""
+    if not contract.tree.kind:
+        return contract.roundoff
+    return contract.roundoff * (1.0 + np.expm1(passed * np.log1p(contract.roundoff)))
 
 
 def _terms_of(x: Ball, out: Ball) -> tuple[Any, Any]:
@@ -92,7 +102,7 @@ def _totalled(primitive: str, out: Ball, operands: Sequence[Ball], params: Param
     summands = x.centre.size // max(out.centre.size, 1)
     whole = np.sum(np.broadcast_to(size, x.shape), axis=params["axes"], keepdims=True)
     every = float(np.max(count, initial=0.0)) * summands
-    out.radius = out.radii() + whole * (every * out.contract.roundoff * (1.0 + summands * SLACK))
+    out.radius = out.radii() + whole * (every * _unit_of(out.contract, every) * (1.0 + summands * SLACK))
     out.summed = (every + summands, whole)
 
 

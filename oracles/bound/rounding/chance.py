@@ -192,16 +192,16 @@ def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, params: Para
         primitive, params: which one. operands, out: its balls. contract: of the evaluation.
     """
     if primitive == "sum":
-        return max(int(operands[0].centre.size) // max(int(out.centre.size), 1) - 1, 1)
+        return max(contract.tree.height(int(operands[0].centre.size) // max(int(out.centre.size), 1)), 1)
     products = contract.products
     if products.factors or products.partials is not None or products.accumulators is not None or products.sums != 1.0:
         return 1  # The error of a factor, of an accumulator, or of a cut is no rounding of the sum.
     if primitive == "matmul":
-        return max(int(operands[0].shape[-1]), 1)
+        return contract.tree.height(int(operands[0].shape[-1])) + 1
     if primitive == "fourier":
         return max(int(math.prod(out.shape[axis] for axis in params["axes"])), 1)
     if primitive == "correlate":
-        return max(math.prod(operands[1].shape[2:]), 1)
+        return contract.tree.height(math.prod(operands[1].shape[2:])) + 1
     return 1
 
 

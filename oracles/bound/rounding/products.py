@@ -46,8 +46,8 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
     whole = [size if x.radius is None else size + x.radii() for size, x in zip(sizes, (a, b), strict=True)]
     size = product(*whole)  # of the factors of any evaluation
     centre, own = _centre(contract, product, a.centre, b.centre, terms, size.size)
-    slack = 1.0 + (terms + 4) * SLACK
-    relative = terms * contract.roundoff * contract.products.sums
+    slack, passed = 1.0 + (terms + 4) * SLACK, contract.tree.height(terms) + 1
+    relative = contract.tree.error(terms, contract.roundoff * contract.products.sums, before=1)
     absolute = terms * contract.underflow * (2.0 if contract.flush else 1.0)
     reaches = [float(np.max(each, initial=0.0)) for each in whole]
     rounding = contract.products
@@ -81,7 +81,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         exact = lattice.sums_exactly(contract, size, a, b)
         radius = np.where(exact, 0.0, radius) if np.any(exact) else radius
         terms = 0 if np.all(exact) else terms
-    return sum_of(centre, radius if terms else None, contract, float(terms), size)
+    return sum_of(centre, radius if terms else None, contract, float(passed if terms else 0), size)
 
 
 def _fits_factors(contract: Contract, x: Ball) -> bool:

@@ -167,7 +167,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     sizes = a.centre if a.nonnegative and a.centre.dtype == np.float64 else magnitude_of(a.centre)
     size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
     radii_sum = None if a.exact else _sum_of_radii(a, axes, size, summands)
-    radius = size * growth
+    radius = size * (error := contract.error_of_sum(summands) * (1.0 + summands * SLACK))
     # Beyond first derivatives no proof says which sums a closed form has, so there the whole bound stays.
     if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
         radius = np.minimum(radius, _of_partial_sums(size, centre, radii_sum, growth))
@@ -177,8 +177,8 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
         radius = radius + (summands - 1) * contract.underflow
     if radii_sum is not None:
         size = size + radii_sum
-        radius = radius + radii_sum * (1.0 + growth + summands * SLACK)
-    out = sum_of(centre, limited(size, contract.limit, radius), contract, float(summands - 1), size)
+        radius = radius + radii_sum * (1.0 + error + summands * SLACK)
+    out = sum_of(centre, limited(size, contract.limit, radius), contract, float(contract.tree.height(summands)), size)
     out.stray = np.isinf(centre) if means and np.isinf(centre).any() else None  # The next term less an infinite mean.
     return out
 

@@ -147,9 +147,9 @@ def test_other_algorithms_are_read_where_the_own_text_does_not_accept(factor: fl
     read_with: list[bool] = []
 
     def read(terms: Terms) -> list[Any]:
-        read_with.append(terms.others)
+        read_with.append(terms.algorithms is not None)
         (ball,) = spec.read(CallArguments.of([x]), {}, terms)
-        ball.radius = ball.radii() * (2.0 if terms.others else 1.0)
+        ball.radius = ball.radii() * (2.0 if terms.algorithms is not None else 1.0)
         return [ball]
 
     (narrow,) = read(allowed.of_text_alone)
