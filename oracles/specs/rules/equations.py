@@ -13,6 +13,7 @@ from ....reference.missing import NoReadingError
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
 from ....reference.solutions import InverseResidual, SolutionResidual
+from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
 from .table import Rule, enter, overloads
 
 
@@ -74,7 +75,7 @@ def _solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> tup
         matrix, right = (tuple(np.swapaxes(end, -1, -2) for end in ends) for ends in (matrix, right))
     result: Residual = SolutionResidual(matrix, right, _errors_of(constant(b)))
     if is_vector:
-        result = result.moved(lambda x: x[..., 0])
+        result = result.moved(_as_vector)
     elif not left:
         result = result.moved(lambda x: np.swapaxes(x, -1, -2))
     # The factors and the pivots, which torch keeps for derivatives, are no results of a spec.
@@ -93,7 +94,28 @@ def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]
     return q, TriangularFactorResidual((*stack, columns, n), ends, errors)
 
 
+def _symmetric_ends(ends: tuple[Any, Any], is_upper: bool) -> tuple[Any, Any]:
+    """Of the symmetric matrix of one triangle; where both may hold the same number, an evaluation may take either."""
+    (low, high), (low_mirror, high_mirror) = ends, (np.swapaxes(end, -1, -2) for end in ends)
+    meet = (low <= high_mirror) & (low_mirror <= high)
+    reads = np.tri(low.shape[-1], dtype=bool)
+    reads = reads.T if is_upper else reads
+    least, most = np.where(reads, low, low_mirror), np.where(reads, high, high_mirror)
+    return np.where(meet, np.minimum(low, low_mirror), least), np.where(meet, np.maximum(high, high_mirror), most)
+
+
+def _eigenvalues_and_vectors(a: Any, uplo: str = "L", compute_v: bool = True) -> tuple[Any, Any]:
+    spectrum = Spectrum(_symmetric_ends(_ends_of(a), uplo.upper() == "U"), True, _errors_of(constant(a)))
+    vectors = SpectralVectorsResidual("U", np.shape(a), spectrum) if compute_v else np.zeros(0)
+    return SpectralValuesResidual(spectrum).moved(_as_vector), vectors
+
+
+def _as_vector(x: Any) -> Any:
+    return x[..., 0]
+
+
 _RULES: dict[str, Rule] = {
+    "_linalg_eigh": _eigenvalues_and_vectors,
     "cholesky": _cholesky,
     "_linalg_solve_ex": _solve,
     "linalg_cholesky_ex": _cholesky_and_info,
