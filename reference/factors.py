@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .residual import MatrixResidual, Residual, SubstitutionErrors, integers_of, moved_as
+from .residual import MatrixResidual, Residual, SubstitutionErrors, integers_of, moved_as, nearest_float
 
 #: More than sums in float64 of numbers of one sign can be off by here.
 SAFETY = 1 + 2.0**-20
@@ -58,7 +58,8 @@ class FactorResidual(MatrixResidual):
             return none, none, lambda i, j: ""
         if not np.isfinite(values).all():
             return ~np.isfinite(values), ~none, lambda i, j: "no evaluation overflows there"
-        wrong, text = self._wrong(at, values, *sizes)
+        with np.errstate(all="ignore"):
+            wrong, text = self._wrong(at, values, *sizes)
         return wrong, ~none, lambda i, j: text
 
     @abstractmethod
@@ -112,7 +113,7 @@ def exact_difference(first: Sequence[Any], second: Sequence[Any]) -> Any:
         for part in (arrays[: len(first)], arrays[len(first) :])
     )
     whole = next(products) - next(products)
-    return np.array([float(Fraction(x, unit**most)) for x in whole.reshape(-1)]).reshape(whole.shape)
+    return np.array([nearest_float(Fraction(x, unit**most)) for x in whole.reshape(-1)]).reshape(whole.shape)
 
 
 def join_factors(readings: Sequence[Any], values: Sequence[Any]) -> list[Any]:

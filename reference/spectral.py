@@ -141,8 +141,8 @@ class SpectralVectorsResidual(_SpectralResidual):
             parts = residual.T @ own
         size, lengths = _norm(residual), np.sqrt((parts**2).sum(0))
         # Where the whole is too long, some vector has its share of that; such vectors are wrong.
-        wrong = (size > allowed) & (lengths >= min(allowed / math.sqrt(columns), lengths.max()))
-        wrong = np.broadcast_to(wrong, own.shape)
+        longest = min(allowed / math.sqrt(columns), lengths.max())
+        wrong = np.broadcast_to(~(lengths < longest) if not size <= allowed else lengths < 0, own.shape)
         text = f"the norm of {what} is {size:.6g}, and {_explain(size, allowed)}"
         return wrong if self.role == "U" else wrong.T, text
 

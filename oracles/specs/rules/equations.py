@@ -110,6 +110,19 @@ def _eigenvalues_and_vectors(a: Any, uplo: str = "L", compute_v: bool = True) ->
     return SpectralValuesResidual(spectrum).moved(_as_vector), vectors
 
 
+def _singular_values_and_vectors(
+    a: Any, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
+) -> tuple[Any, Any, Any]:
+    spectrum = Spectrum(_ends_of(a), False, _errors_of(constant(a)))
+    *stack, m, n = np.shape(a)
+    rows, columns = (m, n) if full_matrices else (min(m, n), min(m, n))
+    u, vh = (
+        SpectralVectorsResidual(role, (*stack, *shape), spectrum) if compute_uv else np.zeros(0)
+        for role, shape in (("U", (m, rows)), ("Vh", (columns, n)))
+    )
+    return u, SpectralValuesResidual(spectrum).moved(_as_vector), vh
+
+
 def _as_vector(x: Any) -> Any:
     return x[..., 0]
 
@@ -118,6 +131,7 @@ _RULES: dict[str, Rule] = {
     "_linalg_eigh": _eigenvalues_and_vectors,
     "cholesky": _cholesky,
     "_linalg_solve_ex": _solve,
+    "_linalg_svd": _singular_values_and_vectors,
     "linalg_cholesky_ex": _cholesky_and_info,
     "linalg_inv_ex": _inverse_and_info,
     "linalg_qr": _orthogonal_and_triangular,

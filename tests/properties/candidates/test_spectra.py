@@ -1,4 +1,4 @@
-"""Candidates of specs that give eigenvalues and eigenvectors."""
+"""Candidates of specs that give eigenvalues or singular values, and their vectors."""
 
 from __future__ import annotations
 
@@ -64,6 +64,39 @@ def by_singular_values(a: Tensor) -> Any:
     return torch.linalg.svdvals(a.tril() + a.tril(-1).mT).flip(-1)
 
 
+def singular_values(a: Tensor) -> Any:
+    return torch.linalg.svdvals(a[..., :3])
+
+
+def singular_triples(a: Tensor) -> Any:
+    return torch.linalg.svd(a[..., :3], full_matrices=False)
+
+
+def all_singular_vectors(a: Tensor) -> Any:
+    u, _, vh = torch.linalg.svd(a[..., :3])
+    return u, vh
+
+
+def right_vectors(a: Tensor) -> Any:
+    return torch.svd(a[..., :3])[2]
+
+
+def by_eigenpairs(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Those of the matrix with A beside zeros, and Aᵀ below."""
+    a = a[..., :3]
+    n, zeros = a.shape[-2], a.new_zeros(())
+    top = torch.cat([zeros.expand(*a.shape[:-2], n, n), a], -1)
+    below = torch.cat([a.mT, zeros.expand(*a.shape[:-2], 3, 3)], -1)
+    values, vectors = torch.linalg.eigh(torch.cat([top, below], -2))
+    u, v = vectors[..., :n, -3:].flip(-1), vectors[..., n:, -3:].flip(-1)
+    return u * 2**0.5, values[..., -3:].flip(-1), v.mT * 2**0.5
+
+
+def of_another_sign(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    u, s, vh = singular_triples(a)
+    return u * torch.where(torch.arange(3) == 1, -1, 1), s, vh
+
+
 def judged(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> Judgement:
     a = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return judge(candidate, spec, (a,), questions=ASKED, seed=0)
@@ -75,7 +108,8 @@ def judged(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> Judg
     [(each, each) for each in (eigenvalues, eigenvalues_of_the_upper, eigenpairs, eigenvectors)]
     + [(lambda a: by_jacobi(a)[0], eigenvalues), (by_jacobi, eigenpairs)]
     + [(lambda a: by_jacobi(a)[1].mT, eigenvectors), (lambda a: by_jacobi(a.mT)[0], eigenvalues_of_the_upper)]
-    + [(by_jacobi_of_a_gram_matrix, eigenpairs_of_a_gram_matrix)],
+    + [(by_jacobi_of_a_gram_matrix, eigenpairs_of_a_gram_matrix)]
+    + [(each, each) for each in (singular_values, singular_triples, all_singular_vectors, right_vectors)],
 )  # fmt: skip
 def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> None:
     judgement = judged(candidate, spec, dtype)
@@ -95,12 +129,24 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
         (lambda a: eigenpairs(a.mT), eigenpairs),
         (lambda a: eigenpairs(a)[1], eigenvectors),
         (lambda a: eigenvectors(a) * 1.001, eigenvectors),
+        (of_another_sign, singular_triples),
+        (lambda a: (all_singular_vectors(a)[0].flip(-1), all_singular_vectors(a)[1]), all_singular_vectors),
+        (lambda a: singular_values(a) * 1.001, singular_values),
+        (lambda a: right_vectors(a).mT, right_vectors),
     ],
 )
 def test_wrong_ones_are_refused(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> None:
     judgement = judged(candidate, spec, dtype)
     assert str(judgement.verdict) == "rejected", str(judgement)
     assert "GIVEN" in [each.question for each in judgement.findings if each.is_wrong]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_singular_values_may_come_from_eigenvalues(dtype: torch.dtype) -> None:
+    a = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    for seed in range(3):
+        judgement = judge(by_eigenpairs, singular_triples, (a,), questions=["GIVEN", "SEEDS"], seed=seed)
+        assert str(judgement.verdict) == "accepted", str(judgement)
 
 
 def test_what_follows_from_vectors_is_refused() -> None:
