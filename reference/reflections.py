@@ -14,13 +14,15 @@ def reflections(rows: int, columns: int, errors: SubstitutionErrors) -> Fraction
     There is an exact orthogonal Q, the same for all columns, such that what is computed is Qᵀ (a + Δa) with ‖Δa‖ at
     most this share of ‖a‖, and so are the columns of the computed Q that far from those of Q. N. J. Higham, Accuracy
     and Stability of Numerical Algorithms, 2nd edition, 2002, Lemmas 19.2 and 19.3 and Theorem 19.4, adds up the
-    errors of a reflection 1 − τ v vᵀ of p rows, by a small constant times p that is counted here. A norm is off by
-    p/2 units and its root, so v is by one more and a quotient, and τ by twice the norm's, one more and a quotient. τ
-    v vᵀ has the norm 2, which makes 4 of the first and 2 of the second. The product with it adds p + 3 twice, and a
-    difference one. A rotation of two rows is off by 9 units (Lemma 19.8), and of the rotations m + n − 2 follow each
-    other at most (Theorem 19.10). Two Gram-Schmidts in turn are no worse, where a matrix is not singular to the
-    format (L. Giraud, J. Langou and M. Rozložník, The loss of orthogonality in the Gram-Schmidt orthogonalization
-    process, 2005).
+    errors of a reflection 1 − τ v vᵀ of p rows, by a small constant times p that is counted here. Q has the reflections
+    1 − 2 v vᵀ / vᵀ v of the v that are computed, so what counts of τ is how far it is from 2 / vᵀ v: p and a quotient
+    where it is computed as that. From the norm, which is off by (p + root) / 2, it follows as (β − α) / β or the like,
+    and is off by as much again and by few operations. τ v vᵀ has the norm 2, which doubles this. The product with it
+    adds p + 2 twice, and a difference one. Of the column that v comes from, the rest is zero but for the error of v,
+    which makes 3/2 (p + root) + 2 and two quotients, less than that of other columns. A rotation of two rows is off by
+    9 units (Lemma 19.8), and of the rotations m + n − 2 follow each other at most (Theorem 19.10). Two Gram-Schmidts in
+    turn are no worse, where a matrix is not singular to the format (L. Giraud, J. Langou and M. Rozložník, The loss of
+    orthogonality in the Gram-Schmidt orthogonalization process, 2005).
 
     Args:
         rows, columns: of the matrix. errors: of rounding.
@@ -34,8 +36,12 @@ def reflections(rows: int, columns: int, errors: SubstitutionErrors) -> Fraction
 
 
 def _units_of_reflections(rows: int, columns: int, errors: SubstitutionErrors) -> int:
-    constant = 4 * errors.root + 6 * errors.division + 13
-    return sum(6 * (rows - step) + constant for step in range(min(rows, columns)))
+    return sum(4 * (rows - step) + 5 + 2 * _of_a_factor(errors) for step in range(min(rows, columns)))
+
+
+def _of_a_factor(errors: SubstitutionErrors) -> int:
+    """How far τ is off beside p units, with room for a norm of scaled elements."""
+    return errors.root + 3 * errors.division + 4
 
 
 def _small(share: Fraction | None) -> Fraction | None:
@@ -48,13 +54,17 @@ def _small(share: Fraction | None) -> Fraction | None:
 SWEEPS_OF_A_VALUE = 3
 
 
-def sweeps_of_jacobi(size: int) -> int:
+def sweeps_of_jacobi(size: int, unit: float) -> int:
     """Sweeps over all pairs of rows in Jacobi's method, which are assumed, as no number is proven.
 
-    It grows as log n (G. H. Golub and C. F. Van Loan, Matrix Computations, 4th edition, 2013, section 8.5). Of 384
-    matrices the most was 6 for 6 rows, 11 for 16 and 15 for 32, where eigenvalues are of all sizes or repeated.
+    It grows as log n (G. H. Golub and C. F. Van Loan, Matrix Computations, 4th edition, 2013, section 8.5) and with the
+    digits. Of 384 matrices the most was 5 for 6 rows, 8 for 16 and 11 for 32 in float32, and 6, 11 and 15 in float64,
+    where eigenvalues are of all sizes or repeated.
+
+    Args:
+        size: rows of the matrix. unit: unit roundoff.
     """
-    return 3 * size.bit_length()
+    return (2 if unit > 2.0**-30 else 3) * size.bit_length() + 1
 
 
 def _rotations(size: int, errors: SubstitutionErrors) -> tuple[int, int]:
@@ -67,7 +77,7 @@ def _rotations(size: int, errors: SubstitutionErrors) -> tuple[int, int]:
     Formulas that give a diagonal block of a symmetric matrix at once err no more than both sides do.
     """
     rotation = math.ceil(1 + Fraction(errors.root, 2) + errors.division) + 3
-    of_jacobi = sweeps_of_jacobi(size) * max(2 * size - 3, 1)
+    of_jacobi = sweeps_of_jacobi(size, errors.unit) * max(2 * size - 3, 1)
     return (1 + 3 * SWEEPS_OF_A_VALUE) * size * rotation, of_jacobi * rotation
 
 
@@ -81,8 +91,8 @@ def diagonalization(size: int, errors: SubstitutionErrors) -> tuple[Fraction, Fr
 
     A reflection with v scaled to τ = 1 and ‖v‖ = √2 is applied as A − v wᵀ − w vᵀ, where w = (I − v vᵀ/2) A v. A v is
     off by √2 (p + 1) units, v (vᵀ A v)/2 by √2 (p + 3) more, the difference by √2; v wᵀ + w vᵀ multiplies that by 2 √2
-    and adds 4 of products and 4 of differences, which makes 8 p + 28; v and τ are off as in `reflections`, on both
-    sides. An element that is neglected is no larger than a unit of the norm, and n are on each side of the diagonal.
+    and adds 4 of products and 4 of differences, which makes 8 p + 28; τ is off as in `reflections`, on both sides. An
+    element that is neglected is no larger than a unit of the norm, and there are n − 1 of them on each side.
 
     Args:
         size: n. errors: of rounding.
@@ -90,8 +100,7 @@ def diagonalization(size: int, errors: SubstitutionErrors) -> tuple[Fraction, Fr
     Returns:
         Both shares; None where they are no small numbers.
     """
-    constant = 8 * errors.root + 12 * errors.division + 40
-    reduction = sum(16 * (size - step) + constant for step in range(size - 2))
+    reduction = sum(12 * (size - step) + 28 + 4 * _of_a_factor(errors) for step in range(size - 2))
     of_a_band, of_jacobi = _rotations(size, errors)
     matrix = max(reduction + 2 * of_a_band, 2 * of_jacobi) + 2 * size
     vectors = max(_units_of_reflections(size, size, errors) + of_a_band, of_jacobi)

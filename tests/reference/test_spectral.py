@@ -57,7 +57,7 @@ def by_numpy(a: Any) -> Pair:
 
 def by_jacobi(a: Any) -> Pair:
     a, v, u, least = a.copy(), np.eye(len(a), dtype=a.dtype), ERRORS[a.dtype.type].unit, np.abs(a).max()
-    for _ in range(sweeps_of_jacobi(len(a))):
+    for _ in range(sweeps_of_jacobi(len(a), u)):
         rests = True
         for p, q in itertools.combinations(range(len(a)), 2):
             if abs(a[p, q]) <= u / 4 * least:
