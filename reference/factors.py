@@ -57,10 +57,15 @@ class FactorResidual(MatrixResidual):
         if sizes is None or not values.size:
             return none, none, lambda i, j: ""
         if not np.isfinite(values).all():
-            return ~np.isfinite(values), ~none, lambda i, j: "no evaluation overflows there"
+            fails = np.broadcast_to(not self._never_fails(at), values.shape)
+            return ~np.isfinite(values) & ~fails, ~fails, lambda i, j: "no evaluation overflows there"
         with np.errstate(all="ignore"):
             wrong, text = self._wrong(at, values, *sizes)
         return wrong, ~none, lambda i, j: text
+
+    def _never_fails(self, at: tuple[int, ...]) -> bool:
+        """Whether every evaluation gives finite numbers, where the sizes of A are known."""
+        return True
 
     @abstractmethod
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:

@@ -11,6 +11,7 @@ import torch
 from ....reference.array import constant
 from ....reference.missing import NoReadingError
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
+from ....reference.pivoting import EliminationFactorResidual
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
 from ....reference.solutions import InverseResidual, SolutionResidual
 from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
@@ -94,6 +95,13 @@ def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]
     return q, TriangularFactorResidual((*stack, columns, n), ends, errors)
 
 
+def _permutation_and_triangles(a: Any, pivot: bool = True) -> tuple[Any, ...]:
+    if not pivot:
+        raise NoReadingError("no law is known for elimination without pivots")
+    ends, errors = _ends_of(a), _errors_of(constant(a))
+    return tuple(EliminationFactorResidual(role, ends, errors) for role in "PLU")
+
+
 def _symmetric_ends(ends: tuple[Any, Any], is_upper: bool) -> tuple[Any, Any]:
     """Of the symmetric matrix of one triangle; where both may hold the same number, an evaluation may take either."""
     (low, high), (low_mirror, high_mirror) = ends, (np.swapaxes(end, -1, -2) for end in ends)
@@ -134,6 +142,7 @@ _RULES: dict[str, Rule] = {
     "_linalg_svd": _singular_values_and_vectors,
     "linalg_cholesky_ex": _cholesky_and_info,
     "linalg_inv_ex": _inverse_and_info,
+    "linalg_lu": _permutation_and_triangles,
     "linalg_qr": _orthogonal_and_triangular,
     "linalg_solve_triangular": _solve_triangular,
     "triangular_solve": _triangular_solve,
