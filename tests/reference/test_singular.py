@@ -64,7 +64,7 @@ def by_jacobi(a: Any) -> Triple:
         u, s, vh = by_jacobi(a.T)
         return vh.T, s, u.T
     a, v, unit, n = a.copy(), np.eye(a.shape[1], dtype=a.dtype), ERRORS[a.dtype.type].unit, a.shape[1]
-    for _ in range(sweeps_of_jacobi(n, unit)):
+    for _ in range(sweeps_of_jacobi(n, unit, of_columns=True)):
         rests = True
         for p, q in itertools.combinations(range(n), 2):
             x, y, both = a[:, p] @ a[:, p], a[:, q] @ a[:, q], a[:, p] @ a[:, q]
