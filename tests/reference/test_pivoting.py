@@ -137,3 +137,13 @@ def test_results_of_singular_matrices_may_break_down() -> None:
     a = np.ones((3, 3))
     assert hold(a, (np.eye(3), np.full((3, 3), np.nan), np.ones((3, 3)) * np.nan))[:2] == (0, 0)
     assert hold(np.eye(3), (np.eye(3), np.full((3, 3), np.nan), np.eye(3)))[0] > 0
+
+
+def test_a_matrix_between_ends_widens_the_law() -> None:
+    a = np.random.default_rng(4).standard_normal((4, 4))
+    values = by_columns(a + 1e-6)
+    for width, is_right in ((0.0, False), (1e-8, False), (1e-6, True)):
+        ends = a - width, a + width
+        laws = [EliminationFactorResidual(role, ends, ERRORS[np.float64]) for role in "PLU"]
+        joined = join_factors(laws, list(values))
+        assert all(law.accepts(x).all() for law, x in zip(joined, values, strict=True)) == is_right

@@ -247,3 +247,17 @@ def test_one_factor_alone_is_judged(fault: str, place: int, dtype: Any) -> None:
     values = WRONG[fault](a)
     own = values[place] if place != 1 else values[1][:, None]
     assert not laws_of(a, values)[place].accepts(own).all()
+
+
+def test_a_matrix_between_ends_widens_the_laws() -> None:
+    a = next(matrices(np.random.default_rng(3), 5, 3, np.float64))
+    u, s, vh = by_numpy(a + 1e-6)
+    for width, is_right in ((0.0, False), (1e-8, False), (1e-6, True)):
+        spectrum = Spectrum((a - width, a + width), False, ERRORS[np.float64])
+        laws = [SpectralVectorsResidual("U", u.shape, spectrum), SpectralValuesResidual(spectrum)]
+        for law, values in zip(laws, (u, s[:, None]), strict=True):
+            assert law.accepts(values).all() == is_right
+        laws.append(SpectralVectorsResidual("Vh", vh.shape, spectrum))
+        numbers = [u, s[:, None], vh]
+        joined = join_factors(laws, numbers)
+        assert [law.accepts(x).all() for law, x in zip(joined, numbers, strict=True)] == [is_right] * 3

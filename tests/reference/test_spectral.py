@@ -244,3 +244,20 @@ def test_the_exact_values_are_proven() -> None:
         for k, value in enumerate(values):
             assert below(a, Fraction(value) - Fraction(radius)) <= k
             assert below(a, Fraction(value) + Fraction(radius)) >= k + 1
+
+
+def test_a_matrix_between_ends_widens_the_laws() -> None:
+    a = next(matrices(np.random.default_rng(3), 4, np.float64))
+    values, vectors = by_numpy(a + 1e-6)
+    for width, is_right in ((0.0, False), (1e-8, False), (1e-6, True)):
+        spectrum = Spectrum((a - width, a + width), True, ERRORS[np.float64])
+        laws = [SpectralValuesResidual(spectrum), SpectralVectorsResidual("U", a.shape, spectrum)]
+        numbers = [values[:, None], vectors]
+        assert [law.accepts(x).all() for law, x in zip(join_factors(laws, numbers), numbers, strict=True)] == [
+            is_right
+        ] * 2
+
+
+def test_matrices_without_a_law_are_not_judged() -> None:
+    for a in (np.full((3, 3), np.nan), np.full((3, 3), 1e-25, np.float32), np.full((3, 3), 1e200)):
+        assert hold(a, np.zeros(3), np.zeros((3, 3)))[:2] == (0, 0)
