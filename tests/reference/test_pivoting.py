@@ -131,6 +131,7 @@ def test_a_factor_alone_is_not_judged() -> None:
         assert law.accepts(values).all()
         assert not law.judged(values).any()
         assert not law.accepts(values * 2.0).all() or law.role == "U"
+    assert not laws_of(a)[0].accepts(np.eye(4)[[0, 0, 1, 2]]).all()
 
 
 def test_results_of_singular_matrices_may_break_down() -> None:

@@ -261,3 +261,10 @@ def test_a_matrix_between_ends_widens_the_laws() -> None:
         numbers = [u, s[:, None], vh]
         joined = join_factors(laws, numbers)
         assert [law.accepts(x).all() for law, x in zip(joined, numbers, strict=True)] == [is_right] * 3
+
+
+def test_the_order_and_the_signs_of_equal_values_are_exact() -> None:
+    a, text = np.diag([1.0, 1.0, 0.0]), "singular values descend, and are not negative"
+    assert hold(a, (np.eye(3), np.array([1.0, 1.0, 1e-20]), np.eye(3))) == (0, 21, "")
+    for values in ([1.0, np.nextafter(1.0, 2.0), 0.0], [1.0, 1.0, -1e-20]):
+        assert hold(a, (np.eye(3), np.array(values), np.eye(3))) == (1, 21, text)

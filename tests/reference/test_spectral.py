@@ -261,3 +261,9 @@ def test_a_matrix_between_ends_widens_the_laws() -> None:
 def test_matrices_without_a_law_are_not_judged() -> None:
     for a in (np.full((3, 3), np.nan), np.full((3, 3), 1e-25, np.float32), np.full((3, 3), 1e200)):
         assert hold(a, np.zeros(3), np.zeros((3, 3)))[:2] == (0, 0)
+
+
+def test_the_order_of_equal_eigenvalues_is_exact() -> None:
+    a, one = np.eye(3), np.nextafter(1.0, 2.0)
+    assert hold(a, np.array([1.0, 1.0, one]), a) == (0, 12, "")
+    assert hold(a, np.array([1.0, one, 1.0]), a) == (1, 12, "eigenvalues ascend")
