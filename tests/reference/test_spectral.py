@@ -267,3 +267,14 @@ def test_the_order_of_equal_eigenvalues_is_exact() -> None:
     a, one = np.eye(3), np.nextafter(1.0, 2.0)
     assert hold(a, np.array([1.0, 1.0, one]), a) == (0, 12, "")
     assert hold(a, np.array([1.0, one, 1.0]), a) == (1, 12, "eigenvalues ascend")
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+def test_vectors_of_equal_values_may_be_less_orthogonal_but_are_normal(dtype: Any) -> None:
+    # 4 n u / gap of multiple representations.
+    unit, a = ERRORS[dtype].unit, np.eye(4, dtype=dtype)
+    most = 16 * unit / (3e-3 if dtype is np.float32 else 1e-3)
+    for between, normal, is_right in ((most, 0, True), (2 * most, 0, False), (0, most, False)):
+        vectors = np.eye(4) * (1 + normal)
+        vectors[0, 1] = between
+        assert (hold(a, np.ones(4), vectors)[0] == 0) == is_right
