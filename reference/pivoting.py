@@ -56,13 +56,13 @@ class EliminationFactorResidual(FactorResidual):
 
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         """`norms`: the sizes of the elements of A; `spread`: of each."""
-        misplaced, text = self._misplaced(values)
-        if misplaced.any():
-            i, j = map(int, np.argwhere(misplaced)[0])
-            return misplaced, f"{text}, and not {values[i, j]:.9g} at [{i}, {j}]"
+        breaks, text = self._breaks_of_form(values)
+        if breaks.any():
+            i, j = map(int, np.argwhere(breaks)[0])
+            return breaks, f"{text}, and not {values[i, j]:.9g} at [{i}, {j}]"
         p, lower, upper = (values if role == self.role else self._other(role, at) for role in "PLU")
         if p is None or lower is None or upper is None:
-            return misplaced, ""
+            return breaks, ""
         sizes, pivot = np.abs(p) @ np.abs(lower) @ np.abs(upper), 1 + np.abs(upper).max(initial=0.0)
         lost = 2 * self.errors.underflow * (2 * lower.shape[1] + 4) * pivot * pivot
         allowed = ((self.share or 0.0) * sizes + spread + lost) * SAFETY
@@ -70,14 +70,14 @@ class EliminationFactorResidual(FactorResidual):
         # Where a sum on the way may have overflowed, which all products together exceed, nothing is said.
         outside = ~(np.abs(residual) <= allowed) & (2 * (sizes + norms) < self.errors.largest)
         if not outside.any():
-            return misplaced, ""
+            return breaks, ""
         i, j = map(int, np.argwhere(outside)[0])
         rows, columns = outside.any(1), outside.any(0)
         wrong = {"P": rows[:, None], "L": (np.abs(p).T @ rows > 0)[:, None], "U": columns[None, :]}[self.role]
         text = f"P L U - A at [{i}, {j}] is {residual[i, j]:.6g}, and rounding explains {allowed[i, j]:.3g}"
         return np.broadcast_to(wrong, values.shape), text
 
-    def _misplaced(self, values: Any) -> tuple[Any, str]:
+    def _breaks_of_form(self, values: Any) -> tuple[Any, str]:
         """The elements that are wrong whatever A is, and what they should be."""
         m, n = values.shape
         if self.role == "P":

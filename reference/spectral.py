@@ -82,10 +82,10 @@ class _SpectralResidual(FactorResidual):
 
     def _exact(self, at: tuple[int, ...], norms: Any, spread: Any) -> tuple[Any, float, float]:
         """The values of the middle of A, how far they may be off, and what rounding and ends may add to that."""
-        known = self._spectrum.values(at)
-        assert known is not None
+        facts = self._spectrum.values(at)
+        assert facts is not None
         assert self.share is not None
-        return *known, self.share * _norm(norms) + _norm(spread)
+        return *facts, self.share * _norm(norms) + _norm(spread)
 
 
 class SpectralValuesResidual(_SpectralResidual):
@@ -137,12 +137,12 @@ class SpectralVectorsResidual(_SpectralResidual):
         allowed, what = (2 * loss + loss**2) * SAFETY, "U^T U - I" if self.role == "U" else "Vh Vh^T - I"
         parts = residual
         if _norm(residual) <= allowed or self._is_nearly_orthogonal(residual, allowed):
-            known = self._exact(at, norms, spread)
+            facts = self._exact(at, norms, spread)
             if self._spectrum.is_symmetric:
-                residual, allowed, what = self._pairs(at, own, a, known)
+                residual, allowed, what = self._pairs(at, own, a, facts)
                 parts = residual
             else:
-                residual, allowed, what = self._product(at, own, a, known)
+                residual, allowed, what = self._product(at, own, a, facts)
                 parts = residual.T @ own
         size, lengths = _norm(residual), np.sqrt((parts**2).sum(0))
         # Where the whole is too long, some vector has its share of that; such vectors are wrong.
@@ -166,9 +166,9 @@ class SpectralVectorsResidual(_SpectralResidual):
         between = allowed + 4 * len(gram) * self.errors.unit / gap
         return bool((np.abs(gram) <= np.where(np.eye(len(gram), dtype=bool), allowed, between)).all())
 
-    def _pairs(self, at: tuple[int, ...], own: Any, a: Any, known: tuple[Any, float, float]) -> tuple[Any, float, str]:
+    def _pairs(self, at: tuple[int, ...], own: Any, a: Any, facts: tuple[Any, float, float]) -> tuple[Any, float, str]:
         """What eigenvectors V leave of A V − V diag(w), how long rounding lets that be, and its name."""
-        exact, radius, off = known
+        exact, radius, off = facts
         values, loss = self._other("S", at), self._loss(len(exact))
         allowed = off * (1 + loss) + 2 * (np.abs(exact).max(initial=0.0) + radius + off) * loss
         if values is None:
@@ -177,10 +177,10 @@ class SpectralVectorsResidual(_SpectralResidual):
         return exact_difference([a, own], [own, values[:, 0]]), allowed * SAFETY, "A V - V diag(w)"
 
     def _product(
-        self, at: tuple[int, ...], own: Any, a: Any, known: tuple[Any, float, float]
+        self, at: tuple[int, ...], own: Any, a: Any, facts: tuple[Any, float, float]
     ) -> tuple[Any, float, str]:
-        """What singular vectors leave of A, how long rounding lets that be, and its name; `known` as of `_exact`."""
-        exact, radius, off = known
+        """What singular vectors leave of A, how long rounding lets that be, and its name; `facts` as of `_exact`."""
+        exact, radius, off = facts
         count, values = len(exact), self._other("S", at)
         other = self._other("Vh" if self.role == "U" else "U", at)
         other = other.T if self.role == "U" and other is not None else other

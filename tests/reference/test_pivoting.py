@@ -21,12 +21,12 @@ def laws_of(a: Any) -> list[EliminationFactorResidual]:
 
 
 def hold(a: Any, values: Triple) -> tuple[int, int, str]:
-    """How many elements are refused, how many are judged, and why."""
+    """How many elements are refusals, how many are judged, and why."""
     numbers = [each.astype(np.float64) for each in values]
     pairs = list(zip(join_factors(laws_of(a), numbers), numbers, strict=True))
-    refused = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
+    refusals = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
     judged = sum(int(np.count_nonzero(law.judged(each))) for law, each in pairs)
-    return refused, judged, next((text for law, each in pairs if (text := law.explain(each))), "")
+    return refusals, judged, next((text for law, each in pairs if (text := law.explain(each))), "")
 
 
 def by_columns(a: Any, pivots: bool = True, reciprocal: bool = True) -> Triple:
@@ -65,7 +65,7 @@ def in_bfloat16(a: Any) -> Triple:
     return by_columns(bits.view(np.float32).astype(a.dtype))
 
 
-def changed(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Triple]:
+def with_change(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Triple]:
     def evaluate(a: Any) -> Triple:
         values = [each.copy() for each in by_columns(a)]
         values[place] = change(values[place])
@@ -76,15 +76,15 @@ def changed(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Triple]
 
 WRONG: dict[str, Callable[[Any], Triple]] = {
     "no pivots": lambda a: by_columns(a, pivots=False),
-    "the transposed permutation": changed(0, lambda p: p.T),
-    "no permutation": changed(0, lambda p: p * 0.5),
-    "two ones in a row": changed(0, lambda p: np.maximum(p, np.eye(len(p)))),
-    "pivots in L": changed(1, lambda x: x * 1.001),
-    "an element above the ones": changed(1, lambda x: x + 1e-30 * np.triu(np.ones(x.shape), 1)),
-    "an element below the diagonal": changed(2, lambda x: x + 1e-30 * np.tri(len(x), x.shape[1], k=-1)),
-    "U that is too large": changed(2, lambda x: x * 1.0001),
+    "the transposed permutation": with_change(0, lambda p: p.T),
+    "no permutation": with_change(0, lambda p: p * 0.5),
+    "two ones in a row": with_change(0, lambda p: np.maximum(p, np.eye(len(p)))),
+    "pivots in L": with_change(1, lambda x: x * 1.001),
+    "an element above the ones": with_change(1, lambda x: x + 1e-30 * np.triu(np.ones(x.shape), 1)),
+    "an element below the diagonal": with_change(2, lambda x: x + 1e-30 * np.tri(len(x), x.shape[1], k=-1)),
+    "U that is too large": with_change(2, lambda x: x * 1.0001),
     "a matrix in bfloat16": in_bfloat16,
-    "not a number": changed(2, lambda x: x * np.nan),
+    "not a number": with_change(2, lambda x: x * np.nan),
 }
 
 
@@ -110,8 +110,8 @@ def test_faults_are_refused(fault: str, dtype: Any, shape: tuple[int, int]) -> N
     a = np.random.default_rng(2).standard_normal(shape).astype(dtype)
     p = by_columns(a)[0]
     assert (p != p.T).any()
-    refused, judged, text = hold(a, WRONG[fault](a))
-    assert refused > 0
+    refusals, judged, text = hold(a, WRONG[fault](a))
+    assert refusals > 0
     assert text
     if "permutation" not in fault and "row" not in fault:
         assert judged >= min(m, n) * n
@@ -119,8 +119,8 @@ def test_faults_are_refused(fault: str, dtype: Any, shape: tuple[int, int]) -> N
 
 def test_factors_of_other_matrices_are_refused() -> None:
     a = np.random.default_rng(2).standard_normal((4, 4))
-    refused, judged, text = hold(a, by_columns(a + 1e-12))
-    assert refused > 0
+    refusals, judged, text = hold(a, by_columns(a + 1e-12))
+    assert refusals > 0
     assert judged == 48
     assert text.startswith("P L U - A at [")
 
@@ -146,5 +146,5 @@ def test_a_matrix_between_ends_widens_the_law() -> None:
     for width, is_right in ((0.0, False), (1e-8, False), (1e-6, True)):
         ends = a - width, a + width
         laws = [EliminationFactorResidual(role, ends, ERRORS[np.float64]) for role in "PLU"]
-        joined = join_factors(laws, list(values))
-        assert all(law.accepts(x).all() for law, x in zip(joined, values, strict=True)) == is_right
+        together = join_factors(laws, list(values))
+        assert all(law.accepts(x).all() for law, x in zip(together, values, strict=True)) == is_right

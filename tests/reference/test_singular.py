@@ -25,12 +25,12 @@ def laws_of(a: Any, values: Triple) -> list[Any]:
 
 
 def hold(a: Any, values: Triple) -> tuple[int, int, str]:
-    """How many elements are refused, how many are judged, and why."""
+    """How many elements are refusals, how many are judged, and why."""
     numbers = [each.astype(np.float64) for each in (values[0], values[1][:, None], values[2])]
     pairs = list(zip(join_factors(laws_of(a, values), numbers), numbers, strict=True))
-    refused = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
+    refusals = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
     judged = sum(int(np.count_nonzero(law.judged(each))) for law, each in pairs)
-    return refused, judged, "".join(law.explain(each) for law, each in pairs)
+    return refusals, judged, "".join(law.explain(each) for law, each in pairs)
 
 
 def matrices(rng: np.random.Generator, m: int, n: int, dtype: Any) -> Iterator[Any]:
@@ -161,8 +161,8 @@ def test_evaluations_are_right_whatever_the_matrix(evaluate: Callable[[Any], Tri
             if evaluate is by_jacobi and number > 5:  # A column may become zero, and has no direction then.
                 continue
             values = evaluate(a)
-            refused, judged, text = hold(a, values)
-            assert (refused, text) == (0, "")
+            refusals, judged, text = hold(a, values)
+            assert (refusals, text) == (0, "")
             assert judged in (0, sum(each.size for each in values))  # Squares of a graded matrix may underflow.
             for law, each in zip(laws_of(a, values), values, strict=True):
                 each = each if each.ndim == 2 else each[:, None]
@@ -176,7 +176,7 @@ def test_matrices_without_rows_or_columns_have_no_values() -> None:
     assert hold(np.zeros((3, 0)), (np.ones((3, 3)), np.zeros(0), np.zeros((0, 0))))[0] == 9
 
 
-def changed(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Triple]:
+def with_change(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Triple]:
     def evaluate(a: Any) -> Triple:
         values = [each.copy() for each in by_numpy(a)]
         values[place] = change(values[place])
@@ -202,18 +202,18 @@ def by_squares(a: Any) -> Triple:
 
 
 WRONG: dict[str, Callable[[Any], Triple]] = {
-    "a column of U of the other sign": changed(0, lambda u: u * np.where(np.arange(4) == 2, -1, 1)),
-    "a row of Vh of the other sign": changed(2, lambda v: v * np.where(np.arange(4) == 0, -1, 1)[:, None]),
-    "V in place of Vh": changed(2, lambda v: v.T),
+    "a column of U of the other sign": with_change(0, lambda u: u * np.where(np.arange(4) == 2, -1, 1)),
+    "a row of Vh of the other sign": with_change(2, lambda v: v * np.where(np.arange(4) == 0, -1, 1)[:, None]),
+    "V in place of Vh": with_change(2, lambda v: v.T),
     "U and V exchanged": lambda a: (by_numpy(a)[2].T, by_numpy(a)[1], by_numpy(a)[0].T),
-    "a column of U that is too long": changed(0, lambda u: u * np.where(np.arange(4) == 1, 1.001, 1)),
+    "a column of U that is too long": with_change(0, lambda u: u * np.where(np.arange(4) == 1, 1.001, 1)),
     "ascending": lambda a: (by_numpy(a)[0][:, ::-1], by_numpy(a)[1][::-1], by_numpy(a)[2][::-1]),
     "a negative value": lambda a: (
         by_numpy(a)[0] * [1, 1, 1, -1], by_numpy(a)[1] * [1, 1, 1, -1], by_numpy(a)[2]),
-    "a value that is off": changed(1, _off),
-    "squared values": changed(1, np.square),
+    "a value that is off": with_change(1, _off),
+    "squared values": with_change(1, np.square),
     "a matrix in bfloat16": in_bfloat16,
-    "not a number": changed(0, lambda u: u * np.nan),
+    "not a number": with_change(0, lambda u: u * np.nan),
 }  # fmt: skip
 
 
@@ -221,8 +221,8 @@ WRONG: dict[str, Callable[[Any], Triple]] = {
 @pytest.mark.parametrize("fault", WRONG)
 def test_faults_are_refused(fault: str, dtype: Any) -> None:
     a = next(matrices(np.random.default_rng(1), 4, 4, dtype))
-    refused, judged, text = hold(a, WRONG[fault](a))
-    assert refused > 0
+    refusals, judged, text = hold(a, WRONG[fault](a))
+    assert refusals > 0
     assert judged == 36
     assert text
 
@@ -259,8 +259,8 @@ def test_a_matrix_between_ends_widens_the_laws() -> None:
             assert law.accepts(values).all() == is_right
         laws.append(SpectralVectorsResidual("Vh", vh.shape, spectrum))
         numbers = [u, s[:, None], vh]
-        joined = join_factors(laws, numbers)
-        assert [law.accepts(x).all() for law, x in zip(joined, numbers, strict=True)] == [is_right] * 3
+        together = join_factors(laws, numbers)
+        assert [law.accepts(x).all() for law, x in zip(together, numbers, strict=True)] == [is_right] * 3
 
 
 def test_the_order_and_the_signs_of_equal_values_are_exact() -> None:

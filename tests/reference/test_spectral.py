@@ -19,7 +19,7 @@ Pair = tuple[Any, Any]
 
 
 def hold(a: Any, values: Any, vectors: Any = None) -> tuple[int, int, str]:
-    """How many elements of eigenvalues and vectors are refused, how many are judged, and why."""
+    """How many elements of eigenvalues and vectors are refusals, how many are judged, and why."""
     spectrum = Spectrum((a.astype(np.float64),) * 2, True, ERRORS[a.dtype.type])
     laws: list[Any] = [SpectralValuesResidual(spectrum)]
     numbers = [values[:, None].astype(np.float64)]
@@ -27,9 +27,9 @@ def hold(a: Any, values: Any, vectors: Any = None) -> tuple[int, int, str]:
         laws.append(SpectralVectorsResidual("U", vectors.shape, spectrum))
         numbers.append(vectors.astype(np.float64))
     pairs = list(zip(join_factors(laws, numbers), numbers, strict=True))
-    refused = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
+    refusals = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
     judged = sum(int(np.count_nonzero(law.judged(each))) for law, each in pairs)
-    return refused, judged, "".join(law.explain(each) for law, each in pairs)
+    return refusals, judged, "".join(law.explain(each) for law, each in pairs)
 
 
 def matrices(rng: np.random.Generator, n: int, dtype: Any) -> Iterator[Any]:
@@ -152,8 +152,8 @@ def test_evaluations_are_right_whatever_the_matrix(evaluate: Callable[[Any], Pai
     for n in (1, 2, 3, 6, 10):
         for a in matrices(rng, n, dtype):
             values, vectors = evaluate(a)
-            refused, judged, text = hold(a, values, vectors)
-            assert (refused, text) == (0, "")
+            refusals, judged, text = hold(a, values, vectors)
+            assert (refusals, text) == (0, "")
             assert judged in (0, n + n * n)  # A graded matrix may have squares that underflow.
             alone = SpectralVectorsResidual("U", a.shape, Spectrum((a.astype(np.float64),) * 2, True, ERRORS[dtype]))
             assert alone.accepts(vectors).all(), alone.explain(vectors)
@@ -203,8 +203,8 @@ WRONG: dict[str, Callable[[Any], Pair]] = {
 @pytest.mark.parametrize("fault", WRONG)
 def test_faults_are_refused(fault: str, dtype: Any) -> None:
     a = next(matrices(np.random.default_rng(1), 6, dtype))
-    refused, judged, text = hold(a, *WRONG[fault](a))
-    assert refused > 0
+    refusals, judged, text = hold(a, *WRONG[fault](a))
+    assert refusals > 0
     assert judged == 6 + 36
     assert text
 
