@@ -382,11 +382,15 @@ def integers_of(*arrays: Any) -> tuple[list[Any], int]:
 def describe_ratio(what: str, at: tuple[int, int], numbers: Any, allowed: Any, unit: int) -> str:
     """A sentence about one residual; numbers and bounds in integers, of which so many make 1."""
     size, most = abs(Fraction(numbers[at])), Fraction(allowed[at])
-    text = f"{what} at {list(at)} is {_float(Fraction(numbers[at]) / unit):.6g}, and rounding explains"
-    return f"{text} {_float(most / unit):.3g} (a share of {_float(size / most):.4g})" if most else f"{text} nothing"
+    text = f"{what} at {list(at)} is {nearest_float(Fraction(numbers[at]) / unit):.6g}, and rounding explains"
+    return (
+        f"{text} {nearest_float(most / unit):.3g} (a share of {nearest_float(size / most):.4g})"
+        if most
+        else f"{text} nothing"
+    )
 
 
-def _float(x: Fraction) -> float:
+def nearest_float(x: Fraction) -> float:
     """The nearest float; an infinity for what is larger than all."""
     try:
         return float(x)

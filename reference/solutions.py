@@ -3,15 +3,15 @@
 N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002: an elimination with partial pivoting of
 the rows or of the columns of A, and substitution, leaves γ |L| |U| |X| with the γ of 3 n operations (Theorem 9.4), and
 elimination above the diagonal as well, by Gauss and Jordan, 8 n u |L| |U| |U⁻¹| |U| |X| to first order (Theorem 14.5).
-Reflections leave a share of the norms of A's columns (Theorem 19.5, `reflections`). An inverse by any of these is right
-from the right, or from the left: |X A − I| has the same bounds with X on the other side (section 14.3). What |L| and
-|U| may be follows from A (`elimination`).
+Reflections leave columns whose norms are a share of those of A times |X| (Theorem 19.5, `reflections`). An inverse by
+any of these is right from the right, or from the left: |X A − I| has the same bounds with X on the other side (section
+14.3). What |L| and |U| may be follows from A (`elimination`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,8 +21,8 @@ from .elimination import eliminate, solve_middles
 from .reflections import reflections
 from .residual import MatrixResidual, SubstitutionErrors, describe_ratio, integers_of
 
-#: A residual, doubled, and its bound, doubled, as integers, and how many of these make 1.
-_Side = tuple[Any, Any, int]
+#: Which elements are wrong; a residual, doubled, and its bound, doubled, as integers; and how many of these make 1.
+_Side = tuple[Any, Any, Any, int]
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,16 @@ class _Bounds:
     """What an evaluation may leave of A X = B.
 
     Attributes:
-        right, left: of A X − B per |X|, and of X A − I. lost: of underflow, a share of an operation's.
+        right, left: of A X − B per |X|, and of X A − I, after an elimination.
+        columns, rows: of the 2-norm of a column of A X − B per |X|, and of a row of X A − I, after reflections.
+        lost: of underflow, a share of an operation's.
         largest: how much larger than X and 1 what is computed on the way is. reciprocal: the largest of a pivot.
     """
 
     right: Any
     left: Any
+    columns: Any
+    rows: Any
     lost: float
     largest: float
     reciprocal: float
@@ -79,13 +83,13 @@ class SolutionResidual(MatrixResidual):
             return None  # What is of higher order than the first would not be small against that.
         # Reflections of A and of B, and substitution.
         share = float((1 + turned) ** 2 * (1 + Fraction(three)) - 1)
-        orthogonal = [share * np.broadcast_to(np.sqrt((each**2).sum(0)), each.shape) for each in (most, most.T)]
+        lengths = [share * np.sqrt((each**2).sum(0)) * (1 + 2.0**-20) for each in (most, most.T)]
         plain = np.maximum(three * rows.factors, three * columns.factors.T)
-        jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 for each in (rows, columns)]
-        sides = [np.maximum(*each) * (1 + 2.0**-20) for each in zip(orthogonal, jordan, strict=True)]
+        jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 * (1 + 2.0**-20) for each in (rows, columns)]
+        sides = np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T)
         largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
         lost, reciprocal = max(rows.lost, columns.lost), max(rows.reciprocal, columns.reciprocal)
-        return _Bounds(np.maximum(plain, sides[0]), np.maximum(plain, sides[1].T), lost, largest, reciprocal)
+        return _Bounds(sides[0], sides[1], lengths[0], lengths[1], lost, largest, reciprocal)
 
     def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
         none, bounds = np.zeros(values.shape, dtype=bool), self._bounds(at) if values.size else None
@@ -96,37 +100,43 @@ class SolutionResidual(MatrixResidual):
         never_overflows = columns & self._never_overflow(at, right, bounds)
         finite = columns & np.isfinite(values).all(axis=0)
         sides = self._sides(at, np.where(finite, values, 0.0), [np.where(columns, each, 0.0) for each in right], bounds)
-        wrongs = [np.abs(twice) > allowed for twice, allowed, _ in sides]
         # What the evaluation has computed on its way was no larger than this.
         largest = self._largest(np.abs(values).max(axis=0, initial=0.0), right, bounds)
         decided = never_overflows | (finite & (largest < self.errors.largest))
-        wrong = next((each for each in wrongs if not (each & decided).any()), wrongs[0]) & finite & decided
+        wrongs = [each & finite & decided for each, *_ in sides]
+        wrong = next((each for each in wrongs if not each.any()), wrongs[0])
         wrong |= never_overflows & ~np.isfinite(values)
 
         def describe(i: int, j: int) -> str:
             if not np.isfinite(values[i, j]):
                 return "no evaluation overflows there"
-            return describe_ratio("A X - B", (i, j), *sides[0])
+            return describe_ratio("A X - B", (i, j), *sides[0][1:])
 
         return wrong, none | decided, describe
 
     def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: _Bounds) -> list[_Side]:
         """The residuals of which one has to be within its bound."""
-        return [self._side([each[at] for each in self._matrix], values, right, bounds.right, bounds.lost)]
+        return [self._side([each[at] for each in self._matrix], values, right, bounds)]
 
-    def _side(self, matrix: list[Any], values: Any, right: list[Any], bound: Any, share_lost: float) -> _Side:
-        """A X − B, for a matrix and a right side between two ends, without any rounding."""
+    def _side(self, matrix: list[Any], values: Any, right: list[Any], bounds: _Bounds) -> _Side:
+        """A X − B, for a matrix and a right side between two ends, without any rounding.
+
+        A column is right where an elimination explains each of its elements, or reflections explain its norm.
+        """
         (x,), unit = integers_of(values)
         (low, high), unit_of_matrix = integers_of(*matrix)
-        (share,), unit_of_share = integers_of(bound)
+        (share, share_of_norm), unit_of_share = integers_of(bounds.right, bounds.columns)
         ends, unit_of_right = integers_of(*right)
         # All numbers from here on are integers, in units of the product of all units, but for the share's.
         size, both = np.abs(x), unit * unit_of_matrix
         twice = ((low + high) @ x) * unit_of_right - sum(ends) * both
         open_ = ((high - low) @ size) * unit_of_right + (ends[1] - ends[0]) * both
-        allowed = Fraction(2 * unit_of_matrix * unit_of_right, unit_of_share) * (share @ size)
-        lost = 4 * Fraction(self.errors.underflow) * Fraction(share_lost) * unit_of_matrix * unit_of_right
-        return twice, allowed + lost * (size.sum(0)[None, :] + unit) + open_, 2 * both * unit_of_right
+        lost = 4 * Fraction(self.errors.underflow) * Fraction(bounds.lost) * unit_of_matrix * unit_of_right
+        lost = lost * (size.sum(0)[None, :] + unit) + open_
+        scale = Fraction(2 * unit_of_matrix * unit_of_right, unit_of_share)
+        allowed, longest = scale * (share @ size) + lost, scale * (share_of_norm @ size) + lost.sum(0)
+        wrong = (np.abs(twice) > allowed) & ((twice**2).sum(0) > longest**2)
+        return wrong, twice, allowed, 2 * both * unit_of_right
 
     def _largest(self, x: Any, right: list[Any], bounds: _Bounds) -> Any:
         """More than all that evaluations compute on their way to columns whose largest elements are x."""
@@ -143,7 +153,8 @@ class SolutionResidual(MatrixResidual):
         with np.errstate(all="ignore"):
             low, high = (each[at].astype(np.float64) for each in self._matrix)
             inverse = np.abs(np.linalg.inv(low / 2 + high / 2))
-            errors = inverse @ (np.maximum(bounds.right, bounds.left) + (high - low))
+            most = np.maximum(np.maximum(bounds.right, bounds.left), np.maximum(bounds.columns, bounds.rows[:, None]))
+            errors = inverse @ (most + (high - low))
             if not errors.sum(1).max() < 0.25:
                 return np.zeros(self.shape[-1], dtype=bool)
             size = np.maximum(*(np.abs(each).astype(np.float64) for each in right))
@@ -164,5 +175,6 @@ class InverseResidual(SolutionResidual):
     def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: _Bounds) -> list[_Side]:
         from_right = super()._sides(at, values, right, bounds)
         matrix = [each[at].T for each in self._matrix]
-        twice, allowed, unit = self._side(matrix, values.T, right, bounds.left.T, bounds.lost)
-        return [*from_right, (twice.T, allowed.T, unit)]
+        mirror = replace(bounds, right=bounds.left.T, columns=bounds.rows)
+        wrong, twice, allowed, unit = self._side(matrix, values.T, right, mirror)
+        return [*from_right, (wrong.T, twice.T, allowed.T, unit)]

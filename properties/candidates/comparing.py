@@ -16,8 +16,8 @@ from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
+from ...reference.factors import join_factors
 from ...reference.formats import round_array
-from ...reference.orthogonal import join_factors
 from ...reference.residual import Residual
 from .open_readings import BEYOND, Decision, decide
 

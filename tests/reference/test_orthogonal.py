@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.orthogonal import OrthogonalResidual, TriangularFactorResidual, join_factors
+from opassay.reference.factors import join_factors
+from opassay.reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
 from tests.reference.residual_errors import ERRORS, of_condition
 
 Pair = tuple[Any, Any]

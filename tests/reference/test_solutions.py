@@ -99,6 +99,15 @@ def test_faults_are_refused(dtype: Any, fault: str) -> None:
         assert ("overflows" if fault == "not a number" else "A X - B at [") in law.explain(values)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_matrix_in_float16_is_refused_in_float32(seed: int) -> None:
+    # The law of reflections is that of the norm of a column; for each element alone it would let four of these pass.
+    rng = np.random.default_rng(seed)
+    a, b = of_condition(rng, 8, 8, np.float32, 10.0), rng.standard_normal((8, 2)).astype(np.float32)
+    assert not solution_of(a, b).accepts(np.linalg.solve(a.astype(np.float16).astype(np.float32), b)).all()
+    assert solution_of(a, b).accepts(with_orthogonal_factors(a, b)).all()
+
+
 def test_a_bound_is_that_of_all_sequences_of_pivots() -> None:
     # Either row may be the first: of [1, 2] the factors are 1, 2, and 1 + 1 below; of [-1, 1] they are 1, 1 and 1 + 3.
     elimination = eliminate(np.array([[1.0, 2.0], [-1.0, 1.0]]), np.zeros((2, 2)), 0.0)

@@ -11,8 +11,10 @@ import torch
 from ....reference.array import constant
 from ....reference.missing import NoReadingError
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
+from ....reference.pivoting import EliminationFactorResidual
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
 from ....reference.solutions import InverseResidual, SolutionResidual
+from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
 from .table import Rule, enter, overloads
 
 
@@ -74,7 +76,7 @@ def _solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> tup
         matrix, right = (tuple(np.swapaxes(end, -1, -2) for end in ends) for ends in (matrix, right))
     result: Residual = SolutionResidual(matrix, right, _errors_of(constant(b)))
     if is_vector:
-        result = result.moved(lambda x: x[..., 0])
+        result = result.moved(_as_vector)
     elif not left:
         result = result.moved(lambda x: np.swapaxes(x, -1, -2))
     # The factors and the pivots, which torch keeps for derivatives, are no results of a spec.
@@ -93,11 +95,54 @@ def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]
     return q, TriangularFactorResidual((*stack, columns, n), ends, errors)
 
 
+def _permutation_and_triangles(a: Any, pivot: bool = True) -> tuple[Any, ...]:
+    if not pivot:
+        raise NoReadingError("no law is known for elimination without pivots")
+    ends, errors = _ends_of(a), _errors_of(constant(a))
+    return tuple(EliminationFactorResidual(role, ends, errors) for role in "PLU")
+
+
+def _symmetric_ends(ends: tuple[Any, Any], is_upper: bool) -> tuple[Any, Any]:
+    """Of the symmetric matrix of one triangle; where both may hold the same number, an evaluation may take either."""
+    (low, high), (low_mirror, high_mirror) = ends, (np.swapaxes(end, -1, -2) for end in ends)
+    meet = (low <= high_mirror) & (low_mirror <= high)
+    reads = np.tri(low.shape[-1], dtype=bool)
+    reads = reads.T if is_upper else reads
+    least, most = np.where(reads, low, low_mirror), np.where(reads, high, high_mirror)
+    return np.where(meet, np.minimum(low, low_mirror), least), np.where(meet, np.maximum(high, high_mirror), most)
+
+
+def _eigenvalues_and_vectors(a: Any, uplo: str = "L", compute_v: bool = True) -> tuple[Any, Any]:
+    spectrum = Spectrum(_symmetric_ends(_ends_of(a), uplo.upper() == "U"), True, _errors_of(constant(a)))
+    vectors = SpectralVectorsResidual("U", np.shape(a), spectrum) if compute_v else np.zeros(0)
+    return SpectralValuesResidual(spectrum).moved(_as_vector), vectors
+
+
+def _singular_values_and_vectors(
+    a: Any, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
+) -> tuple[Any, Any, Any]:
+    spectrum = Spectrum(_ends_of(a), False, _errors_of(constant(a)))
+    *stack, m, n = np.shape(a)
+    rows, columns = (m, n) if full_matrices else (min(m, n), min(m, n))
+    u, vh = (
+        SpectralVectorsResidual(role, (*stack, *shape), spectrum) if compute_uv else np.zeros(0)
+        for role, shape in (("U", (m, rows)), ("Vh", (columns, n)))
+    )
+    return u, SpectralValuesResidual(spectrum).moved(_as_vector), vh
+
+
+def _as_vector(x: Any) -> Any:
+    return x[..., 0]
+
+
 _RULES: dict[str, Rule] = {
+    "_linalg_eigh": _eigenvalues_and_vectors,
     "cholesky": _cholesky,
     "_linalg_solve_ex": _solve,
+    "_linalg_svd": _singular_values_and_vectors,
     "linalg_cholesky_ex": _cholesky_and_info,
     "linalg_inv_ex": _inverse_and_info,
+    "linalg_lu": _permutation_and_triangles,
     "linalg_qr": _orthogonal_and_triangular,
     "linalg_solve_triangular": _solve_triangular,
     "triangular_solve": _triangular_solve,

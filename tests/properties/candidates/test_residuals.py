@@ -291,3 +291,44 @@ def test_one_factor_may_be_given_alone() -> None:
     assert str(judge_solver(orthogonal, orthogonal, torch.float64).verdict) == "accepted"
     assert str(judge_solver(triangular, triangular, torch.float64).verdict) == "accepted"
     assert str(judge_solver(scaled, triangular, torch.float64).verdict) == "rejected"
+
+
+def permutation_and_triangles(a: Tensor, b: Tensor) -> Any:
+    return torch.linalg.lu(a[..., :4])
+
+
+def by_elimination(a: Tensor, b: Tensor, pivots: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    p, lower, upper = (torch.eye(6, dtype=a.dtype).expand(2, 6, 6).clone() for _ in range(3))
+    upper = a[..., :4].clone()
+    for i in range(len(a)):
+        for k in range(4):
+            row = k + int(upper[i, k:, k].abs().argmax()) if pivots else k
+            upper[i, [k, row]] = upper[i, [row, k]]
+            lower[i, [k, row], :k] = lower[i, [row, k], :k]
+            p[i, :, [k, row]] = p[i, :, [row, k]]
+            factor = torch.where(upper[i, k, k] == 0, 0, upper[i, k + 1 :, k] / upper[i, k, k])
+            lower[i, k + 1 :, k], upper[i, k + 1 :, k] = factor, 0
+            upper[i, k + 1 :, k + 1 :] -= factor[:, None] * upper[i, k, k + 1 :]
+    return p, lower[..., :4], upper[..., :4, :]
+
+
+def without_pivots(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return by_elimination(a, b, pivots=False)
+
+
+def with_the_transposed_permutation(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    p, lower, upper = by_elimination(a, b)
+    return p.mT, lower, upper
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_permutation_and_triangles_are_judged_together(dtype: torch.dtype) -> None:
+    right = judge_solver(by_elimination, permutation_and_triangles, dtype)
+    assert str(right.verdict) == "accepted", str(right)
+    assert right.findings[0].text == "152 elements by their residual"
+    for wrong in (without_pivots, with_the_transposed_permutation):
+        assert str(judge_solver(wrong, permutation_and_triangles, dtype).verdict) == "rejected"
+    alone = judge(
+        lambda a: torch.linalg.lu(a)[2], lambda a: torch.linalg.lu(a)[2], (torch.eye(3),), questions=["GIVEN"]
+    )
+    assert str(alone.verdict) == "weak"

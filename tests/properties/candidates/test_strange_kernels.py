@@ -25,5 +25,5 @@ def test_a_strange_kernel_has_its_verdict(file: str, case: object, monkeypatch: 
     if file.startswith("triton") and importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed")
     monkeypatch.setenv("OPASSAY_PTX_ARCHITECTURE", "sm_80")
-    row, right = _CAMPAIGN.judged(file, case)
+    row, right = _CAMPAIGN.judge(file, case)
     assert right, row
