@@ -16,6 +16,7 @@ from torch import Tensor
 
 from opassay.oracles.bound.rounding import balls
 from opassay.oracles.bound.terms import ALGORITHMS, ALLOWANCES, PRESETS, terms
+from opassay.oracles.bound.trees import NAMES, tree
 from opassay.oracles.specs import traced
 from opassay.reference.array import store
 from opassay.reference.dtypes import HALF_TYPES
@@ -23,6 +24,7 @@ from opassay.reference.formats import FORMATS, ulp_array
 
 _IEEE = "IEEE 754-2019; bfloat16: Intel, BFLOAT16 Hardware Numerics Definition, 2018"
 _PTX = "PTX ISA 8.7"
+_HIGHAM = "Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2"
 _TF32 = "NVIDIA A100 Tensor Core GPU Architecture, 2020"
 _DEEPSEEK = "DeepSeek-V3 Technical Report, arXiv 2412.19437, 2024, sections 3.3.2 and 3.5.2"
 
@@ -75,6 +77,13 @@ _ALLOWANCES: dict[str, tuple[str, str]] = {
         f"CUDA C++ Programming Guide; {_PTX}",
     ),
     "flush": ("subnormal operands and results may be zero", f"{_PTX}, `.ftz`"),
+    **{
+        name: (
+            f"a promise that narrows the bound: sums are added {tree(name)}; numbers in the name may be others",
+            _HIGHAM,
+        )
+        for name in NAMES
+    },
 }
 _ALGORITHMS: dict[str, tuple[str, str]] = {
     "exp2": ("the exponential as 2^(x log2 e), of a rounded exponent", "Dao et al., FlashAttention, NeurIPS 2022"),
