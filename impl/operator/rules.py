@@ -129,6 +129,10 @@ def _tensor_fields(saved: Any) -> int:
 
 
 def _backward_member(rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any], single_level: bool) -> Callable[..., Any]:
+    """The `backward` of a `torch.autograd.Function`, which calls the backward rule of an op with named records.
+
+    With `single_level` it is that of one level of torch.func, whose saved tensors may still be wrapped afterwards.
+    """
     rule, kind, arguments, named_outputs = rules.backward, rules.kind, op.argument_record, op.output_record
     names = op.argument_names
     position = {name: i for i, name in enumerate(names)}

@@ -156,7 +156,10 @@ def _on_cpus(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, scale_result: Tensor | None,
     out_dtype: torch.dtype | None, use_fast_accum: bool,
 ) -> Any:  # fmt: skip
-    """On CPUs torch multiplies float32 matrices inside of the operation, which autocast makes narrow ones there."""
+    """`torch._scaled_mm`, on CPUs as a product of float32 matrices, which is what torch computes there.
+
+    Under autocast that product has half factors; a trace of the operation itself would not show it.
+    """
     if a.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return torch._scaled_mm(a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum)
     product = torch.matmul(a.float() * scale_a, b.float() * scale_b)

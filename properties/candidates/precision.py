@@ -77,7 +77,7 @@ def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Standing]:
     outcomes: list[Standing] = []
     for each in evidence:
         try:
-            outcomes += _hold_again(each, terms)
+            outcomes += _compare_under(each, terms)
         except (SpecError, ReadingError):
             return []
         if any(outcome.wrong is not None for outcome in outcomes):
@@ -93,8 +93,8 @@ def _out_of_range(each: Evidence) -> bool:
     return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
 
 
-def _hold_again(each: Evidence, terms: Terms) -> list[Standing]:
-    """The outputs of one question held under other terms.
+def _compare_under(each: Evidence, terms: Terms) -> list[Standing]:
+    """The outputs of one question compared with the bounds of other terms.
 
     BITS has operands with exact products and sums in every order, unless the terms give sums or factors fewer digits.
     """

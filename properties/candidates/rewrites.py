@@ -48,7 +48,7 @@ def rewrites_of(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Changes]]:
     """Every rewrite of a graph: first those of all operations of a kind, then those of one among several."""
     kinds: dict[str, list[Changes]] = defaultdict(list)
     for node in graph.graph.nodes:
-        for of_kind in (_left_out, _other_arguments, _other_operation, _transposed, _eps_and_root):
+        for of_kind in (_omit_operation, _other_arguments, _other_operation, _transposed, _eps_and_root):
             for text, changes in of_kind(node, name_of(node)):
                 kinds[text].append(changes)
     for text, rows in kinds.items():
@@ -93,7 +93,7 @@ def _format(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _left_out(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
+def _omit_operation(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
     if name == "addmm":
         yield "addmm without operand 0", {node: lambda _, a, b, **__: torch.mm(a, b)}
     for i in stand_ins_of(node) if name not in MOVES else ():

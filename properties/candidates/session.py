@@ -260,7 +260,7 @@ class Session:
         if other_form:
             self.history.erring = self.history.strayed = True
             return wrong(question, Code.ATTRIBUTE, other_form)
-        names, computed, which = self.to_be_held(run, answer)
+        names, computed, which = self.select_for_comparison(run, answer)
         native = None if self.spec.numpy else [(*run.outputs, *run.values)[i] for i in which]
 
         def read(terms: Terms) -> Sequence[Reading]:
@@ -303,8 +303,10 @@ class Session:
     def _shared_of(self, places: Sequence[str | int]) -> list[str]:
         return [place for place in places if isinstance(place, str) and place in self.shared]
 
-    def to_be_held(self, run: SpecRun, answer: Answer) -> tuple[tuple[str, ...], tuple[Tensor, ...], tuple[int, ...]]:
-        """The names and the tensors of an answer that are held, and which of the spec's they are.
+    def select_for_comparison(
+        self, run: SpecRun, answer: Answer
+    ) -> tuple[tuple[str, ...], tuple[Tensor, ...], tuple[int, ...]]:
+        """Of an answer: names and tensors that are compared with the spec, and their positions among the spec's values.
 
         Args:
             run: of the spec. answer: to a call that is asked for `writes_at` it.

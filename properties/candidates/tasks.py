@@ -88,7 +88,7 @@ def audit_task(
     arguments = CallArguments.of(problem.draw(seed))
     run = read_spec.run(arguments, read_spec.state)
     rows = []
-    for name, program in _programs(read_spec, arguments, run):
+    for name, program in _wrong_programs(read_spec, arguments, run):
         try:
             with torch.no_grad():
                 outputs = program()
@@ -112,9 +112,10 @@ def _accepted(outputs: Sequence[Tensor], right: Sequence[Tensor], relative: floa
     return True
 
 
-def _programs(
+def _wrong_programs(
     spec: Specification, arguments: CallArguments, run: SpecRun
 ) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
+    """Wrong programs by title, which a task should refuse; `run` has the right outputs."""
     right = run.outputs
     yield "all zeros", lambda: [torch.zeros_like(y) for y in right]
     yield (
@@ -124,7 +125,7 @@ def _programs(
     yield "the first input as it is", lambda: [arguments.tensors[0].expand(y.shape) for y in right]
     for dtype in (getattr(torch, name) for name in HALF_TYPES):
         yield f"all of it in {dtype}", functools.partial(_in_dtype, spec, arguments, dtype, right)
-    yield from _left_out(spec, arguments)
+    yield from _omit_operations(spec, arguments)
 
 
 def _in_dtype(
@@ -137,8 +138,10 @@ def _in_dtype(
     return [y.to(like.dtype) for y, like in zip(outputs, right, strict=True)]
 
 
-def _left_out(spec: Specification, arguments: CallArguments) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
-    """The spec's graph with one operation left out, each whose result has the shape of an operand."""
+def _omit_operations(
+    spec: Specification, arguments: CallArguments
+) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
+    """Runs of the spec without one of its operations, by title: an operand of the same shape stands for the result."""
     if spec.numpy:
         return
     graph = spec.traced_at(arguments, spec.state).graph

@@ -128,14 +128,21 @@ class TorchComm(Comm):
         self._work = work
         if device.type != "cpu":
             while read and not _poll_briefly(work):
-                self._look()
+                self._require_possible()
             work.wait()
         else:
             while not _wait_briefly(work):
-                self._look()
+                self._require_possible()
         self._work = None
 
-    def _look(self) -> None:
+    def _require_possible(self) -> None:
+        """Require that the collective can still complete: its deadline is not over, and no rank keeps it from that.
+
+        Another rank may have left, failed, or called another collective; it says so on the board.
+
+        Raises:
+            _Impossible: with the reason.
+        """
         late = time.monotonic() - self._began >= self.deadline
         text = f"not done within {self.deadline:g} s"
         if self.board is None:

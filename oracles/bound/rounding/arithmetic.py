@@ -132,6 +132,7 @@ def _times_power_of_two(x: Ball, factor: Any) -> Ball:
 
 
 def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
+    """The ball of a product: exact by a power of two, cheap where one operand has far fewer elements (`_is_few`)."""
     if _is_power_of_two(b):
         return _times_power_of_two(a, b.centre)
     if _is_power_of_two(a):

@@ -55,7 +55,7 @@ def shuffle(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         _members(chunk, threads, members(chunk), instruction)
-        source, inside = _source(how, chunk.lanes % WARP, by(chunk), clamp(chunk))
+        source, inside = _source_lane(how, chunk.lanes % WARP, by(chunk), clamp(chunk))
         chunk.write(name, chunk.spread(value(chunk))[chunk.lanes - chunk.lanes % WARP + source], threads)
         if within:
             chunk.write(within, inside, threads)
@@ -63,8 +63,11 @@ def shuffle(instruction: Instruction, entry: Listing) -> Step:
     return step
 
 
-def _source(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> tuple[Lanes, Lanes]:
-    """The lane whose value a thread gets, its own where that is outside of its segment; and whether it is not."""
+def _source_lane(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> tuple[Lanes, Lanes]:
+    """The lane whose value a thread gets by `shfl.sync`, and whether that lane is in the thread's segment.
+
+    A thread gets its own value where it is not. The operands are those of the PTX ISA: `by` is b, `clamp` is c.
+    """
     amount, control = np.asarray(by).astype(np.int64) & 31, np.asarray(clamp).astype(np.int64)
     segment, limit = (control >> 8) & 31, control & 31
     end = (lane & segment) | (limit & ~segment)

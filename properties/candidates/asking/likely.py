@@ -56,7 +56,7 @@ def likely(session: Session) -> Finding:
         except _TooLongError as err:
             return not_asked("LIKELY", str(err))
         if look.wrong is not None:
-            again = _again(session, [row])
+            again = _evaluate_fresh_draws(session, [row])
             if isinstance(again, Finding):
                 return again
             if any(_looked_at(session, each).wrong is not None for each in again):
@@ -127,7 +127,7 @@ def _sum_leanings(sides: Mapping[str, Leaning], others: Mapping[str, Leaning]) -
 
 def _leansagain(session: Session, rows: Sequence[Evidence], name: str, leans: Leaning, looked: int) -> Finding:
     """Suspect, if fresh draws of all inputs make an output lean to the same side."""
-    again = _again(session, rows)
+    again = _evaluate_fresh_draws(session, rows)
     if isinstance(again, Finding):
         return again
     fresh: dict[str, Leaning] = {}
@@ -138,21 +138,21 @@ def _leansagain(session: Session, rows: Sequence[Evidence], name: str, leans: Le
     return passing("LIKELY", looked)
 
 
-def _again(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Finding:
-    """The outputs at fresh draws of the inputs of questions, or of the cotangents; a finding where one is wrong.
+def _evaluate_fresh_draws(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Finding:
+    """The evidence of the same questions with inputs, or cotangents, drawn anew; a finding where a value is wrong.
 
-    Nothing of it stays in the session.
+    The session keeps nothing of it: a copy is asked.
     """
     fresh = copy.copy(session)
     fresh.records, fresh.history = Records(), copy.copy(session.history)
     for row in rows:
-        finding = _asked_again(fresh, row.question)
+        finding = _ask_again(fresh, row.question)
         if finding.is_wrong and not any(each.wrong for each in row.standings):
             return replace(finding, question="LIKELY")
     return fresh.records.evidence
 
 
-def _asked_again(session: Session, question: str) -> Finding:
+def _ask_again(session: Session, question: str) -> Finding:
     rng = session.generator(f"{question} again")
     if question == "GRAD":
         return gradients_at(session, session.arguments, f"{question} again")

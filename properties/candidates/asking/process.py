@@ -87,7 +87,7 @@ def autocast(session: Session) -> Finding:
             operands = operands_of(other, arguments, spec.state)
         except SpecError as err:
             return not_asked("AUTOCAST", str(err))
-        names, computed, which = session.to_be_held(run, answer)
+        names, computed, which = session.select_for_comparison(run, answer)
         finding = summed(
             "AUTOCAST", hold_all(names, computed, [readings[i] for i in which], terms, None, operands), arguments
         )

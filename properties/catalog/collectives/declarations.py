@@ -144,8 +144,8 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
 
 
 @st.composite
-def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    """Parts of their own lengths, some of length 0; now and then 0-dim."""
+def _draw_gather(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    """A draft of a call of `gather`: parts of different lengths, some of length 0; now and then 0-dim."""
     places = draw(choose("places", worlds.places()))
     shape = draw(_shape(kind, places))
     regime = draw(drawing.regime(kind))
@@ -167,7 +167,7 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 
 @st.composite
-def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+def _draw_scatter(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """A tensor, and any sizes of its parts, 0 as well."""
     places = draw(choose("places", worlds.places()))
     shape = draw(_shape(kind, 1, (1, 2)))
@@ -217,12 +217,12 @@ _PLANS = {
         lambda num_inputs, args: [x.dtype for x in args[:num_inputs]],
     ),
     "gather": _Plan(
-        "Gather", _gathered, _gather_homes,
+        "Gather", _draw_gather, _gather_homes,
         lambda devices, whole, dim, *args: (whole, dim, *args), _ranks_gather,
         lambda args: [x.dtype for x in args[:1]],
     ),
     "scatter": _Plan(
-        "Scatter", _scattered, _scatter_homes,
+        "Scatter", _draw_scatter, _scatter_homes,
         lambda devices, whole, sizes, dim, x: (devices(len(sizes)), sizes, dim, x), _ranks_scatter,
         lambda chunk_sizes, input: [input.dtype] * len(chunk_sizes), lambda chunk_sizes: ["input"] * len(chunk_sizes),
     ),

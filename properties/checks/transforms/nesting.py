@@ -132,7 +132,7 @@ def check_jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     def read(*arrays: Any) -> tuple[Any, ...]:
         return (formula(*arrays)[of],)
 
-    def pulled(*arrays: Any) -> tuple[Any, ...]:
+    def pullback(*arrays: Any) -> tuple[Any, ...]:
         before, w, t, after = arrays[:at], arrays[-1], arrays[at], arrays[at + 1 : -1]
         return REFERENCE.vjp(lambda s: read(*before, s, *after), [t], [w])
 
@@ -145,7 +145,7 @@ def check_jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     for name, transform in (("hessian", torch.func.jacfwd), ("jacrev(jacrev)", torch.func.jacrev)):
         computed = judge.call(transform(gradient), x, what=name)
         script = functools.partial(jacobian, problem, name, weights, of, by)
-        expected = Expected(_jacobian(pulled, at), [*operands, to_array(weights)], [name], name, 2, script)
+        expected = Expected(_jacobian(pullback, at), [*operands, to_array(weights)], [name], name, 2, script)
         judge.against(expected, [computed], exactly=False)
 
 

@@ -164,15 +164,17 @@ def _largest(axes: int) -> Callable[..., Any]:
 
 
 def _positions(view: Any, lengths: Sequence[int], over: _Windows) -> Choice:
-    """Where in the pooled axes, counted through, the largest element of every window is."""
+    """The flat index, within the pooled axes, of the largest element of every window."""
     within = extreme_at(view, tuple(range(-over.axes, 0)))
 
     def starts() -> list[Any]:
+        """Of every window its first index along each pooled axis, which is negative in the padding."""
         counts = within.shape[-over.axes :]
         each = (np.arange(n) * s - b for n, s, b in zip(counts, over.stride, over.before, strict=True))
         return list(np.meshgrid(*each, indexing="ij"))
 
     def accepts(indices: Any) -> Any:
+        """Which indices are of elements of their own window that may be its largest one."""
         possible = (indices >= 0) & (indices < math.prod(lengths))
         offsets = []
         at = np.unravel_index(np.where(possible, indices, 0), lengths)
