@@ -50,9 +50,11 @@ BOUNDS = {
     "cos": Deviation("", absolute=2.0**-19.5, most=2 * math.pi),
     "tanh": Deviation("", relative=2.0**-10),
 }
-#: The name of products of matrices by tensor cores among what was executed.
-MMA = "mma"
-#: How often an approximation was executed in this process, by instruction.
+#: The names of products of matrices by tensor cores, and of stores to one address by several threads, among what was
+#: executed.
+MMA, STORE = "mma", "st"
+#: How often an approximation was executed in this process, by instruction; or another one whose result the ISA leaves
+#: to the hardware.
 executed: Counter[str] = Counter()
 
 

@@ -4,7 +4,8 @@ What this is for: executed on a CPU, threads come one after the other, so a race
 Here every element knows the thread that wrote it last and one that read it, and at which epoch: the numbers of barriers
 that the block and the thread's warp had passed. Two threads of one block race if nothing but the order of execution
 lies between them, that is, in one epoch of the block, and of the warp if they are of one; threads of two blocks race in
-any. Equal values that are written twice are no race, because no order shows in them.
+any. Equal values that are written twice are no race, because no order shows in them; others, by one instruction of
+one block to shared memory, are a contest (`contests.py`).
 
 What is hard here: one number stands for all readers of an element. Two numbers above all others say that several
 threads, or threads of several blocks, have read it.
@@ -21,13 +22,9 @@ import numpy as np
 
 from ...verdicts.verdict import Code
 from ...verdicts.violation import Violation
+from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, ranks
+from .contests import WARP as WARP
 from .formats import BITS, Lanes
-
-#: Threads of a warp.
-WARP = 32
-_NOBODY, _SEVERAL = -1, -2
-#: An epoch has the barriers of the block above this bit, and those of the thread's warp alone below it.
-_OF_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,6 @@ class Access:
     def choose(self, choice: Any) -> Access:
         """The access of some of the threads."""
         return Access(self.addresses[choice], self.threads[choice], self.width, self.count, self.where)
-
-
-def _is_open(epochs: Lanes, now: Lanes, alike: Lanes) -> Lanes:
-    """Whether no barrier lies between epochs and the present ones; `alike` says where the threads are of one warp."""
-    return (epochs >> _OF_BLOCK == now >> _OF_BLOCK) & (~alike | (epochs == now))
 
 
 class BlockOrder:
@@ -120,13 +112,14 @@ class Space:
         self._epochs = np.zeros(blocks, np.int64)
         self._warp_epochs = np.zeros(blocks * threads // WARP + 1, np.int64)
         #: By the first byte of an element: a thread and its epoch; of readers the block and the warp, too.
-        arrays = np.full((6, count), _NOBODY, np.int64)
+        arrays = np.full((6, count), NOBODY, np.int64)
         self._writer, self._writes, self._reader, self._read, self._reading, self._warp = arrays
         self._operands: list[tuple[int, int, str]] = []
         self._atomic = np.zeros(count, bool)
         #: When an element was touched last, by the clock of the order of blocks.
         self._write_times, self._read_times = np.zeros((2, count), np.int32)
         self._order = BlockOrder()
+        self._contests = Contests(count if apart and threads > 1 else 0)
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
 
     def allow(self, name: str, runs: list[tuple[int, int]]) -> None:
@@ -146,7 +139,7 @@ class Space:
 
     def _now(self, access: Access) -> Lanes:
         """The epoch of every thread."""
-        epochs = self._epochs[access.threads // self._threads] << _OF_BLOCK
+        epochs = self._epochs[access.threads // self._threads] << OF_BLOCK
         return epochs | self._warp_epochs[access.threads // WARP]
 
     def load(self, access: Access, strong: bool = False) -> list[Lanes]:
@@ -169,6 +162,8 @@ class Space:
             racing = self._recent(wrote, self._writes[at], access, now)
             if strong:
                 racing = racing & ~self._atomic[at]
+            contested = self._contested(access, at, now)
+            self._require_no_race(access, at, np.full(at.size, SEVERAL), contested, ("reads", "wrote at once"))
             within = racing & (wrote // self._threads == blocks) & (not self._apart)
             self._require_no_race(access, at, wrote, within, ("reads", "wrote"), doubtful=True)
             self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), self._write_times)
@@ -191,21 +186,54 @@ class Space:
         self._check(access)
         blocks = access.threads // self._threads
         now = self._now(access)
-        cells = self._views[access.width]
         for number, value in enumerate(values):
             at = access.addresses + number * access.width
-            changed = cells[at // access.width] != value
+            changed = self._views[access.width][at // access.width] != value
             if strong:
                 changed = changed & ~self._atomic[at]
-            self._require_ordered(access, at, blocks, now, changed)
-            cells[at // access.width] = value
-            self._writer[at] = access.threads
-            # Of threads that write one element at once the last one stands there now.
-            racing = (self._writer[at] != access.threads) & (cells[at // access.width] != value)
-            self._require_no_race(access, at, self._writer[at], racing, ("writes", "writes at once"))
+            if self._apart and self._threads > 1:
+                self._contest(access, at, value, now, changed)
+            else:
+                self._require_ordered(access, at, blocks, now, changed)
+                racing = self._put(access, at, value)
+                self._require_no_race(access, at, self._writer[at], racing, ("writes", "writes at once"))
             self._note_writer(at, access, now, strong)
         if strong:
             self._order.pass_through(blocks)
+
+    def _put(self, access: Access, at: Lanes, value: Lanes) -> Lanes:
+        """Write bits, and say where another thread of the access has written others to the same element."""
+        cells = self._views[access.width]
+        cells[at // access.width] = value
+        self._writer[at] = access.threads
+        # Of threads that write one element at once the last one stands there now.
+        return np.asarray((self._writer[at] != access.threads) & (cells[at // access.width] != value))
+
+    def _contest(self, access: Access, at: Lanes, value: Lanes, now: Lanes, changed: Lanes) -> None:
+        """Write bits to shared memory; where others do by the same instruction, the hardware says who wins."""
+        elements, wrote, warps = at // access.width, self._writer[at], access.threads // WARP
+        alike = self._contests.of_instruction(access.where, at)
+        contested = self._contested(access, at, now)
+        words = "writes", "wrote at once"
+        self._require_no_race(access, at, np.full(at.size, SEVERAL), contested & ~alike & changed, words)
+        again = alike & (contested | self._recent(wrote, self._writes[at], access, now) & (wrote != access.threads))
+        again &= changed | contested
+        self._require_ordered(access, at, access.threads // self._threads, now, changed, again)
+        if again.any():
+            there = self._views[access.width][elements]
+            loses = ranks(wrote, elements, there) > ranks(access.threads, elements, value)
+            value = np.where(again & loses, there, value)
+        across = again & ((wrote // WARP != warps) | self._contests.among_warps(at))
+        racing = self._put(access, at, value)
+        if racing.any():
+            order = np.argsort(ranks(access.threads, elements, value), kind="stable")
+            self._put(access.choose(order), at[order], value[order])
+        contested = again | np.isin(at, at[racing])
+        self._contests.note(access.where, at, access.threads, contested, across)
+
+    def _contested(self, access: Access, at: Lanes, now: Lanes) -> Lanes:
+        """Where reading or writing races with threads that have stored different values at once."""
+        return self._contests.open(at, self._writes[at], now, access.threads)
 
     def update(self, access: Access, function: Callable[[Lanes, Lanes, int], Lanes]) -> list[Lanes]:
         """Change every element by an atomic operation, and give the bits that each thread found, by places in a row.
@@ -244,10 +272,12 @@ class Space:
         self._order.pass_through(blocks)
         return before_each
 
-    def _require_ordered(self, access: Access, at: Lanes, blocks: Lanes, now: Lanes, changed: Lanes) -> None:
-        """Require that what others did with elements that are written comes before."""
+    def _require_ordered(
+        self, access: Access, at: Lanes, blocks: Lanes, now: Lanes, changed: Lanes, rivals: Lanes | bool = False
+    ) -> None:
+        """Require that what others did with elements that are written comes before; rivals may have written."""
         wrote = self._writer[at]
-        racing = self._recent(wrote, self._writes[at], access, now) & changed
+        racing = self._recent(wrote, self._writes[at], access, now) & changed & ~np.asarray(rivals)
         self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._write_times)
         within, across = self._readers(at, access, blocks, now)
         reader, words = self._reader[at], ("writes", "read")
@@ -262,33 +292,33 @@ class Space:
 
     def _recent(self, others: Lanes, epochs: Lanes, access: Access, now: Lanes) -> Lanes:
         """Where another thread did something with no barrier since; of another block, ever."""
-        there = others != _NOBODY
+        there = others != NOBODY
         if not there.any():
             return there
         same = others // self._threads == access.threads // self._threads
-        return there & (~same | _is_open(epochs, now, others // WARP == access.threads // WARP))
+        return there & (~same | is_open(epochs, now, others // WARP == access.threads // WARP))
 
     def _readers(self, at: Lanes, access: Access, blocks: Lanes, now: Lanes) -> tuple[Lanes, Lanes]:
         """Where another thread of the block has read in this epoch, and where one of another block ever has."""
         reader, block = self._reader[at], self._reading[at]
-        here = (reader != _NOBODY) & (reader != access.threads) & (block == blocks)
-        here &= _is_open(self._read[at], now, self._warp[at] == access.threads // WARP)
-        return here, (block != _NOBODY) & (block != blocks)
+        here = (reader != NOBODY) & (reader != access.threads) & (block == blocks)
+        here &= is_open(self._read[at], now, self._warp[at] == access.threads // WARP)
+        return here, (block != NOBODY) & (block != blocks)
 
     def _note_reader(self, at: Lanes, threads: Lanes, blocks: Lanes, now: Lanes) -> None:
         block = self._reading[at]
-        several = (block != _NOBODY) & (block != blocks)
+        several = (block != NOBODY) & (block != blocks)
         warps = threads // WARP
         alike = self._warp[at] == warps
-        again = (self._reader[at] != _NOBODY) & (self._reader[at] != threads) & _is_open(self._read[at], now, alike)
-        self._reader[at] = np.where(again, _SEVERAL, threads)
-        self._warp[at] = np.where(again & ~alike, _SEVERAL, warps)
-        self._reader[at[self._reader[at] != threads]] = _SEVERAL  # threads that read one element at once
-        self._warp[at[self._warp[at] != warps]] = _SEVERAL
-        self._reading[at] = np.where(several, _SEVERAL, blocks)
+        again = (self._reader[at] != NOBODY) & (self._reader[at] != threads) & is_open(self._read[at], now, alike)
+        self._reader[at] = np.where(again, SEVERAL, threads)
+        self._warp[at] = np.where(again & ~alike, SEVERAL, warps)
+        self._reader[at[self._reader[at] != threads]] = SEVERAL  # threads that read one element at once
+        self._warp[at[self._warp[at] != warps]] = SEVERAL
+        self._reading[at] = np.where(several, SEVERAL, blocks)
         self._read_times[at] = self._order.clock
         if not self._apart:
-            self._reading[at[self._reading[at] != blocks]] = _SEVERAL
+            self._reading[at[self._reading[at] != blocks]] = SEVERAL
         self._read[at] = now
 
     def _require_no_race(
@@ -310,7 +340,7 @@ class Space:
             return
         does, did = words
         first = int(np.flatnonzero(racing)[0])
-        other = "several threads" if others[first] == _SEVERAL else self._thread(int(others[first]))
+        other = "several threads" if others[first] == SEVERAL else self._thread(int(others[first]))
         title = (
             f"{access.where}: {self._thread(int(access.threads[first]))} {does} what {other} {did}, in no decided order"
         )

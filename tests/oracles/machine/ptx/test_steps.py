@@ -231,3 +231,80 @@ def test_a_value_is_held_on_hardware_of_every_end() -> None:
     judge.hardware = hardware.ENDS
     with pytest.raises(Violation, match="approximations up"):
         judge.hold(sample)
+
+
+_AT_ONCE = """
+mad.wide.u32 %rd10, %t, 4, %rd1;
+ld.global.b32 %r2, [%rd10];
+mov.u32 %r3, cell;
+st.shared.b32 [%r3], %r2;
+{barrier}
+ld.shared.b32 %r1, [%r3];
+"""
+_STORE, _FETCH = "st.shared.b32 [%r3], %r2;", "ld.shared.b32 %r1, [%r3];"
+_CELL = ".shared .align 4 .b8 cell[4];\n"
+
+
+def _store_at_once(numbers: torch.Tensor, body: str = _AT_ONCE, barrier: str = "bar.sync 0;") -> torch.Tensor:
+    """What each thread finds after all have stored their numbers to one address."""
+    y = torch.empty(len(numbers))
+    run(entry(body.format(barrier=barrier) + _PUT, 2, outside=_CELL), [y, numbers], warps=len(numbers) // 32,
+        on=hardware.current())  # fmt: skip
+    return y
+
+
+@pytest.mark.parametrize("order", hardware.ORDERS)
+@pytest.mark.parametrize("warps", [1, 3])
+def test_each_of_the_values_stored_at_once_may_be_there(warps: int, order: str) -> None:
+    numbers = torch.tensor([0.5, -8.0, 9.0, -0.25] * 8 * warps)
+    numbers[5], numbers[38 % len(numbers)] = -9.0, 10.0
+    for winner, expected in (("largest", 10.0), ("smallest", -9.0)):
+        with hardware.on(hardware.Hardware(order=order, winner=winner)):
+            assert _store_at_once(numbers).unique().tolist() == [expected]
+    with hardware.on(hardware.Hardware(order=order, winner="any")):
+        assert _store_at_once(numbers).unique().numel() == 1
+
+
+def _code(warps: int, body: str = _AT_ONCE, barrier: str = "bar.sync 0;") -> Code | None:
+    try:
+        _store_at_once(torch.arange(32.0 * warps), body, barrier)
+    except Violation as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize("order", hardware.ORDERS)
+def test_what_is_stored_at_once_is_read_after_a_barrier_of_all_that_stored(order: str) -> None:
+    with hardware.on(hardware.Hardware(order=order)):
+        for barrier, codes in (
+            ("", [Code.RACE, Code.RACE]), ("bar.warp.sync -1;", [None, Code.RACE]), ("bar.sync 0;", [None, None]),
+        ):  # fmt: skip
+            assert [_code(warps, barrier=barrier) for warps in (1, 2)] == codes
+        # To store once more by another instruction is a race; and so is all of that in global memory.
+        again = _AT_ONCE.replace(_STORE, f"{_STORE}\nadd.f32 %r2, %r2, 0f3F800000;\n{_STORE}")
+        to_global = _AT_ONCE.replace(_STORE, "st.global.b32 [%rd0], %r2;").replace(_FETCH, "")
+        for warps in (1, 2):
+            assert _code(warps, again) is _code(warps, to_global) is Code.RACE
+
+
+@pytest.mark.parametrize("astray", [0.0, 1.0, -1.0])
+def test_every_value_that_is_stored_at_once_is_held(astray: float) -> None:
+    """Lanes add in one order or another; the sum of one of them may be wrong."""
+
+    def subject(x: torch.Tensor) -> torch.Tensor:
+        sums = torch.stack([(x[0] + x[1]) + x[2], x[0] + (x[1] + x[2])]).repeat(16)
+        assert sums.unique().numel() == 2
+        sums[13] += astray
+        return _store_at_once(sums)[:1]
+
+    op = Op("sum", lambda x: np.sum(x, keepdims=True), {"opassay": subject}, samples=lambda dtype, kind: None,
+            differentiable=(), promises=Promises(lambda args: (args[0].dtype,)))  # fmt: skip
+    judge = Judge(op, "opassay", contract("float32"))
+    judge.hardware = hardware.ENDS
+    sample = Sample((torch.tensor([1.0, 2.0**-24, 2.0**-24]),), 1)
+    if not astray:
+        judge.hold(sample)
+        return
+    with pytest.raises(Violation, match="outside" if astray > 0 else "smallest") as error:
+        judge.hold(sample)
+    assert error.value.code is Code.VALUE
