@@ -343,9 +343,12 @@ def _without_derivatives(node: torch.fx.Node, result: Any, args: Any) -> Any:
 def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
     """Whether the sign of each number is set; the numbers are inputs without arithmetic, so zeros have signs, too."""
     values = constant(x).comparable() if isinstance(x, Array) else np.asarray(x)
-    if values.dtype == object:  # The exact reading has one zero.
-        return negative
-    signs = np.where(values == 0, np.signbit(values), False)
+    if values.dtype == object:
+        signs = getattr(constant(x), "negative_zeros", None)
+        if signs is None:
+            return negative
+    else:
+        signs = np.where(values == 0, np.signbit(values), False)
     return condition(surely(negative) | signs, np.where(values == 0, signs, possibly(negative)), constant(x))
 
 

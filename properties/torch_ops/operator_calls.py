@@ -12,7 +12,7 @@ import random
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,10 @@ from ...oracles.bound.rounding import ball
 from ...oracles.op.declaration import Tensor, is_float
 from ...oracles.op.transforms import REFERENCE, along
 from ...oracles.specs import UntraceableError, traced
+from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.reader import first_line
+from ...oracles.specs.tracing import Traced
 from ...reference.array import Array
 from ...reference.residual import Residual
 from ..names import SelectionError, unknown_name
@@ -208,9 +210,10 @@ def reading_of(call: OperatorCall) -> Reading:
     return Reading("", tuple(dict.fromkeys(name for name in names if name not in _COPIES)))
 
 
-def _read_second_order(formula: Callable[..., Any], operands: Sequence[Tensor]) -> None:
+def _read_second_order(formula: Traced, operands: Sequence[Tensor]) -> None:
     """Read values and second derivatives of a formula of floating operands; what cannot be read raises."""
-    terms = contract("float64")
+    terms, decisions = contract("float64"), Decisions()
+    formula = replace(formula, decisions=decisions)
 
     def floating(*arrays: Any) -> tuple[Any, ...]:
         return tuple(y for y in formula(*arrays) if isinstance(y, Array))
@@ -219,6 +222,8 @@ def _read_second_order(formula: Callable[..., Any], operands: Sequence[Tensor]) 
     if any(isinstance(y, Residual) for y in formula(*inputs)):
         raise UntraceableError("it is known by its residual alone, by which `opassay judge` judges it")
     outputs = floating(*inputs)
+    if not all(source.is_ordered for source in decisions.open.values()):
+        raise UntraceableError("its values go by which index is chosen, so that `opassay judge` alone judges it")
     tangents, cotangents = ([ball(np.ones(x.shape), terms) for x in of] for of in (inputs, outputs))
     along(REFERENCE, ("vjp", "jvp"), floating, len(inputs), len(outputs))(*inputs, *cotangents, *tangents, *cotangents)
     along(REFERENCE, ("jvp", "vjp"), floating, len(inputs), len(outputs))(*inputs, *tangents, *cotangents)

@@ -156,13 +156,13 @@ def spec_of(name: str, call: OperatorCall) -> str:
 
 
 def _filled(operand: Tensor, regime: str, rng: np.random.Generator) -> Tensor:
-    """Numbers of a kind between those of an operand, in float64."""
-    values = operand.reshape(-1).numpy()
+    """Numbers of a kind between those of an operand, in float64; NaN and infinities stay where the operand has them."""
+    values = operand[operand.isfinite()].numpy()
     if not values.size or regime == "as given":
         return operand.clone()
-    one, other = (values[rng.integers(values.size, size=values.size)] for _ in range(2))
-    between = torch.from_numpy(one + rng.random(values.size) * (other - one))
-    return KINDS[regime](between.reshape(operand.shape)).contiguous()
+    one, other = (values[rng.integers(values.size, size=operand.numel())] for _ in range(2))
+    between = torch.from_numpy(one + rng.random(operand.numel()) * (other - one)).reshape(operand.shape)
+    return KINDS[regime](torch.where(operand.isfinite(), between, operand)).contiguous()
 
 
 def _finite_kinds(call: OperatorCall) -> tuple[str, ...]:

@@ -217,11 +217,12 @@ def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
     Raises:
         Inapplicable: derivatives other than the first ones are asked for, of which the slopes say nothing.
     """
-    if max(order_of(x) for x, _ in slopes) != 1:
-        raise Inapplicable
     # x minus its own value is zero, with the derivatives of x.
     still = [constant(s) * attach(np.zeros(np.shape(x)), x, always=True) for x, s in slopes if isinstance(x, Array)]
-    return attach(value, functools.reduce(operator.add, still), always=True)
+    moved: Any = functools.reduce(operator.add, still)
+    if order_of(moved) != 1:  # also where each array has one derivative alone, and the sum a mixed one
+        raise Inapplicable
+    return attach(value, moved, always=True)
 
 
 #: The name of the contract's storage format. What is stored in a format by its name has stored derivatives, too.

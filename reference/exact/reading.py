@@ -30,6 +30,10 @@ from .structure import STRUCTURE, objects, raw_array, wrap_scalar
 LARGEST_PRECISION = 12_800
 
 
+#: What moves the elements of one operand, and so the signs of its zeros.
+_KEEP_SIGNS = frozenset({"reshape", "transpose", "broadcast", "getitem"})
+
+
 class PrecisionError(ArithmeticError):
     """Two precisions still disagree at the largest precision."""
 
@@ -37,11 +41,17 @@ class PrecisionError(ArithmeticError):
 class Exact(Array):
     """An array of exact values: mpmath's raw numbers, evaluated at the working precision."""
 
-    __slots__ = ("values",)
+    __slots__ = ("negative_zeros", "values")
 
-    def __init__(self, values: Any) -> None:
-        """`values`: an object array of raw numbers; see `exact` for floats."""
+    def __init__(self, values: Any, negative_zeros: Any = None) -> None:
+        """An array of numbers.
+
+        Args:
+            values: an object array of raw numbers; see `exact` for floats. negative_zeros: where the input had −0,
+                which no number here tells from 0, of what only moves inputs; None where that is not known.
+        """
         self.values = values
+        self.negative_zeros = negative_zeros
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,7 +72,8 @@ class Exact(Array):
         xs = [x.values if isinstance(x, Exact) else _constant(x) for x in operands]
         rule = STRUCTURE.get(primitive)
         if rule is not None:
-            return Exact(wrap_scalar(rule(*xs, **params)))
+            signs = getattr(operands[0], "negative_zeros", None) if primitive in _KEEP_SIGNS else None
+            return Exact(wrap_scalar(rule(*xs, **params)), None if signs is None else rule(signs, **params))
         if primitive == "power":
             xs.append(_constant(params["exponent"]))
         if primitive == "polygamma":
@@ -87,7 +98,9 @@ def _constant(value: Any) -> Any:
 
 def exact(values: Any) -> Exact:
     """float64 values, a Python number or an object array of raw numbers, as an exact array."""
-    return Exact(raw_array(values))
+    numbers = np.asarray(values)
+    signs = None if numbers.dtype == object else (numbers == 0) & np.signbit(numbers)
+    return Exact(raw_array(values), signs)
 
 
 def agree(lower: Raw, upper: Raw, bits: int, scale: int) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..algorithms import Inapplicable, also
 from ..array import attach, constant, order_of
+from ..condition import possibly
 
 Array = Any
 Grads = tuple[Array | None, Array | None, Array | None]
@@ -73,7 +74,12 @@ def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None
         x: the input. mean, rstd: its statistics. weight, bias: as they broadcast against x.
     """
     centred = (x + 0.0) - (mean + 0.0 + 0.0)
-    return scale_and_shift(centred * rstd, weight, None if bias is None else bias + 0.0)
+    out = scale_and_shift(centred * rstd, weight, None if bias is None else bias + 0.0)
+    beyond = weight is not None and np.logical_not(np.isfinite(constant(weight)))
+    if not isinstance(beyond, np.ndarray) or not possibly(beyond).any():
+        return out
+    # Both products with an infinite weight are infinite, and the line between them may be NaN.
+    return np.where(beyond, on_line(x, mean, rstd * weight, bias), out)
 
 
 def derived_on_lines(

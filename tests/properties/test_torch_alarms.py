@@ -50,6 +50,15 @@ CASES: tuple[tuple[str, str, Change], ...] = (
     ("prod", "EMPTY", lambda y, x: y + 1),
     ("sort", "EMPTY", lambda y, x: y.new_zeros(*y.shape, 1)),
     ("special.entr", "ORD2", lambda y, x: 2 * y),
+    ("xlogy", "ORD2", lambda y, x, other: 2 * y),
+    ("nanmean", "ORD2", lambda y, x: 2 * y),
+    ("copysign", "FWD", lambda y, x, sign: torch.where(sign == 0, -y, y)),
+    ("mode", "FWD", lambda y, x: y + 1),
+    ("nn.functional.embedding_bag", "VJP", lambda y, *xs: 2 * y),
+    ("nn.functional.group_norm", "SPECIAL", _beside_nan),
+    ("nn.functional.instance_norm", "SPECIAL", _beside_nan),
+    ("native_group_norm", "SPECIAL", _beside_nan),
+    ("_native_batch_norm_legit", "SPECIAL", _beside_nan),
 )
 
 

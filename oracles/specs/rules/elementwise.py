@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import STORED, Algorithm
+from ....reference.algorithms import STORED, Algorithm, Inapplicable
 from ....reference.array import (
     Array,
     among,
+    attach,
     attach_slopes,
     constant,
     erf,
     erfc,
     gammaln,
+    order_of,
     polygamma,
     polygamma_in,
     sigmoid,
@@ -147,7 +149,14 @@ def _times_logarithm(log: Rule, shift: float) -> Rule:
         slope = np.where(nothing, 0.0, log(np.where(nothing, 1.0, q)))
         return attach_slopes(as_it_reads(p, q), (x, slope), (y, p / divisor(q)))
 
-    return lambda x, y: among([Algorithm(as_it_reads, ""), Algorithm(by_quotient, "")], x, y)
+    def at_the_edge(x: Any, y: Any) -> Any:
+        """With second derivatives of the product alone: where both are 0 it has none."""
+        product = x * log(y)
+        if order_of(product) < 2:
+            raise Inapplicable
+        return attach(as_it_reads(constant(x), constant(y)), product, always=True)
+
+    return lambda x, y: among([Algorithm(way, "") for way in (as_it_reads, by_quotient, at_the_edge)], x, y)
 
 
 _xlogy, _xlog1py = _times_logarithm(np.log, 0.0), _times_logarithm(np.log1p, 1.0)

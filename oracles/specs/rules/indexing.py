@@ -276,7 +276,8 @@ def _embedding_bag(
         rows = rows * per_sample_weights[in_bag][:, None]
     counts = np.bincount(bag, minlength=bags)
     if mode == 2:
-        most = [amax(rows[np.flatnonzero(bag == i)], 0) if counts[i] else 0.0 * weight[0] for i in range(bags)]
+        # Of equal elements any may take the slope: torch takes one, and says nowhere which.
+        most = [np.max(rows[np.flatnonzero(bag == i)], axis=0) if counts[i] else 0.0 * weight[0] for i in range(bags)]
         return np.stack(most), bag, counts, bag
     total = scatter(rows, (bag,), (bags, np.shape(weight)[1]), in_place=True)
     return may_store(total) / np.maximum(counts, 1.0)[:, None] if mode == 1 else total, bag, counts, bag

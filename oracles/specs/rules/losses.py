@@ -9,8 +9,8 @@ import torch
 
 from ....reference import losses
 from ....reference.activations import log_sigmoid
-from ....reference.algorithms import STORED, Algorithm
-from ....reference.array import among, attach_slopes, constant, scatter, sigmoid
+from ....reference.algorithms import STORED, Algorithm, Inapplicable
+from ....reference.array import among, attach, attach_slopes, constant, order_of, scatter, sigmoid
 from ....reference.losses import MEAN, NONE, SUM
 from .activations import softplus
 from .steps import reduce_loss
@@ -45,7 +45,8 @@ def _of_targets(formula: Rule) -> Rule:
 
 
 def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = MEAN) -> Any:
-    ways = [Algorithm(_cross_entropy_of_two, ""), Algorithm(_cross_entropy_by_one_quotient, "")]
+    texts = (_cross_entropy_of_two, _cross_entropy_by_one_quotient, _cross_entropy_beyond_clamps)
+    ways = [Algorithm(text, "") for text in texts]
     loss = among(ways, x, target)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
@@ -63,6 +64,14 @@ def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
     slope = (p - t) / np.maximum((1.0 - p) * p, _LEAST_DIVISOR)
     value = _cross_entropy_of_two(p, t)
     return attach_slopes(value, (x, slope), (target, np.log1p(-p) - np.log(p)))
+
+
+def _cross_entropy_beyond_clamps(x: Any, target: Any) -> Any:
+    """With second derivatives of logarithms that are not clamped: at 0 and 1, the ends of its domain, it has none."""
+    loss = (target - 1.0) * np.log1p(-x) - target * np.log(x)
+    if order_of(loss) < 2:
+        raise Inapplicable
+    return attach(_cross_entropy_of_two(constant(x), constant(target)), loss, always=True)
 
 
 def _binary_cross_entropy_with_logits(
