@@ -30,12 +30,3 @@ def test_figures_are_those_of_the_page(name: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |") and "e" not in line.split("|")[2])
     for column in (0, 1, 2):
         assert row.split("|")[2 + column].strip() == contracts.show(name, *contracts.COLUMNS[column]), AGAIN
-
-
-@pytest.mark.parametrize(
-    ("less", "more"),
-    [("strict", "torch"), ("torch", "tensor_core"), ("tensor_core", "fast_math"), ("strict", "strict+scaled")],
-)
-@pytest.mark.parametrize(("spec", "dtype"), contracts.COLUMNS)
-def test_a_contract_that_allows_more_is_no_narrower(less: str, more: str, spec: str, dtype: str) -> None:
-    assert contracts.width(less, spec, dtype) <= contracts.width(more, spec, dtype)

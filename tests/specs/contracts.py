@@ -115,7 +115,8 @@ The median half-width of the accept set, in units of the last place of the outpu
 with a fixed seed, on a CPU: half a unit is what the rounding of the output alone takes. An allowance stands behind
 `strict`. Where it allows a spec nothing, its figure is that of `strict`: `hopper_fp8` is for factors of eight bits, and
 half types have sums in float32 as it is. Where it says "none", nothing bounds most elements: an evaluation may
-overflow, or divide by what may be zero. These are worst cases; most errors are far smaller.
+overflow, or divide by what may be zero. These are worst cases; most errors are far smaller. `scaled` makes attention
+narrower, because what either of two algorithms may give is no sum that an accumulator goes on with.
 """
 
 Spec = Callable[..., Any]

@@ -16,7 +16,6 @@ so does a product with a number.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,14 +34,6 @@ def sum_of(centre: Any, radius: Any, contract: Contract, count: Any, size: Any) 
     total = Ball(centre, radius, contract)
     total.summed = (count, size)
     return total
-
-
-def join_sums(a: Ball, b: Ball, out: Ball) -> None:
-    """Let a ball around the results of two ways be a sum where one of them is: of the more roundings and magnitudes."""
-    sums = [x.summed for x in (a, b) if x.summed is not None]
-    if sums:
-        sizes = [np.abs(np.asarray(out.centre, dtype=np.float64)) + out.radii(), *(size for _, size in sums)]
-        out.summed = (functools.reduce(np.maximum, [count for count, _ in sums]), functools.reduce(np.maximum, sizes))
 
 
 def _follow_addition(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
