@@ -2,9 +2,9 @@
 
 `F.max_pool1d`, `F.adaptive_max_pool1d`, their kin of two and three dims and `F.fractional_max_pool2d` and `3d` are made
 by one function, `boolean_dispatch`, so that they have one code object and differ in their closures. Compiled one after
-the other with arguments of the same shapes, as they are or as an attribute of a module, the second runs what was
-compiled for the first. In a function of their own, `lambda x: F.adaptive_max_pool1d(x, 3)`, they are right, and so are
-functions of the user with one code object and two closures.
+the other with arguments of the same shapes, as they are, as an attribute of a module or in the closure of a function,
+the second runs what was compiled for the first. Where each is called by a function with a code object of its own, both
+are right, and so are functions of the user with one code object and two closures.
 
 **Documented**: torch.compile promises the results of the same code without it.
 

@@ -163,7 +163,11 @@ class CandidateHost:
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
-        """The candidate, traced for torch.compile; no code is generated, because what is assumed is so in tracing."""
+        """The candidate, traced for torch.compile; no code is generated, because what is assumed is so in tracing.
+
+        What was compiled before is dropped: torch may take that of another function with the same code object for it.
+        """
+        torch._dynamo.reset()
         compiled = torch.compile(self.function, backend="eager", dynamic=False)
         # A candidate may be judged more often than a function is usually compiled, and would not be compiled then.
         patch: Any = torch._dynamo.config.patch(recompile_limit=2**16, accumulated_recompile_limit=2**16)

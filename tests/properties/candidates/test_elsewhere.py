@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from opassay.properties.candidates.judgement import Judgement, Ruling
@@ -258,3 +259,14 @@ def test_a_kernel_that_is_wrong_in_one_surrounding_alone_is_refused(
 ) -> None:
     verdict = judge(kernel, reference, _inputs(), questions=["GIVEN", "UNTOUCHED", "GRAD", "COMPILED", "SIZES"])
     assert _causes(verdict)[:1] == [question], str(verdict)
+
+
+@pytest.mark.parametrize("function", [F.max_pool1d, F.adaptive_max_pool1d])
+def test_a_verdict_does_not_hang_on_what_was_compiled_before(function: Callable[..., Tensor]) -> None:
+    def pool(function: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda x: function(x, 3)
+
+    x = torch.arange(10.0).reshape(1, 1, 10)
+    for other in (F.max_pool1d, F.adaptive_max_pool1d):
+        torch.compile(pool(other), backend="eager", dynamic=False)(x)
+    assert judge(pool(function), pool(function), (x,), questions=["COMPILED"]).verdict is Ruling.ACCEPTED
