@@ -15,7 +15,6 @@ import numpy as np
 
 from ..algorithms import Inapplicable, also
 from ..array import attach, constant, order_of
-from ..condition import possibly
 
 Array = Any
 Grads = tuple[Array | None, Array | None, Array | None]
@@ -75,10 +74,11 @@ def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None
     """
     centred = (x + 0.0) - (mean + 0.0 + 0.0)
     out = scale_and_shift(centred * rstd, weight, None if bias is None else bias + 0.0)
-    beyond = weight is not None and np.logical_not(np.isfinite(constant(weight)))
-    if not isinstance(beyond, np.ndarray) or not possibly(beyond).any():
+    # Whether a weight is not finite is asked of balls that have such numbers: a reading without values has no answer.
+    if weight is None or not getattr(constant(weight), "special", False):
         return out
     # Both products with an infinite weight are infinite, and the line between them may be NaN.
+    beyond = np.logical_not(np.isfinite(constant(weight)))
     return np.where(beyond, on_line(x, mean, rstd * weight, bias), out)
 
 
