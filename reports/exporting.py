@@ -77,7 +77,7 @@ def _case(verdict: Verdict) -> TestCase:
 
 SPEC = "0.1.0"
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
-_OUTSIDE = (Outcome.REFUSED, Outcome.UNSUPPORTED, Outcome.NOT_RUN)
+_AS_SKIPPED = (Outcome.REFUSED, Outcome.UNSUPPORTED, Outcome.NOT_RUN)
 #: What the stable ids of tests are made in: an id is that of the cell's key, and the same in every run.
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "cells.opassay")
 
@@ -141,7 +141,7 @@ def _test(verdict: Verdict) -> dict[str, Any]:
 def _status(verdict: Verdict) -> str:
     if verdict.outcome in HELD:
         return "passed"
-    if verdict.outcome not in _OUTSIDE:
+    if verdict.outcome not in _AS_SKIPPED:
         return "failed"
     return "pending" if is_incomplete(verdict) else "skipped"
 

@@ -55,10 +55,10 @@ def one_line(text: str, limit: int = 200) -> str:
 
 def short_hex(text: str) -> str:
     """A hexadecimal float without zeros at its end, `0x1.8000000000000p+1` as `0x1.8p+1`; other text as it is."""
-    view = clean(text)
-    head, point, exponent = view.partition("p")
+    plain = clean(text)
+    head, point, exponent = plain.partition("p")
     if not head.startswith(("0x", "-0x")) or "." not in head:
-        return view
+        return plain
     return head.rstrip("0").rstrip(".") + point + exponent
 
 

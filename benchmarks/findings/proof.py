@@ -116,11 +116,11 @@ def _judge(proof: Proof) -> tuple[int, list[str]]:
     ratios = [_ratio(*each) for each in zip(computed, proof.exact, widths, strict=True)]
     worst = max(range(len(ratios)), key=lambda i: ratios[i])
     outside = sum(ratio > 1 for ratio in ratios)
-    text = sorted(sorted(range(len(ratios)), key=lambda i: -ratios[i])[:_ROWS])
+    largest = sorted(sorted(range(len(ratios)), key=lambda i: -ratios[i])[:_ROWS])
     lines = [
         f"  call      {proof.call}",
-        f"  computed  {', '.join(_short(computed[i]) for i in text)}",
-        f"  exact     {', '.join(_short(proof.exact[i]) for i in text)} (mpmath)",
+        f"  computed  {', '.join(_short(computed[i]) for i in largest)}",
+        f"  exact     {', '.join(_short(proof.exact[i]) for i in largest)} (mpmath)",
         f"  error     {_error(computed, proof.exact, worst)}; {outside} of {len(ratios)} outside",
     ]
     agree = all(map(_agree, centres, proof.exact, numbers(limits.radius)))

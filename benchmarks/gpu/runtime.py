@@ -72,8 +72,8 @@ def streamed(kind: ShapeClass, arguments: tuple[Any, ...], wanted: tuple[Tensor,
         with torch.cuda.stream(stream):
             results.append(call())
     torch.cuda.synchronize()
-    text = {same(result, wanted) for result in results}
-    return text.pop() if len(text) == 1 else "; ".join(sorted(text))
+    verdicts = {same(result, wanted) for result in results}
+    return verdicts.pop() if len(verdicts) == 1 else "; ".join(sorted(verdicts))
 
 
 def _own(value: Any) -> Any:

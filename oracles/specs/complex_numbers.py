@@ -123,6 +123,7 @@ def _in_place(operation: Any) -> Callable[..., Parts]:
 
 
 def _join_parts(pairs: torch.Tensor) -> Parts:
+    """The parts of complex numbers that lie along the last axis, (*, 2)."""
     return Parts(pairs[..., 0], pairs[..., 1])
 
 
@@ -148,7 +149,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten._to_copy.default: _cast,
     _aten.complex.default: lambda real, imaginary: Parts(*torch.broadcast_tensors(real, imaginary)),
     _aten.polar.default: lambda size, angle: Parts(size * torch.cos(angle), size * torch.sin(angle)),
-    _aten.view_as_complex.default: lambda x: Parts(x[..., 0], x[..., 1]),
+    _aten.view_as_complex.default: _join_parts,
     _aten.view_as_real.default: lambda x: torch.stack([x.real, x.imaginary], -1),
     _aten.real.default: lambda x: x.real,
     _aten.imag.default: lambda x: x.imaginary,

@@ -250,12 +250,9 @@ def backward(
 
 
 def torch_gradients(
-    called: StatefulCall,
-    arguments: CallArguments,
-    state: State,
-    operands: Sequence[int | str],
+    call: StatefulCall, arguments: CallArguments, state: State, operands: Sequence[int | str],
     cotangents: Sequence[Tensor],
-) -> dict[int | str, Tensor | None] | str:
+) -> dict[int | str, Tensor | None] | str:  # fmt: skip
     """The gradients, or what torch says in their place; other arguments as for `backward`."""
     own_arguments, own_state = arguments.copied(), copied_state(state)
     inputs = floating(own_arguments.tensors)
@@ -264,7 +261,7 @@ def torch_gradients(
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_(True)
-            outputs = floating(result_of(called(own_state, own_arguments.args)).tensors)[: len(cotangents)]
+            outputs = floating(result_of(call(own_state, own_arguments.args)).tensors)[: len(cotangents)]
         tracked = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return dict.fromkeys(operands)

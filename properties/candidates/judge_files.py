@@ -35,7 +35,7 @@ from .host.timing import Timing
 from .host.watching import Watch
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
-from .judging import ALL, Progress, ask_session
+from .judging import ALL, Progress, ask_all
 from .question_plan import QuestionPlan
 from .row_sample import Part, part_of
 from .session import Session
@@ -87,9 +87,7 @@ def judge_file(
         contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         watch = _watch(problem.path, before, contents)
-        make = functools.partial(
-            _apart, candidate, problem.module_arguments, public.seed, confinement, watch, contents, plan
-        )
+        make = functools.partial(_apart, candidate, problem.init_args, public.seed, confinement, watch, contents, plan)
         try:
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
@@ -106,9 +104,7 @@ def judge_file(
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
-        judgement = excuse(
-            _without_gpu(named, ask_session(session, plan, progress, properties.ask)), confinement, ended
-        )
+        judgement = excuse(_without_gpu(named, ask_all(session, plan, progress, properties.ask)), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
@@ -140,7 +136,7 @@ def _read_problem(
     """
     spec = known or specification(problem.spec)
     arguments = CallArguments.of(problem.draw(draws.inputs(0))).with_names(problem.spec)
-    _require_sendable(arguments, CallArguments.of(problem.module_arguments))
+    _require_sendable(arguments, CallArguments.of(problem.init_args))
     part = part_of(spec, arguments, allowed)
     if known is None:
         spec.read(arguments if part is None else part.of(arguments, [0]), spec.state, allowed)

@@ -84,7 +84,7 @@ def judge(
     session.history.in_a_row = plan.calls
     try:
         with execute_launches(compiled) if compiled else contextlib.nullcontext():
-            return ask_session(session, plan, ask_property=_asking_here(session, host))
+            return ask_all(session, plan, ask_property=_asking_here(session, host))
     finally:
         host.set_state(before)
 
@@ -106,7 +106,7 @@ def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
     return ask
 
 
-def ask_session(
+def ask_all(
     session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None,
     ask_property: AskProperty | None = None,
 ) -> Judgement:  # fmt: skip

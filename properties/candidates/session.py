@@ -367,11 +367,8 @@ class Session:
     @functools.cached_property
     def given_rows(self) -> CallArguments:
         """The given arguments; of a large problem the rows of them that are held."""
-        return (
-            self.arguments
-            if self.part is None
-            else self.part.of(self.arguments, self.rows_for("GIVEN", self.arguments))
-        )
+        arguments, part = self.arguments, self.part
+        return arguments if part is None else part.of(arguments, self.rows_for("GIVEN", arguments))
 
     def few(self, arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         """The arguments with these rows alone."""

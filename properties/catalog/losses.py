@@ -36,7 +36,7 @@ from .losses_laws import (
 )
 
 Tensor = torch.Tensor
-ARGUMENTS = Reductions("none", "mean", "sum")
+BY_NAME = Reductions("none", "mean", "sum")
 NUMBERED = Reductions(formulas.NONE, formulas.MEAN, formulas.SUM)
 #: The least extent of `strategies.SIZE_BANDS` with more elements than cross entropy takes to float32 at a time.
 PIECES = 2**20 + 1
@@ -318,13 +318,13 @@ OPS: tuple[Op, ...] = (
             torch=_torch_nll_loss,
             decomposition=_refs_nll_loss,
         ),
-        samples=_loss_samples(ARGUMENTS, ANY),
+        samples=_loss_samples(BY_NAME, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
         documented=torch_documents.by(torch_documents.LOSS),
         invariant=_losses_apart,
         saved=_target_and_weights,
-        laws=(*ARGUMENTS.laws(True), TARGET_WITH_A_DIM),
+        laws=(*BY_NAME.laws(True), TARGET_WITH_A_DIM),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES, FEWER_POSITIONS),
         kernels=True,
         example=lambda x: impl.nll_loss(x.flatten(1), torch.arange(len(x), device=x.device)),
@@ -337,14 +337,14 @@ OPS: tuple[Op, ...] = (
             _module("CrossEntropyLoss"),
             torch=_torch_cross_entropy,
         ),
-        samples=_loss_samples(ARGUMENTS, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
+        samples=_loss_samples(BY_NAME, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
         documented=torch_documents.by(torch_documents.LOSS),
         invariant=_logits_apart,
         saved=_saved_of_logits,
         laws=(
-            *ARGUMENTS.laws(False),
+            *BY_NAME.laws(False),
             laws.pair("shift of all logits", _all_logits_shifted),
             laws.law("linear in label_smoothing", _smoothed, _mixed),
         ),

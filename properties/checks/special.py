@@ -51,8 +51,8 @@ def check_special_values(judge: Judge, sample: Sample) -> None:
     for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.mutated_positions(sample.args)):
         # Three samples in a row have all values in each argument. The arguments of one sample begin with different
         # values, so that it has more than three.
-        for fault in _plant(sample.args[i], VALUES * (sample.turn + i), count, rng, subnormal):
-            laced = sample.with_args([*sample.args[:i], fault, *sample.args[i + 1 :]])
+        for special in _plant(sample.args[i], VALUES * (sample.turn + i), count, rng, subnormal):
+            laced = sample.with_args([*sample.args[:i], special, *sample.args[i + 1 :]])
             judge.hold(laced, ())
             if judge.op.differentiable:
                 judge.hold(laced, ("vjp",), "eager")
@@ -72,8 +72,8 @@ def _judge_directions(judge: Judge, sample: Sample, count: int, rng: Any) -> Non
         path = judge.path(sample, word, primal, "eager")
         # Each direction gets another value than its neighbour, and over nine samples in a row every value.
         for i, direction in enumerate(path.directions):
-            for fault in _plant(direction, 4 * sample.turn + 2 * i, count, rng, judge.subject_name == EXECUTED):
-                laced = path.along(word, [*path.directions[:i], fault, *path.directions[i + 1 :]])
+            for special in _plant(direction, 4 * sample.turn + 2 * i, count, rng, judge.subject_name == EXECUTED):
+                laced = path.along(word, [*path.directions[:i], special, *path.directions[i + 1 :]])
                 computed = judge.run(laced)
                 name = f"{path.name} with a special value in direction {i}"
                 expected = laced.expected(name, make_script=defer_script(laced))
@@ -94,9 +94,9 @@ def _plant(tensor: Tensor, first: int, count: int, rng: Any, subnormal: bool) ->
         return
     every = special_values(tensor)
     for number in range(first, first + count):
-        fault = tensor.clone()
-        fault.view(-1)[int(rng.integers(fault.numel()))] = torch.tensor(every[number % len(every)], dtype=tensor.dtype)
-        yield fault
+        copy = tensor.clone()
+        copy.view(-1)[int(rng.integers(copy.numel()))] = torch.tensor(every[number % len(every)], dtype=tensor.dtype)
+        yield copy
     if subnormal:
         smallest = FORMATS[dtype_name(tensor.dtype)].smallest_normal
         numbers = np.asarray(rng.uniform(-0.5, 0.5, tuple(tensor.shape)))

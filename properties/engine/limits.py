@@ -13,8 +13,8 @@ from ...oracles.verdicts.verdict import Cell
 
 def limits_of(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
     """Hypothesis's settings: how many examples, whether steered to the largest error, whether failures are shrunk."""
-    selection = {Phase.generate: True, Phase.target: steered, Phase.shrink: shrunk}
-    phases = tuple(phase for phase, on in selection.items() if on)
+    enabled = {Phase.generate: True, Phase.target: steered, Phase.shrink: shrunk}
+    phases = tuple(phase for phase, on in enabled.items() if on)
     # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.
     return hypothesis.settings(
         max_examples=examples, database=None, deadline=None, derandomize=False, print_blob=False,

@@ -316,8 +316,8 @@ class Picked:
         return min(seeds, key=lambda seed: edges.closest(judge, draft.sample(seed)))
 
     def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
-        draws = kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
-        sample = draws.on(self.opened.cell.device)
+        on_host = kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
+        sample = on_host.on(self.opened.cell.device)
         declarations.require_arguments(self.opened.judge.op, sample)
         return sample
 

@@ -62,7 +62,7 @@ class Spec(Formulas):
         last_dim: whether the author's vmap rule puts the batch last.
         last_argument: a "text", a "tuple" or a "list" of numbers, as dims are, or a constant tensor of "integers",
             made in inference mode, or of "complex" numbers; "nothing" where the arguments are the tensors alone.
-        call_form: how the last argument is given, one of `CALLED`.
+        call_form: how the last argument is passed, one of `CALL_FORMS`.
         under_vmap: whether the call is one slice of a vmap over a last axis of the first tensor. All slices share the
             other tensors, even a written one, unless it is filled from the first tensor.
         mistake: the name of a mistake in `mistakes`, which is made instead of this call.

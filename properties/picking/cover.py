@@ -31,7 +31,7 @@ SAMPLES_EACH = 2
 #: How many samples more than planned a cell has at most, where the planned ones lack an owed value.
 EXTRA = 6
 #: How many values a reason names.
-NAMES = 6
+MOST_NAMES = 6
 
 
 class Cover:
@@ -154,5 +154,5 @@ def coverage(cover: Cover, tally: Tally) -> ValueCover:
 
 
 def _describe_pairs(pairs: Sequence[Pair]) -> str:
-    named = ", ".join(f"{name} {value}" for name, value in pairs[:NAMES])
-    return named + (f" and {len(pairs) - NAMES} more" if len(pairs) > NAMES else "")
+    named = ", ".join(f"{name} {value}" for name, value in pairs[:MOST_NAMES])
+    return named + (f" and {len(pairs) - MOST_NAMES} more" if len(pairs) > MOST_NAMES else "")

@@ -88,7 +88,7 @@ class LocalTeam:
             world = [self.world.comm, self.world.fabric, size]
             hello = {"world": world, "rank": rank, "store": path, "deadline": deadline}
             # Rank 0 is at work here and does not read the output of a rank, which goes where this process's own goes.
-            self._processes.append(Process(hello, command=command, signals=False, marked=False))
+            self._processes.append(Process(hello, command=command, reads_output=False, marked=False))
         store = _stores.FileStore(path, size)
         # Where ranks meet, torch hears neither an interrupt nor that a process has ended.
         while not store.check([arrival(rank) for rank in range(1, size)]):

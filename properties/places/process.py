@@ -74,7 +74,7 @@ class Process:
             program in a session of its own.
         attached: whether it shares this process's terminal, for a debugger; else it has a session of its own, so that
             an interrupt from the terminal reaches the owner alone.
-        heard: whether the owner reads the output of the process; else it goes where the owner's own output goes.
+        reads_output: whether the owner reads the output of the process; else it goes where the owner's own output goes.
         marked: whether the process gets a mark of its own; else it has the mark of the process that starts it, if that
             has one, so that a search for that mark finds both.
 
@@ -85,8 +85,8 @@ class Process:
     """
 
     def __init__(
-        self, hello: Mapping[str, Any], *, command: Sequence[str] | Start, attached: bool = False, signals: bool = True,
-        marked: bool = True,
+        self, hello: Mapping[str, Any], *, command: Sequence[str] | Start, attached: bool = False,
+        reads_output: bool = True, marked: bool = True,
     ) -> None:  # fmt: skip
         self.attached, self.printed = attached, 0
         self.closed: set[int] = set()
@@ -97,7 +97,7 @@ class Process:
         self._stacks = os.fdopen(os.memfd_create("opassay-stacks"), "w+b")
         theirs_in, self._questions = os.pipe()
         self.answers, theirs_out = os.pipe()
-        self.output, outlet = os.pipe() if signals and not attached else (-1, None)
+        self.output, outlet = os.pipe() if reads_output and not attached else (-1, None)
         theirs = (theirs_in, theirs_out, self._stacks.fileno())
         try:
             words = [str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"]

@@ -105,14 +105,14 @@ class Team:
 
     def close(self) -> bool:
         """Leave the groups, and send END to the others if this is rank 0; whether they received it. Waits briefly."""
-        signals = False
+        is_delivered = False
         try:
             if self.rank == 0 and not self.failure:
                 # The wire usually waits for a day, which is too long where a rank may be gone already.
                 self._wire.deadline = _FAREWELL
                 with contextlib.suppress(_ApartError):
                     self._exchange(pack(MessageKind.END))
-                    signals = True
+                    is_delivered = True
         finally:
             self.failure = self.failure or "this team is closed"
             for board in (self._board, None if self._comm is None else self._comm.board):
@@ -123,7 +123,7 @@ class Team:
                 with self._as_default(self._all):
                     dist.destroy_process_group()
             self._all = None
-        return signals
+        return is_delivered
 
     # ------------------------------------------------------------------------------------------------------ the wire
 

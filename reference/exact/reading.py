@@ -28,8 +28,6 @@ from .structure import STRUCTURE, objects, raw_array, wrap_scalar
 
 #: Binary64 inputs need up to 2100 bits to add up without rounding; more never helps.
 LARGEST_PRECISION = 12_800
-
-
 #: What moves the elements of one operand, and so the signs of its zeros.
 _KEEP_SIGNS = frozenset({"reshape", "transpose", "broadcast", "getitem"})
 

@@ -100,8 +100,8 @@ def _judged_case(path: Path) -> JudgedCase | None:
 
 def _replay_judged_case(case: JudgedCase) -> int:
     """Ask the question of a case again, and say which files have changed; the exit code is that of `judge`."""
-    message = ("candidate", "spec", "seed", "contract", "given", "dtype", "calls", "seconds", "sha256")
-    options = {name: getattr(case, name) for name in message}
+    names = ("candidate", "spec", "seed", "contract", "given", "dtype", "calls", "seconds", "sha256")
+    options = {name: getattr(case, name) for name in names}
     options |= {name: name in case.flags for name in ("interpret", "compiled")} | {"evaluation": "eval" in case.flags}
     options["device"] = "cuda" if case.cell.device == "cuda" else None
     code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))

@@ -143,9 +143,9 @@ def _counts_by_op(run: Run) -> Table:
     rows = by_key(run.verdicts, lambda verdict: (verdict.cell.op, verdict.cell.subject))
     for (op, subject), mine in rows.items():
         tally = counts(mine)
-        text = [str(tally[outcome]) if outcome in tally else "" for outcome in present]
+        cells = [str(tally[outcome]) if outcome in tally else "" for outcome in present]
         ratios = [v.measure.max_ratio for v in mine if is_measured(v)]
         worst = number(max(ratios)) if ratios else ""
         names = (clean(op), clean(subject)) if several else (clean(op),)
-        table.add_row(*names, *text, worst, duration(sum(v.seconds for v in mine)))
+        table.add_row(*names, *cells, worst, duration(sum(v.seconds for v in mine)))
     return table

@@ -273,12 +273,8 @@ def exit_reasons(comparison: Comparison, *, partial: bool = False) -> list[Reaso
     """
     reasons = [(change.code, f"{change.kind}: {change.cell}") for change in comparison.changes if change.code]
     if comparison.absent and not partial:
-        reasons.append(
-            (
-                INCOMPLETE,
-                f"{len(comparison.absent)} cells were not asked, among them {comparison.absent[0]}; see --partial",
-            )
-        )
+        count, first = len(comparison.absent), comparison.absent[0]
+        reasons.append((INCOMPLETE, f"{count} cells were not asked, among them {first}; see --partial"))
     if not comparison.both:
         reasons.append((NOTHING, "the records have no cell in common"))
     return reasons

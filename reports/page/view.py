@@ -151,9 +151,9 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
     detailed = len(run.verdicts) <= _DETAILED
     carded = set(bad[: _CARDS if detailed else _FEWER_CARDS])
     # A square may lead to a card only if the card is on the page, so the same limit applies here and to `cards`.
-    names = {verdict.cell.id for group in groups for verdict in group if verdict.cell.key in carded}
+    ids = {verdict.cell.id for group in groups for verdict in group if verdict.cell.key in carded}
     marks = gated.marks() if gated else {}
-    by_cell = {verdict.cell.key: make_square(verdict, names, marks) for verdict in run.verdicts}
+    by_cell = {verdict.cell.key: make_square(verdict, ids, marks) for verdict in run.verdicts}
     squares = tuple(by_cell.values())
     cells = [verdict.cell for verdict in run.verdicts]
     series = _unique(series_name(cell) for cell in cells)

@@ -123,8 +123,8 @@ def test_right_evaluations_are_accepted_and_wrong_ones_are_not(name: str) -> Non
 def test_torch_is_within_the_ball_of_its_contract(dtype: str) -> None:
     rng = np.random.default_rng(0)
     near = -rng.integers(0, 12, 300) + rng.choice([-1, 1], 300) * np.exp(-rng.uniform(0.7, 12, 300))
-    draws = (rng.uniform(0, 12, 600), np.exp(rng.uniform(-30, 9, 600)), -rng.uniform(0, 60, 600), near)
-    x = torch.from_numpy(np.concatenate(draws)).to(getattr(torch, dtype))
+    ranges = (rng.uniform(0, 12, 600), np.exp(rng.uniform(-30, 9, 600)), -rng.uniform(0, 60, 600), near)
+    x = torch.from_numpy(np.concatenate(ranges)).to(getattr(torch, dtype))
     orders = (0, 1, 3) if dtype == "float32" else (0, 3)  # `_trigamma_of_float64`
     pairs = [(gammaln, torch.lgamma)]
     pairs += [(lambda x, n=n: polygamma(n, x), lambda x, n=n: torch.polygamma(n, x)) for n in orders]  # type: ignore[misc]

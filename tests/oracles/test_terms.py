@@ -23,9 +23,9 @@ def test_strict_terms_are_the_contract_that_ops_are_judged_by() -> None:
 
 
 def test_every_name_and_every_allowance_makes_terms_that_say_what_they_allow() -> None:
-    message = {str(terms(name)) for name in PRESETS} | {str(terms(f"strict+{name}")) for name in ALLOWANCES}
-    assert len(message) == len(PRESETS) + len(ALLOWANCES)
-    assert all("\n" not in line for line in message)
+    texts = {str(terms(name)) for name in PRESETS} | {str(terms(f"strict+{name}")) for name in ALLOWANCES}
+    assert len(texts) == len(PRESETS) + len(ALLOWANCES)
+    assert all("\n" not in line for line in texts)
     assert terms("strict+tf32+exp2").algorithms == frozenset({"exp2"})
     assert terms(PRESETS["torch"]) is PRESETS["torch"]
 

@@ -129,13 +129,13 @@ def test_every_op_has_its_large_samples(name: str, code: str, monkeypatch: pytes
     monkeypatch.setitem(CHECKS, code, look)
     run_cell(Cell(name, code, "float32", "cpu", "opassay"), Settings("brief"))
     wanted = 2  # 8 % of 25 samples; all of DET's
-    values, along_one_axis = sizes[:wanted], sizes[wanted:]
-    assert len(values) == wanted
-    assert all(72 < size <= 70_000 for size in values)
+    others, along_one_axis = sizes[:wanted], sizes[wanted:]
+    assert len(others) == wanted
+    assert all(72 < size <= 70_000 for size in others)
     assert not along_one_axis or (code == "DET" and load_op(name).promises.arithmetic.steady)
     assert all(size >= SINGLE_SUM for size in along_one_axis)
     if code == "DET" and name not in ("broadcast", "reduce_add_coalesced", "gather", "scatter"):  # in so many parts
-        assert max(values) > draws.SHARED
+        assert max(others) > draws.SHARED
 
 
 def test_each_axis_of_an_op_is_the_long_one_in_a_cell_of_the_commit_profile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,5 +126,5 @@ def test_three_samples_in_turn_have_every_special_value_in_every_argument() -> N
     every = special_values(torch.zeros(1, dtype=torch.float16))
     assert len(every) == 9
     for at in range(4):
-        names = {(3 * (turn + at) + j) % 9 for turn in (5, 6, 7) for j in range(3)}
-        assert names == set(range(9))
+        positions = {(3 * (turn + at) + j) % 9 for turn in (5, 6, 7) for j in range(3)}
+        assert positions == set(range(9))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from opassay.reference.factors import join_factors
 from opassay.reference.residual import SubstitutionErrors
+
+#: From a matrix to three factors of it.
+Factors = Callable[[Any], tuple[Any, Any, Any]]
 
 #: Rounding to nearest, quotients by reciprocals, and roots that are off by an ulp.
 ERRORS = {
@@ -20,3 +25,23 @@ def of_condition(rng: np.random.Generator, m: int, n: int, dtype: Any, condition
     rank = min(m, n)
     left, right = (np.linalg.qr(rng.standard_normal((size, rank)))[0] for size in (m, n))
     return ((left * np.geomspace(1.0, 1.0 / condition, rank)) @ right.T).astype(dtype)
+
+
+def hold_factors(laws: Sequence[Any], values: Sequence[Any]) -> tuple[int, int, str]:
+    """How many elements of factors of one matrix are refused, how many are judged, and why the first is refused."""
+    numbers = [each.astype(np.float64) for each in values]
+    pairs = list(zip(join_factors(laws, numbers), numbers, strict=True))
+    refusals = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
+    judged = sum(int(np.count_nonzero(law.refutable(each))) for law, each in pairs)
+    return refusals, judged, next((text for law, each in pairs if (text := law.explain(each))), "")
+
+
+def with_change(evaluate: Factors, place: int, change: Callable[[Any], Any]) -> Factors:
+    """An evaluation of three factors of which one is changed."""
+
+    def evaluate_wrongly(a: Any) -> tuple[Any, Any, Any]:
+        values = [each.copy() for each in evaluate(a)]
+        values[place] = change(values[place])
+        return values[0], values[1], values[2]
+
+    return evaluate_wrongly

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.factors import join_factors
 from opassay.reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
-from tests.reference.residual_errors import ERRORS, of_condition
+from tests.reference.residual_errors import ERRORS, hold_factors, of_condition
 
 Pair = tuple[Any, Any]
 
@@ -23,15 +22,7 @@ def factors_of(a: Any, complete: bool = False) -> Pair:
 
 
 def hold(a: Any, values: Pair, complete: bool = False) -> tuple[int, int, str]:
-    """How many elements are refused, how many are judged, and why."""
-    laws = join_factors(factors_of(a, complete), [each.astype(np.float64) for each in values])
-    texts = [law.explain(each) for law, each in zip(laws, values, strict=True)]
-    pairs = list(zip(laws, values, strict=True))
-    refusals, judged = (
-        sum(int(np.count_nonzero(each)) for each in masks)
-        for masks in ([~law.accepts(each) for law, each in pairs], [law.refutable(each) for law, each in pairs])
-    )
-    return refusals, judged, texts[0] or texts[1]
+    return hold_factors(factors_of(a, complete), values)
 
 
 def by_reflections(a: Any, skips: int = -1) -> Pair:

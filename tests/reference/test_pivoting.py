@@ -10,7 +10,7 @@ import pytest
 
 from opassay.reference.factors import join_factors
 from opassay.reference.pivoting import EliminationFactorResidual
-from tests.reference.residual_errors import ERRORS, of_condition
+from tests.reference.residual_errors import ERRORS, hold_factors, of_condition, with_change
 
 Triple = tuple[Any, Any, Any]
 
@@ -21,12 +21,7 @@ def laws_of(a: Any) -> list[EliminationFactorResidual]:
 
 
 def hold(a: Any, values: Triple) -> tuple[int, int, str]:
-    """How many elements are refusals, how many are judged, and why."""
-    numbers = [each.astype(np.float64) for each in values]
-    pairs = list(zip(join_factors(laws_of(a), numbers), numbers, strict=True))
-    refusals = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
-    judged = sum(int(np.count_nonzero(law.refutable(each))) for law, each in pairs)
-    return refusals, judged, next((text for law, each in pairs if (text := law.explain(each))), "")
+    return hold_factors(laws_of(a), values)
 
 
 def by_columns(a: Any, pivots: bool = True, reciprocal: bool = True) -> Triple:
@@ -65,26 +60,17 @@ def in_bfloat16(a: Any) -> Triple:
     return by_columns(bits.view(np.float32).astype(a.dtype))
 
 
-def with_change(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Triple]:
-    def evaluate(a: Any) -> Triple:
-        values = [each.copy() for each in by_columns(a)]
-        values[place] = change(values[place])
-        return values[0], values[1], values[2]
-
-    return evaluate
-
-
 WRONG: dict[str, Callable[[Any], Triple]] = {
     "no pivots": lambda a: by_columns(a, pivots=False),
-    "the transposed permutation": with_change(0, lambda p: p.T),
-    "no permutation": with_change(0, lambda p: p * 0.5),
-    "two ones in a row": with_change(0, lambda p: np.maximum(p, np.eye(len(p)))),
-    "pivots in L": with_change(1, lambda x: x * 1.001),
-    "an element above the ones": with_change(1, lambda x: x + 1e-30 * np.triu(np.ones(x.shape), 1)),
-    "an element below the diagonal": with_change(2, lambda x: x + 1e-30 * np.tri(len(x), x.shape[1], k=-1)),
-    "U that is too large": with_change(2, lambda x: x * 1.0001),
+    "the transposed permutation": with_change(by_columns, 0, lambda p: p.T),
+    "no permutation": with_change(by_columns, 0, lambda p: p * 0.5),
+    "two ones in a row": with_change(by_columns, 0, lambda p: np.maximum(p, np.eye(len(p)))),
+    "pivots in L": with_change(by_columns, 1, lambda x: x * 1.001),
+    "an element above the ones": with_change(by_columns, 1, lambda x: x + 1e-30 * np.triu(np.ones(x.shape), 1)),
+    "an element below the diagonal": with_change(by_columns, 2, lambda x: x + 1e-30 * np.tri(len(x), x.shape[1], k=-1)),
+    "U that is too large": with_change(by_columns, 2, lambda x: x * 1.0001),
     "a matrix in bfloat16": in_bfloat16,
-    "not a number": with_change(2, lambda x: x * np.nan),
+    "not a number": with_change(by_columns, 2, lambda x: x * np.nan),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from opassay.reference.factors import join_factors
 from opassay.reference.reflections import SWEEPS_OF_A_VALUE, sweeps_of_jacobi
 from opassay.reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
-from tests.reference.residual_errors import ERRORS, of_condition
+from tests.reference.residual_errors import ERRORS, hold_factors, of_condition, with_change
 
 Triple = tuple[Any, Any, Any]
 
@@ -25,12 +25,7 @@ def laws_of(a: Any, values: Triple) -> list[Any]:
 
 
 def hold(a: Any, values: Triple) -> tuple[int, int, str]:
-    """How many elements are refusals, how many are judged, and why."""
-    numbers = [each.astype(np.float64) for each in (values[0], values[1][:, None], values[2])]
-    pairs = list(zip(join_factors(laws_of(a, values), numbers), numbers, strict=True))
-    refusals = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
-    judged = sum(int(np.count_nonzero(law.refutable(each))) for law, each in pairs)
-    return refusals, judged, "".join(law.explain(each) for law, each in pairs)
+    return hold_factors(laws_of(a, values), (values[0], values[1][:, None], values[2]))
 
 
 def matrices(rng: np.random.Generator, m: int, n: int, dtype: Any) -> Iterator[Any]:
@@ -176,15 +171,6 @@ def test_matrices_without_rows_or_columns_have_no_values() -> None:
     assert hold(np.zeros((3, 0)), (np.ones((3, 3)), np.zeros(0), np.zeros((0, 0))))[0] == 9
 
 
-def with_change(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Triple]:
-    def evaluate(a: Any) -> Triple:
-        values = [each.copy() for each in by_numpy(a)]
-        values[place] = change(values[place])
-        return values[0], values[1], values[2]
-
-    return evaluate
-
-
 def _off(s: Any) -> Any:
     return s + np.where(np.arange(len(s)) == 2, 1e-3 * np.linalg.norm(s), 0)
 
@@ -202,18 +188,18 @@ def by_squares(a: Any) -> Triple:
 
 
 WRONG: dict[str, Callable[[Any], Triple]] = {
-    "a column of U of the other sign": with_change(0, lambda u: u * np.where(np.arange(4) == 2, -1, 1)),
-    "a row of Vh of the other sign": with_change(2, lambda v: v * np.where(np.arange(4) == 0, -1, 1)[:, None]),
-    "V in place of Vh": with_change(2, lambda v: v.T),
+    "a column of U of the other sign": with_change(by_numpy, 0, lambda u: u * np.where(np.arange(4) == 2, -1, 1)),
+    "a row of Vh of the other sign": with_change(by_numpy, 2, lambda v: v * np.array([[-1], [1], [1], [1]])),
+    "V in place of Vh": with_change(by_numpy, 2, lambda v: v.T),
     "U and V exchanged": lambda a: (by_numpy(a)[2].T, by_numpy(a)[1], by_numpy(a)[0].T),
-    "a column of U that is too long": with_change(0, lambda u: u * np.where(np.arange(4) == 1, 1.001, 1)),
+    "a column of U that is too long": with_change(by_numpy, 0, lambda u: u * np.where(np.arange(4) == 1, 1.001, 1)),
     "ascending": lambda a: (by_numpy(a)[0][:, ::-1], by_numpy(a)[1][::-1], by_numpy(a)[2][::-1]),
     "a negative value": lambda a: (
         by_numpy(a)[0] * [1, 1, 1, -1], by_numpy(a)[1] * [1, 1, 1, -1], by_numpy(a)[2]),
-    "a value that is off": with_change(1, _off),
-    "squared values": with_change(1, np.square),
+    "a value that is off": with_change(by_numpy, 1, _off),
+    "squared values": with_change(by_numpy, 1, np.square),
     "a matrix in bfloat16": in_bfloat16,
-    "not a number": with_change(0, lambda u: u * np.nan),
+    "not a number": with_change(by_numpy, 0, lambda u: u * np.nan),
 }  # fmt: skip
 
 

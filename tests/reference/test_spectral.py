@@ -13,23 +13,17 @@ import pytest
 from opassay.reference.factors import join_factors
 from opassay.reference.reflections import SWEEPS_OF_A_VALUE, sweeps_of_jacobi
 from opassay.reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
-from tests.reference.residual_errors import ERRORS
+from tests.reference.residual_errors import ERRORS, hold_factors
 
 Pair = tuple[Any, Any]
 
 
 def hold(a: Any, values: Any, vectors: Any = None) -> tuple[int, int, str]:
-    """How many elements of eigenvalues and vectors are refusals, how many are judged, and why."""
     spectrum = Spectrum((a.astype(np.float64),) * 2, True, ERRORS[a.dtype.type])
     laws: list[Any] = [SpectralValuesResidual(spectrum)]
-    numbers = [values[:, None].astype(np.float64)]
-    if vectors is not None:
-        laws.append(SpectralVectorsResidual("U", vectors.shape, spectrum))
-        numbers.append(vectors.astype(np.float64))
-    pairs = list(zip(join_factors(laws, numbers), numbers, strict=True))
-    refusals = sum(int(np.count_nonzero(~law.accepts(each))) for law, each in pairs)
-    judged = sum(int(np.count_nonzero(law.refutable(each))) for law, each in pairs)
-    return refusals, judged, "".join(law.explain(each) for law, each in pairs)
+    if vectors is None:
+        return hold_factors(laws, [values[:, None]])
+    return hold_factors([*laws, SpectralVectorsResidual("U", vectors.shape, spectrum)], [values[:, None], vectors])
 
 
 def matrices(rng: np.random.Generator, n: int, dtype: Any) -> Iterator[Any]:

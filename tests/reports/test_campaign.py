@@ -198,8 +198,8 @@ def test_a_process_that_ends_raises_and_one_that_is_out_of_time_tells(tmp_path: 
     try:
         first, again = ask("FWD"), ask("ORD2")
         assert first["worker"] == again["worker"], "one process runs what comes after each other"
-        absent = ask_runner({"runner": "opassay.gone:f", "item": {}})
-        assert absent["answer"]["error"].startswith("ModuleNotFoundError: ")
+        answer = ask_runner({"runner": "opassay.gone:f", "item": {}})
+        assert answer["answer"]["error"].startswith("ModuleNotFoundError: ")
         assert ask("ADJ")["lost"][0] == "stopped after its time limit"
         with pytest.raises(ItemLost, match="killed by SIGKILL"):
             ask("ORD3")

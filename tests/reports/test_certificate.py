@@ -71,12 +71,12 @@ def test_the_same_record_gives_the_same_bytes() -> None:
 
 
 def test_what_was_found_is_told() -> None:
-    output = _make_certificate(make_run(verdict(), failed()))["predicate"]
-    assert output["asked"]["properties"] == {"FWD": "forward values", "VJP": "reverse mode"}
-    assert (output["judged"]["elements"], output["asked"]["samples"]) == (200, 16)
-    assert output["judged"]["largest_error"]["error_over_bound"] == 3.9
-    assert output["judged"]["detectability"]["float32"]["widest_ulp"] == "inf", "JSON has no infinities"
-    assert output["outcomes"] == {"verified": 1, "fail": 1}
+    predicate = _make_certificate(make_run(verdict(), failed()))["predicate"]
+    assert predicate["asked"]["properties"] == {"FWD": "forward values", "VJP": "reverse mode"}
+    assert (predicate["judged"]["elements"], predicate["asked"]["samples"]) == (200, 16)
+    assert predicate["judged"]["largest_error"]["error_over_bound"] == 3.9
+    assert predicate["judged"]["detectability"]["float32"]["widest_ulp"] == "inf", "JSON has no infinities"
+    assert predicate["outcomes"] == {"verified": 1, "fail": 1}
     assert _make_certificate()["predicate"]["asked"]["not_asked"] == ["VJP"]
 
 

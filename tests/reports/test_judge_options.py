@@ -152,13 +152,13 @@ def test_a_secret_orders_the_questions_that_have_no_place_of_their_own() -> None
 
 
 def test_the_order_of_asking_is_not_that_of_the_report() -> None:
-    from opassay.properties.candidates.judging import ask_session
+    from opassay.properties.candidates.judging import ask_all
     from opassay.properties.candidates.session import Session
 
     questions: list[str] = []
     session = _session(Session)
     plan = QuestionPlan(["GIVEN", "SEEDS", "OFFSET"], sooner=["OFFSET"])
-    judgement = ask_session(session, plan, lambda code, *_: questions.append(code))
+    judgement = ask_all(session, plan, lambda code, *_: questions.append(code))
     assert questions == ["GIVEN", "OFFSET", "SEEDS"]
     assert [finding.question for finding in judgement.findings] == ["GIVEN", "SEEDS", "OFFSET"]
 

@@ -69,9 +69,9 @@ def test_an_interrupt_leaves_the_lines_before_it(
 
     monkeypatch.setattr(problem_table, "_answer", answer)
     assert main(WORDS) == 130
-    output = capsys.readouterr()
-    assert [line.split()[:2] for line in output.out.splitlines()] == [["error", "alone"], ["error", "right"]]
-    assert "interrupted" in output.err
+    streams = capsys.readouterr()
+    assert [line.split()[:2] for line in streams.out.splitlines()] == [["error", "alone"], ["error", "right"]]
+    assert "interrupted" in streams.err
 
 
 @pytest.mark.parametrize(

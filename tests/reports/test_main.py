@@ -312,9 +312,9 @@ def test_a_declaration_that_does_not_load_is_a_usage_error(tmp_path: Path) -> No
     """
     done = _python(program, cwd=tmp_path)
     assert done.stdout.splitlines() == [str([2] * len(DECLARATIONS))]
-    output = done.stderr.splitlines()
-    assert len(output) == len(DECLARATIONS)
-    for line, words in zip(output, DECLARATIONS.values(), strict=True):
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(DECLARATIONS)
+    for line, words in zip(lines, DECLARATIONS.values(), strict=True):
         assert line.startswith("opassay: op ")
         assert words in line
     assert not (tmp_path / "opassay-report").exists()

@@ -95,9 +95,9 @@ def _find(browser: str, page: str, program: str, folder: Path, *options: str, wi
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
     command += ["--virtual-time-budget=30000", *options, "--dump-dom", (folder / "page.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    output = re.search(r"<title>found:([^<]*)</title>", done.stdout)
-    assert output, f"the program did not finish: {done.stderr[-2000:]}"
-    return json.loads(urllib.parse.unquote(output[1]))
+    title = re.search(r"<title>found:([^<]*)</title>", done.stdout)
+    assert title, f"the program did not finish: {done.stderr[-2000:]}"
+    return json.loads(urllib.parse.unquote(title[1]))
 
 
 def _violations(browser: str, axe: str, page: str, folder: Path, *options: str) -> Any:

@@ -164,8 +164,8 @@ def _tree(root: Path) -> Path:
         (root / folder).mkdir(parents=True)
     text = '"""`colorsys`: planted\n\n**Does it matter?** No.\n"""\nLIBRARY, VERSION = "colorsys", "1.0"\n'
     (root / "benchmarks/findings/planted.py").write_text(text)
-    message = {key: "x." for key, needed in KEYS.items() if needed} | {"test": "def test_x(self): self.assertTrue(0)"}
-    lines = [f"{key} = '''\n{value}\n'''" for key, value in message.items() if key not in ("words", "searched")]
+    fields = {key: "x." for key, needed in KEYS.items() if needed} | {"test": "def test_x(self): self.assertTrue(0)"}
+    lines = [f"{key} = '''\n{value}\n'''" for key, value in fields.items() if key not in ("words", "searched")]
     (root / "corpus/upstream/planted.toml").write_text("\n".join([*lines, 'words = ["w"]', "searched = 2026-11-27"]))
     return root
 

@@ -28,8 +28,8 @@ _WIDTHS = (34, 9, 8, 9, 9, 5, 7, 8, 9, 8)
 
 def table_line(cells: Iterable[Any], widths: Iterable[int] = _WIDTHS) -> str:
     """One row: the first two columns to the left, numbers to the right."""
-    text = zip(map(str, cells), widths, strict=True)
-    return " ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(text)).rstrip()
+    pairs = zip(map(str, cells), widths, strict=True)
+    return " ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(pairs)).rstrip()
 
 
 @click.command("second-opinion")

@@ -236,8 +236,8 @@ def penalised(logits: Tensor, words: Tensor, *, by: float = 1.3, signs: bool = T
 
 
 def penalised_by_mask(logits: Tensor, words: Tensor) -> Tensor:
-    text = F.one_hot(words, logits.shape[1]).sum(1) > 0
-    return torch.where(text, torch.minimum(logits / 1.3, logits * 1.3), logits)
+    occurs = F.one_hot(words, logits.shape[1]).sum(1) > 0
+    return torch.where(occurs, torch.minimum(logits / 1.3, logits * 1.3), logits)
 
 
 _EXPERTS = torch.tensor([[0, 2], [2, 1], [0, 1], [1, 2]])

@@ -37,7 +37,7 @@ _NOTE = _ROW - _PREFIX.size - _FIELDS.size - _CALL
 ABSENT, IDLE, POSTED, DONE, LEFT, RAISED, FAILED = range(7)
 _OVER = (LEFT, RAISED, FAILED)
 #: Charges against a rank, the worst first: a dead or gone rank explains why another gave up, and not the reverse.
-_DEAD, _ABSENT, _DIFFERENT, _GAVE_UP, _SILENT, _NOTHING = range(6)
+_DEAD, _GONE, _DIFFERENT, _GAVE_UP, _SILENT, _NOTHING = range(6)
 #: Seconds without a sign from a rank that waits, after which it is called silent; it gives a sign every few hundredths.
 _SILENCE = 0.5
 
@@ -239,7 +239,7 @@ class Board:
         if row.count >= number:
             return _NOTHING
         if row.phase in (LEFT, RAISED):
-            return _ABSENT
+            return _GONE
         if row.phase != FAILED and not self._lives(rank):
             return _DEAD
         if row.number == number and row.digest != digest:

@@ -36,7 +36,7 @@ WIDE = 2.0**10
 #: An element takes the radius of its form where that is so many times smaller than the radius of its ball.
 WORTH = 2.0**3
 #: A form that is so many times wider than its ball is forgotten.
-_NEGLIGIBLE = 2.0
+_TOO_WIDE = 2.0
 #: Coefficients that one array has at most, for their memory, and that a reading computes, for their time.
 LARGEST, MOST_WORK = 2.0**22, 1.0e8
 #: Sums of coefficients and of slopes, in roundings for each element of a result, besides those of the summands.
@@ -251,7 +251,7 @@ def combine_forms(slopes: Sequence[tuple[Slope, Affine]], radius: Any, least: An
     # A rule that knows more of its operands than their radii, or a form that is too wide, leaves what the ball has.
     known = (radius + rest) * (1.0 + slack) < reach + least
     result = _Form(terms, loose)
-    known |= ~(result.size + loose <= radius * _NEGLIGIBLE)
+    known |= ~(result.size + loose <= radius * _TOO_WIDE)
     if known.any():
         terms[known] = 0.0
         result = _Form(terms, np.where(known, radius, loose))

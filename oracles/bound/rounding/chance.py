@@ -128,12 +128,12 @@ class Chance(Array):
         name, still_ball = workspace.of(_call(primitive, chances, params), make_still)
         values = still_ball.centre
         if any(x.values is not x.still for x in chances):
-            values = centre_of(primitive, params, contract, *(x._mark_use() for x in chances))
+            values = centre_of(primitive, params, contract, *(x._with_random_sign() for x in chances))
         workspace.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in chances))
         moved = _perturb(values, still_ball.radius, workspace.draws, shared=primitive != "store")
         return Chance(moved, still_ball.centre, workspace, name)
 
-    def _mark_use(self) -> Any:
+    def _with_random_sign(self) -> Any:
         """The values for one use: their errors as they are, or with the other sign."""
         if self.values is self.still or self.workspace.draws.random() < 0.5:
             return self.values

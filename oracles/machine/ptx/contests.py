@@ -79,8 +79,12 @@ class Contests:
         return self._numbers.setdefault(where, len(self._numbers))
 
 
-def ranks(threads: Lanes, elements: Lanes, bits: Lanes) -> Lanes:
-    """Of threads that store bits to elements, numbers of which the largest wins."""
+def rank_stores(threads: Lanes, elements: Lanes, bits: Lanes) -> Lanes:
+    """Of threads that store bits to elements, numbers of which the largest wins; that it was asked is counted.
+
+    The count tells whoever executes a launch that its results may hang on the hardware, which is why it is executed on
+    several (`account.py`).
+    """
     approximations.executed[approximations.STORE] += 1
     winner = hardware.current().winner
     if winner == "any":  # odd factors make another order of the lanes of each element

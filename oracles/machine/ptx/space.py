@@ -22,7 +22,7 @@ import numpy as np
 
 from ...verdicts.verdict import Code
 from ...verdicts.violation import Violation
-from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, ranks
+from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, rank_stores
 from .contests import WARP as WARP
 from .formats import BITS, Lanes
 
@@ -221,12 +221,12 @@ class Space:
         self._require_ordered(access, at, access.threads // self._threads, now, changed, again)
         if again.any():
             there = self._views[access.width][elements]
-            loses = ranks(wrote, elements, there) > ranks(access.threads, elements, value)
+            loses = rank_stores(wrote, elements, there) > rank_stores(access.threads, elements, value)
             value = np.where(again & loses, there, value)
         across = again & ((wrote // WARP != warps) | self._contests.among_warps(at))
         racing = self._put(access, at, value)
         if racing.any():
-            order = np.argsort(ranks(access.threads, elements, value), kind="stable")
+            order = np.argsort(rank_stores(access.threads, elements, value), kind="stable")
             self._put(access.choose(order), at[order], value[order])
         contested = again | np.isin(at, at[racing])
         self._contests.note(access.where, at, access.threads, contested, across)

@@ -79,16 +79,16 @@ def _less_often(rows: Any, indices: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _write_elements(x: Any, source: Any, text: Callable[[Any], Any]) -> Any:
+def _write_elements(x: Any, source: Any, view_of: Callable[[Any], Any]) -> Any:
     """x with elements of `source` in place of some of its own.
 
     Where several elements go to one place any of them may stay there, and torch gives each of them the slope.
 
     Args:
-        text: of an array of places of x's shape, the places that the elements of `source` go to.
+        view_of: of an array of places of x's shape, the places that the elements of `source` go to.
     """
     places = np.arange(np.size(x))
-    targets = np.ravel(text(places.reshape(np.shape(x))))
+    targets = np.ravel(view_of(places.reshape(np.shape(x))))
     new = np.size(x) + np.arange(targets.size)
     elements = np.concatenate([_flat(x), _flat(source)])
     places[targets] = new

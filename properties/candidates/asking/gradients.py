@@ -96,9 +96,9 @@ def _unlike(session: Session) -> CallArguments:
     return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 
 
-def gradients_at(session: Session, at: CallArguments, draws: str, place: GradientPlace | None = None) -> Finding:
+def gradients_at(session: Session, at: CallArguments, stream: str, place: GradientPlace | None = None) -> Finding:
     """GRAD at some arguments, with cotangents of the generator of a name; `place`: where else than usual, if at all."""
-    spec, rng, elsewhere = session.spec, session.generator(draws), place or GradientPlace()
+    spec, rng, elsewhere = session.spec, session.generator(stream), place or GradientPlace()
     state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.spec_arguments
@@ -195,9 +195,9 @@ def _held_answer(session: Session, request: GradientRequest, answer: Answer, pla
 
 def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tensor:
     """Normal numbers like an output; the same along axis 0 where they will be expanded."""
-    draws = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(output.device, output.dtype)
-    equal = layout is MemoryLayout.EXPANDED and draws.numel() and draws.ndim
-    return draws[:1].expand(draws.shape).clone() if equal else draws
+    cotangent = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(output.device, output.dtype)
+    equal = layout is MemoryLayout.EXPANDED and cotangent.numel() and cotangent.ndim
+    return cotangent[:1].expand(cotangent.shape).clone() if equal else cotangent
 
 
 def _held_alone(session: Session, request: GradientRequest, gradient: Tensor | None) -> Finding:

@@ -304,8 +304,8 @@ class CandidateHost:
 
     def _in_earlier_memory(self, new: Sequence[Tensor], reborn: bool) -> list[Tensor]:
         earlier, self._inputs = self._inputs, []
-        writes = not any(0 in t.stride() for t in earlier if t.numel() > 1)  # what is expanded cannot be
-        if not writes or [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
+        is_writable = not any(0 in t.stride() for t in earlier if t.numel() > 1)  # what is expanded cannot be
+        if not is_writable or [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
             return list(new)
         tensors = []
         for i, values in enumerate(new):
@@ -368,12 +368,12 @@ def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _born_again(storage: Any, absent: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
+def _born_again(storage: Any, old_id: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A new tensor in given memory, and with the identity of an earlier one where Python gives that again."""
     tensors: list[Tensor] = []
     for _ in range(_REBIRTHS):
         tensors.append(torch.empty(0, dtype=like.dtype, device=storage.device).set_(storage, 0, like.shape, strides))
-        if id(tensors[-1]) == absent:
+        if id(tensors[-1]) == old_id:
             break
     return tensors[-1]
 

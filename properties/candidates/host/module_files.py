@@ -53,14 +53,14 @@ class SpecFile:
     """A spec's file.
 
     Attributes:
-        spec: a module or a function. module_arguments: what a candidate that is a class is made of.
+        spec: a module or a function. init_args: what a candidate that is a class is made of.
         draw: (seed) -> the arguments of one call.
         path: of the file; that of the module for a pair.
     """
 
     spec: Callable[..., Any]
     draw: Callable[[int], Inputs]
-    module_arguments: Sequence[Any] = ()
+    init_args: Sequence[Any] = ()
     path: Path = field(default_factory=Path)
 
 

@@ -105,12 +105,12 @@ def _remake(storage: Any, earlier: Tensor, grad: bool) -> Tensor:
 
     The earlier tensor is deleted, so the caller must hold no other reference to it.
     """
-    absent, shape, strides, dtype = id(earlier), earlier.shape, earlier.stride(), earlier.dtype
+    old_id, shape, strides, dtype = id(earlier), earlier.shape, earlier.stride(), earlier.dtype
     del earlier
     tensors: list[Tensor] = []
     for _ in range(_REBIRTHS):
         tensors.append(torch.empty(0, dtype=dtype, device=storage.device).set_(storage, 0, shape, strides))
-        if id(tensors[-1]) == absent:
+        if id(tensors[-1]) == old_id:
             break
     return tensors[-1].requires_grad_(grad) if grad else tensors[-1]
 

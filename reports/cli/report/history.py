@@ -67,8 +67,8 @@ def history_command(
         chosen_profile = profile or (every[-1].profile if every else "")
         runs = [run for run in every if run.profile == chosen_profile][-last:]
         trends = _choose_trends(trends_of(history, runs), ops, subjects)
-        names = {(trend.op, trend.subject) for trend in trends}
-        failures = [each for each in failures_of(history, runs) if (each.cell.op, each.cell.subject) in names]
+        pairs = {(trend.op, trend.subject) for trend in trends}
+        failures = [each for each in failures_of(history, runs) if (each.cell.op, each.cell.subject) in pairs]
     if not runs:
         raise Stop(
             exit_codes.NOTHING, f"{folder}: no run record{f' of profile {chosen_profile!r}' if chosen_profile else ''}"

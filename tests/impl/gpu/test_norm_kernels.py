@@ -64,8 +64,8 @@ def test_a_tangent_is_one_launch_and_three_where_a_channel_is_in_pieces() -> Non
 def test_sums_over_more_rows_than_programs_share_lie_in_their_bound() -> None:
     # A sum of n terms in any order errs by (n - 1) u Σ|terms| at most; the terms of d_weight have a few roundings more,
     # which n = 700 has room for.
-    for error in _ask("sums"):
-        assert error < 1.0
+    for row in _ask("sums"):
+        assert row < 1.0
 
 
 def test_the_mean_of_a_row_with_an_infinity_is_what_mathematics_has() -> None:

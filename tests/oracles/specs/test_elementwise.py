@@ -88,13 +88,13 @@ def test_what_torch_computes_is_in_the_ball(name: str, dtype: str) -> None:
 
 def test_planted_wrong_specs_are_seen() -> None:
     """Rules of a function that is a little different, and torch's own function."""
-    fault: dict[str, tuple[Any, Any]] = {
+    faults: dict[str, tuple[Any, Any]] = {
         "silu": (aten.silu.default, lambda rule: lambda x: rule(x) * (1.0 + 2.0**-18)),
         "gelu": (aten.gelu.default, lambda rule: lambda x, approximate="none": rule(x, "tanh")),
         "elu": (aten.elu.default, lambda rule: lambda x, *rest: rule(x, 1.001)),
         "hardswish": (aten.hardswish.default, lambda rule: lambda x: rule(x) + np.where(x == -3.0, 1e-3, 0.0)),
     }
-    for name, (operation, changed) in fault.items():
+    for name, (operation, changed) in faults.items():
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(RULES, operation, changed(RULES[operation]))
             assert _ratios(name, ACTIVATIONS[name], "float32")["value"] > 1.0, name

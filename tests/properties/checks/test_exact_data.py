@@ -201,11 +201,11 @@ FAULTS: dict[str, Subject] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     results = [violation(check_exact_data, _total(FAULTS[name]), _integers(seed)) for seed in range(4)]
-    error = [v for v in results if v is not None]
-    assert len(error) >= 2, name
-    assert {v.code.name for v in error} == {"BITS"}
-    assert "is not exact on exact data" in error[0].title
-    assert "in any order" in error[0].message
+    violations = [v for v in results if v is not None]
+    assert len(violations) >= 2, name
+    assert {v.code.name for v in violations} == {"BITS"}
+    assert "is not exact on exact data" in violations[0].title
+    assert "in any order" in violations[0].message
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])

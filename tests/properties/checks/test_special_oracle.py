@@ -124,8 +124,8 @@ def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 def test_special_values_are_values_of_the_format(dtype: str) -> None:
     values = special_values(torch.empty(0, dtype=getattr(torch, dtype)))
-    fault = torch.tensor(values, dtype=torch.float64)
-    stored = fault.to(getattr(torch, dtype)).double()
-    assert torch.equal(stored.nan_to_num(7.0), fault.nan_to_num(7.0))
+    special = torch.tensor(values, dtype=torch.float64)
+    stored = special.to(getattr(torch, dtype)).double()
+    assert torch.equal(stored.nan_to_num(7.0), special.nan_to_num(7.0))
     assert stored.isnan().sum() == 1
     assert stored.isinf().sum() == 2
