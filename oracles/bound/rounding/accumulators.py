@@ -46,8 +46,18 @@ def _follow_addition(primitive: str, out: Ball, operands: Sequence[Ball], params
     more = (count[0] * size[1] + count[1] * size[0]) * (unit * (1.0 + 4.0 * SLACK))
     if contract.flush:
         more = more + (count[0] + count[1]) * contract.underflow
-    out.radius = out.radii() + more
+    # An operand without a bound, as a masked score is, gives a result without one: 0 terms times infinity add nothing.
+    before = out.radii()
+    out.radius = np.where(np.isinf(before), before, before + more)
     out.summed = (count[0] + count[1] + 1.0, size[0] + size[1])
+
+
+def sums_of_either(a: Ball, b: Ball, out: Ball) -> tuple[Any, Any] | None:
+    """What a result knows as a sum that is one of two algorithms': the more additions and the larger magnitudes."""
+    if a.summed is None and b.summed is None:
+        return None
+    (count, size), (other_count, other_size) = (_terms_of(x, out) for x in (a, b))
+    return np.maximum(count, other_count), np.maximum(size, other_size)
 
 
 def _unit_of(contract: Contract, passed: Any) -> Any:

@@ -15,7 +15,7 @@ from ....reference.condition import Condition, possibly, surely
 from ....reference.formats import round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
-from .accumulators import sum_of
+from .accumulators import sum_of, sums_of_either
 from .arithmetic import rounded
 from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark, of_ends
@@ -291,7 +291,7 @@ def joined(a: Ball, b: Ball) -> Ball:
             if lost.any():
                 reach, stray = np.where(lost, 0.0, reach), [*stray, lost]
         out = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
-    out.bounded = a.bounded
+    out.bounded, out.summed = a.bounded, sums_of_either(a, b, out)
     out.stray = functools.reduce(np.logical_or, stray) if stray else None
     return out
 

@@ -73,6 +73,28 @@ def test_a_convolution_may_begin_with_its_bias_and_a_sum_with_a_residual() -> No
     opassay.assert_conforms(total, lambda t, s: s * 1000 + t.sum(-1), terms, start)
 
 
+def test_the_scores_of_attention_may_begin_with_its_mask() -> None:
+    """Also where scores are of one of two algorithms, of which each is a sum; each product is lost beside the mask."""
+    q, k, v, mask = draw((4, INNER), (12, INNER), (12, 8), (4, 12))
+    q, k, mask = q.abs() / 400, k.abs() * torch.linspace(0.1, 1, 12)[:, None], mask + 4000
+    scores = _begun_with(mask, q / 16, k.T)  # 1/16 is the scale of attention
+    attention = functional.scaled_dot_product_attention
+    opassay.assert_conforms(torch.softmax(scores, -1) @ v, lambda q, k, v, m: attention(q, k, v, m), q, k, v, mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_contract_that_allows_more_is_never_narrower(dtype: torch.dtype) -> None:
+    q, k, v, mask = draw((4, 64), (12, 64), (12, 8), (4, 12), dtype=dtype)
+    attention = functional.scaled_dot_product_attention
+    radii = []
+    for terms in ("strict", "torch", "fast_math"):
+        bound = opassay.bound(lambda q, k, v, m: attention(q, k, v, m), q, k, v, mask, contract=terms)
+        assert isinstance(bound, opassay.Bound)
+        radii.append(bound.radius)
+    assert bool((radii[0] <= radii[1]).all())
+    assert bool((radii[1] <= radii[2]).all())
+
+
 def test_what_is_added_with_too_large_an_error_is_refused() -> None:
     x, w, c = draw((4, INNER), (INNER, 6), (4, 6))
     c = c * 1000

@@ -82,6 +82,18 @@ def test_a_mask_that_is_an_argument_leaves_bounds(mask: str, dtype: torch.dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_mask_that_is_added_to_products_leaves_bounds(mask: str, dtype: torch.dtype) -> None:
+    number = max(_number(mask, dtype), -np.inf if mask == "-inf" else torch.finfo(dtype).min)
+    q, k = draw((SIZE, 8), (SIZE, 8), dtype=dtype)
+    bias = torch.zeros(SIZE, SIZE, dtype=dtype).masked_fill(~ALLOWED, number)
+    for terms in ("strict", *CONTRACTS):
+        for scale in (1.0, 0.3):
+            radius = _bounds(lambda q, k, m, s=scale: torch.softmax(q @ k.T * s + m, -1), terms, q, k, bias)
+            assert bool(torch.isfinite(radius).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_constant_in_masked_rows_is_refused(dtype: torch.dtype) -> None:
     q, k, v = draw((2, SIZE, 8), (2, SIZE, 8), (2, SIZE, 8), dtype=dtype)
 
