@@ -1,6 +1,7 @@
 """How wide bounds are beside what a legal evaluation reaches: `python benchmarks/width.py [NAME ...] [--elements 6]`.
 
-`python benchmarks/width.py --trees` shows instead how much narrower they are along a declared tree of sums.
+`python benchmarks/width.py --trees` shows instead how much narrower they are along a declared tree of sums, and
+`python benchmarks/width.py --half` how wide those of chains are in half types, where evaluations store every result.
 
 For each spec, of values: the half-width of the accept set and the radius, divided by the largest error of evaluations
 whose roundings all push one element the same way (`workshop/checking/directed.py`), over some elements. For the chains
@@ -28,6 +29,7 @@ import opassay
 from opassay.oracles.bound.contract import Contract
 from opassay.oracles.bound.terms import Terms, terms
 from opassay.oracles.bound.trees import Tree
+from opassay.reference.formats import FORMATS
 from workshop.checking.directed import decompose, directed_errors
 
 Spec = Callable[..., Any]
@@ -55,16 +57,20 @@ def layer_norms(x: Tensor) -> Tensor:
 def norms_spelled_out(x: Tensor) -> Tensor:
     for _ in range(8):
         apart = x - x.mean(-1, keepdim=True)
-        x = apart * torch.rsqrt((apart * apart).mean(-1, keepdim=True) + 1e-5)
+        # The copy marks the result of a norm, which alone is stored where a norm is one function.
+        x = (apart * torch.rsqrt((apart * apart).mean(-1, keepdim=True) + 1e-5)).clone()
     return x
 
 
-def newton_schulz(g: Tensor) -> Tensor:
-    x = g / (torch.sqrt((g * g).sum()) + 1e-7)
-    for _ in range(5):
-        a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * (a @ a)) @ x
-    return x
+def newton_schulz(steps: int) -> Spec:
+    def spec(g: Tensor) -> Tensor:
+        x = g / (torch.sqrt((g * g).sum()) + 1e-7)
+        for _ in range(steps):
+            a = x @ x.T
+            x = 3.4445 * x + (-4.7750 * a + 2.0315 * (a @ a)) @ x
+        return x
+
+    return spec
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -180,6 +186,35 @@ def show_trees(names: list[str]) -> int:
     return 0
 
 
+def show_half_types(names: list[str], elements: int) -> int:
+    """Print of each chain how many times the error of directed evaluations a half-width is, and that error itself."""
+    chains = {name: each[:3] for name, each in SPECS.items() if each[3]}
+    chains |= {f"Newton-Schulz, {n} steps": (*[newton_schulz(n)] * 2, lambda: _draw((16, 32))) for n in (3, 4)}
+    print("| chain | dtype | half-width / error | error / largest result |\n|---|---|---|---|")
+    beyond = 0
+    for name, (spec, text, inputs) in chains.items():
+        for dtype in (torch.bfloat16, torch.float16):
+            if names and not any(part in name for part in names):
+                continue
+            tensors = tuple(x.to(dtype) for x in inputs())
+            bound, graph = _bound(spec, tensors), decompose(text, tensors)
+            width, largest = bound.half_width.reshape(-1), float(bound.centre.abs().max())
+            stores, at = FORMATS[str(dtype).removeprefix("torch.")], "clone" if spec is layer_norms else ""
+            ratios, sizes = [], []
+            for element in torch.linspace(0, len(width) - 1, min(elements, len(width))).long().tolist():
+                error = directed_errors(graph, tensors, 0, element, stores, at).reshape(-1)[element].abs()
+                ratios.append(float(width[element] / error))
+                sizes.append(float(error) / largest)
+            good = max(ratios) <= WIDEST
+            beyond += not good
+            print(
+                f"| {name} | {stores.name} | {min(ratios):.1f} to {max(ratios):.1f} | {min(sizes):.4f} to"
+                f" {max(sizes):.4f} |{'' if good else ' beyond its target'}",
+                flush=True,
+            )
+    return 1 if beyond else 0
+
+
 def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
@@ -196,7 +231,7 @@ SPECS: dict[str, tuple[Spec, Spec, Callable[[], tuple[Tensor, ...]], bool]] = {
     "Sinkhorn, 20 rounds": (sinkhorn(20), sinkhorn(20), lambda: _draw((3, 4, 4)), True),
     "8 layer norms": (layer_norms, norms_spelled_out, lambda: _draw((4, 64)), True),
     "8 layer norms, spelled out": (norms_spelled_out, norms_spelled_out, lambda: _draw((4, 64)), True),
-    "Newton-Schulz, 5 steps": (newton_schulz, newton_schulz, lambda: _draw((16, 32)), True),
+    "Newton-Schulz, 5 steps": (newton_schulz(5), newton_schulz(5), lambda: _draw((16, 32)), True),
     "attention": (attention, attention, lambda: _draw((16, 64), (128, 64), (128, 64)), False),
     "two-layer MLP": (mlp, mlp, lambda: _draw((8, 64), (64, 128), (128, 64)), False),
     "residual block": (residual, residual, lambda: _draw((8, 64), (64, 128), (128, 64)), False),
@@ -210,10 +245,13 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="parts of names of specs; all of them by default")
     parser.add_argument("--elements", type=int, default=6)
     parser.add_argument("--trees", action="store_true")
+    parser.add_argument("--half", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.trees:
         return show_trees(arguments.names)
+    if arguments.half:
+        return show_half_types(arguments.names, arguments.elements)
     beyond = 0
     print("| spec | half-width / error | error / radius | CPU s of the bound |\n|---|---|---|---|")
     for name, (spec, text, inputs, is_chain) in SPECS.items():

@@ -16,56 +16,12 @@ from opassay.oracles.bound.rounding import Ball, affine, balls, repetition, slop
 from opassay.oracles.specs import traced
 from opassay.reference.array import sigmoid
 from opassay.reference.exact import evaluate, to_float_pair
+from tests.oracles.chain_specs import Spec, layer_norms, newton_schulz, norms_spelled_out, sinkhorn
 from tests.oracles.spec_judging import accepted, draw, read
 from workshop.checking.directed import decompose, directed_errors
 from workshop.random_evaluation import evaluate_at_random
 
 TERMS = contract("float32")
-Spec = Callable[..., Any]
-
-
-def sinkhorn(rounds: int) -> Spec:
-    def spec(x: Tensor) -> Tensor:
-        p = torch.exp(x)
-        for _ in range(rounds):
-            p = p / p.sum(-1, keepdim=True)
-            p = p / p.sum(-2, keepdim=True)
-        return p
-
-    return spec
-
-
-def layer_norms(count: int) -> Spec:
-    def spec(x: Tensor) -> Tensor:
-        for _ in range(count):
-            x = torch.nn.functional.layer_norm(x, (x.shape[-1],))
-        return x
-
-    return spec
-
-
-def norms_spelled_out(count: int, eps: float = 1e-5, inside: bool = True) -> Spec:
-    def spec(x: Tensor) -> Tensor:
-        for _ in range(count):
-            apart = x - x.mean(-1, keepdim=True)
-            variance = (apart * apart).mean(-1, keepdim=True)
-            x = apart * torch.rsqrt(variance + eps) if inside else apart / (torch.sqrt(variance) + eps)
-        return x
-
-    return spec
-
-
-def newton_schulz(steps: int, product: Callable[[Tensor, Tensor], Tensor] = torch.matmul) -> Spec:
-    def spec(g: Tensor) -> Tensor:
-        x = g / (torch.sqrt((g * g).sum()) + 1e-7)
-        for _ in range(steps):
-            a = product(x, x.T)
-            b = -4.7750 * a + 2.0315 * product(a, a)
-            x = 3.4445 * x + product(b, x)
-        return x
-
-    return spec
-
 
 #: Chains whose balls alone are useless: the spec, what the directed evaluation evaluates, and the shape of the input.
 CHAINS: dict[str, tuple[Spec, Spec, tuple[int, ...]]] = {
@@ -291,7 +247,7 @@ def test_a_rule_that_knows_more_than_radii_leaves_what_the_ball_has() -> None:
     slope = slopes.Slope(lambda terms: terms, lambda radii: radii, 0.0, 1)
     x = affine.Affine(affine.Tape(TERMS), Ball(np.array([1.0]), np.array([0.5]), TERMS))
     x.fix_number()
-    form = affine.combine_forms([(slope, x)], np.array([0.25]), np.array([0.125]))
+    form = affine.combine_forms([(slope, x.settle_form(), x.ball.radii())], np.array([0.25]), np.array([0.125]))
     assert not form.terms.any()
     assert form.loose == 0.25
 

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from opassay.reference.formats import Format
+
 #: Half the distance between 1 and the next number of float32.
 UNIT = 2.0**-24
 #: Results that are as exact as what they are made of.
@@ -33,6 +35,8 @@ _ULP = frozenset(
 )
 
 Spec = Callable[..., Any]
+#: Times that the direction of errors is asked where they are stored in a half type, whose errors are not small.
+_ROUNDS = 3
 
 
 def decompose(spec: Spec, inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
@@ -45,22 +49,29 @@ def decompose(spec: Spec, inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
 class _Directed(torch.fx.Interpreter):
     """Evaluates a graph with errors: `signs` has for each operation the sign of every element's error."""
 
-    def __init__(self, graph: torch.fx.GraphModule, signs: dict[str, Tensor] | None) -> None:
+    def __init__(self, graph: torch.fx.GraphModule, signs: dict[str, Tensor], stores: Format | None, at: str) -> None:
         super().__init__(graph)
-        self.signs = signs
+        self.signs, self.stores, self.at = signs, stores, at
         self.errors: dict[str, Tensor] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
         name = str(getattr(n.target, "__name__", "")).split(".")[0] if n.op == "call_function" else "getitem"
-        if name in _EXACT or not isinstance(result, Tensor) or not result.is_floating_point():
+        if not isinstance(result, Tensor) or not result.is_floating_point() or (name in _EXACT and name != self.at):
             return result
         args, _ = self.fetch_args_kwargs_from_env(n)
-        size = _error(name, result.detach(), [x.detach() if isinstance(x, Tensor) else x for x in args])
-        if self.signs is None:
-            error = self.errors[n.name] = torch.zeros_like(result).requires_grad_()
-            return result + error * size
-        return result + self.signs.get(n.name, torch.zeros(())) * size
+        whole = result.detach()
+        size = torch.zeros_like(whole)
+        if name not in _EXACT:
+            size = _error(name, whole, [x.detach() if isinstance(x, Tensor) else x for x in args])
+        if self.stores is not None and self.at in ("", name):
+            size = size + self.stores.unit_roundoff * _power_below(whole)
+        error = self.errors[n.name] = torch.zeros_like(result).requires_grad_()
+        return result + (error + self.signs.get(n.name, torch.zeros(()))) * size
+
+
+def _power_below(values: Tensor) -> Tensor:
+    return torch.exp2(torch.floor(torch.log2(values.abs().clamp_min(1e-300))))
 
 
 def _error(name: str, result: Tensor, args: Sequence[Any]) -> Tensor:
@@ -81,7 +92,7 @@ def _error(name: str, result: Tensor, args: Sequence[Any]) -> Tensor:
     if name == "div":  # by the product with the rounded reciprocal
         return 2.0 * UNIT * result.abs()
     if name in _ULP:
-        return 2.0 * UNIT * torch.exp2(torch.floor(torch.log2(result.abs().clamp_min(1e-300))))
+        return 2.0 * UNIT * _power_below(result)
     if name in ("add", "sub", "mul", "reciprocal", "square", "rsub"):
         return UNIT * result.abs()
     raise NotImplementedError(f"directed evaluation: got the operation {name}, which has no error here")
@@ -98,23 +109,35 @@ def _of_sum(terms: Tensor, dims: list[int]) -> Tensor:
     return partial.abs().sum(-1).reshape(shape)
 
 
-def directed_errors(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], output: int, element: int) -> Tensor:
+def directed_errors(
+    graph: torch.fx.GraphModule, inputs: Sequence[Tensor], output: int, element: int, stores: Format | None = None,
+    at: str = "",
+) -> Tensor:  # fmt: skip
     """How far evaluations are from the exact output when all errors push one element of it up.
 
     Args:
         graph: of `decompose`. inputs: of it. output, element: the element, by its place in the flat output.
+        stores: the format in which results are stored; None for float32 alone.
+        at: the operation whose results alone are stored so, as `clone`; empty for all that round.
 
     Returns:
         The error of every element of that output, in float64: largest, as a rule, at that element.
     """
     wide = [x.double() for x in inputs]
-    probe = _Directed(graph, None)
-    exact = _leaf(probe.run(*wide), output)
-    names = [name for name, error in probe.errors.items() if error.numel()]
-    slopes = torch.autograd.grad(exact.reshape(-1)[element], [probe.errors[n] for n in names], allow_unused=True)
-    signs = {name: slope.sign() for name, slope in zip(names, slopes, strict=True) if slope is not None}
-    with torch.no_grad():
-        return (_leaf(_Directed(graph, signs).run(*wide), output) - exact).detach()
+    exact = _leaf(graph(*wide), output).detach()
+    signs: dict[str, Tensor] = {}
+    farthest = torch.zeros_like(exact)
+    for turn in range((_ROUNDS if stores else 1) + 1):
+        probe = _Directed(graph, signs, stores, at)
+        reached = _leaf(probe.run(*wide), output)
+        errors = (reached - exact).detach()
+        if errors.reshape(-1)[element].abs() > farthest.reshape(-1)[element].abs() or not turn:
+            farthest = errors
+        names = [name for name, error in probe.errors.items() if error.numel()]
+        leaves = [probe.errors[name] for name in names]
+        slopes = torch.autograd.grad(reached.reshape(-1)[element], leaves, allow_unused=True)
+        signs = {name: slope.sign() for name, slope in zip(names, slopes, strict=True) if slope is not None}
+    return farthest
 
 
 def _leaf(outputs: Any, index: int) -> Tensor:

@@ -25,22 +25,20 @@ from ....reference.array import Array, Operands, Params
 from ....reference.condition import Condition
 from ..contract import Contract
 from .ball import RULES, Ball
+from .forms import ONE, STEPS, AffineForm, combine_forms, padded, sum_of_magnitudes
+from .logarithms import combine_relative, is_positive, linear_form, may_be_relative, radius_of, relative_form
 from .repetition import Application, find_states
 from .rows import is_plain
 from .rules import joined, ways_of
-from .slopes import Slope, slopes_of
+from .slopes import slopes_of
 from .spread import SLACK
 
-#: Balls are read with forms where a radius is so many roundings of the largest result.
-WIDE = 2.0**10
+#: Balls are read with forms where a radius is so many roundings of the largest result, or such a share of it.
+WIDE, SHARE = 2.0**10, 2.0**-4
 #: An element takes the radius of its form where that is so many times smaller than the radius of its ball.
 WORTH = 2.0**3
-#: A form that is so many times wider than its ball is forgotten.
-_TOO_WIDE = 2.0
 #: Coefficients that one array has at most, for their memory, and that a reading computes, for their time.
-LARGEST, MOST_WORK = 2.0**22, 1.0e8
-#: Sums of coefficients and of slopes, in roundings for each element of a result, besides those of the summands.
-_STEPS = 12
+LARGEST, MOST_WORK = 2.0**22, 4.0e8
 
 
 @dataclass
@@ -58,7 +56,7 @@ class Tape:
     states: dict[int, tuple[int, ...]] = field(default_factory=dict)
     steps: list[Application] = field(default_factory=list)
     results: dict[int, Affine] = field(default_factory=dict)
-    symbols: int = 0
+    symbols: int = ONE + 1
     depth: int = 0
     open: bool = False
     work: float = 0.0
@@ -68,7 +66,7 @@ class Tape:
         for name in self.states.get(len(self.steps), ()):
             # A number that exists: no scan leaves it out. A sum that goes on with it still has all of its roundings.
             self.results[name].ball.chain = None
-            self.results[name].fix_number()
+            self.results[name].fix_number(is_state=True)
 
     def end_step(self, primitive: str, out: Affine, xs: Sequence[Affine], params: Params) -> None:
         """Number the result of a primitive, and note what it was made of."""
@@ -78,28 +76,6 @@ class Tape:
         kind = primitive, out.shape, *(x.shape for x in xs), *(repr(each) for each in params.values() if is_plain(each))
         names = tuple(None if x.ball.exact else x.number for x in xs)
         self.steps.append(Application(primitive, kind, names, out.number, out.ball.exact))
-
-
-@dataclass
-class _Form:
-    """Coefficients of symbols.
-
-    Attributes:
-        terms: coefficients along a last axis; symbol number k has the k-th, and those behind the last are zero.
-        loose: what an element may be off besides, as in a ball.
-    """
-
-    terms: Any
-    loose: Any
-
-    @functools.cached_property
-    def size(self) -> Any:
-        """The sum of the magnitudes of the coefficients, for every element."""
-        return _sum_of_magnitudes(self.terms)
-
-    @property
-    def radius(self) -> Any:
-        return (self.size + self.loose) * (1.0 + 4.0 * SLACK)
 
 
 class Affine(Array):
@@ -112,7 +88,7 @@ class Affine(Array):
 
     __slots__ = ("ball", "depth", "form", "number", "tape")
 
-    def __init__(self, tape: Tape, ball: Ball, form: _Form | None = None) -> None:
+    def __init__(self, tape: Tape, ball: Ball, form: AffineForm | None = None) -> None:
         self.tape, self.ball, self.form, self.depth = tape, ball, form, tape.depth
         self.number: int | None = None
 
@@ -163,24 +139,28 @@ class Affine(Array):
             tape.end_step(primitive, out, xs, params)
         return out
 
-    def settle_form(self) -> _Form:
+    def settle_form(self) -> AffineForm:
         """The form; without symbols where nothing is known but the radius."""
         if self.form is None:
-            return _Form(np.zeros((*self.shape, 0)), self.ball.radii())
-        return self.form
+            return AffineForm(np.zeros((*self.shape, 0)), self.ball.radii())
+        return linear_form(self.ball, self.form)
 
-    def fix_number(self) -> None:
+    def fix_number(self, is_state: bool = False) -> None:
         """Make symbols of the errors that were made in the array, which is a number that exists in an evaluation."""
-        tape, form = self.tape, self.settle_form()
+        tape, form = self.tape, self.form or self.settle_form()
+        if not _may_have_form(self.ball):
+            return
+        if is_state and is_positive(self.ball):
+            form = relative_form(self.ball, form)
         own = np.flatnonzero(form.loose)
         symbols = tape.symbols + len(own)
-        if not len(own) or not _may_have_form(self.ball) or form.loose.size * symbols > LARGEST:
+        if not len(own) or form.loose.size * symbols > LARGEST:
             return
         terms = np.zeros((form.loose.size, symbols))
         terms[:, : form.terms.shape[-1]] = form.terms.reshape(form.loose.size, -1)
         terms[own, np.arange(tape.symbols, symbols)] = form.loose.reshape(-1)[own]
         tape.symbols, tape.work = symbols, tape.work + terms.size
-        self.form = _Form(terms.reshape(*self.shape, symbols), np.zeros(self.shape))
+        self.form = AffineForm(terms.reshape(*self.shape, symbols), np.zeros(self.shape), form.relative)
 
 
 def _may_have_form(ball: Ball) -> bool:
@@ -203,17 +183,26 @@ def _with_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params
     ball.common, ball.origin = (), None
     if _may_be_scan(primitive, xs) or not all(map(_may_have_form, [ball, *(x.ball for x in xs)])):
         return out
-    every = slopes_of(primitive, ball, [x.ball for x in xs], params)
-    if every is None:
-        return out
-    slopes = [(slope, x) for slope, x in zip(every, xs, strict=True) if slope is not None]
     exact = (Ball(x.ball.centre, None, ball.contract, nonnegative=x.ball.nonnegative) for x in xs)
-    form = combine_forms(slopes, ball.radii(), RULES[primitive](ball.contract, *exact, **params).radii())
+    least = RULES[primitive](ball.contract, *exact, **params).radii()
+    # What common errors have taken from the radius is no part of the rule.
+    whole = RULES[primitive](ball.contract, *(x.ball for x in xs), **params).radii()
+    balls, forms = [x.ball for x in xs], [None if x.ball.exact else x.form or x.settle_form() for x in xs]
+    if may_be_relative(primitive, balls, forms, params):
+        form = combine_relative(primitive, ball, balls, forms, params, least, np.maximum(ball.radii() - whole, 0.0))
+    else:
+        every = slopes_of(primitive, ball, balls, params)
+        if every is None:
+            return out
+        slopes = [(slope, x.settle_form(), x.ball.radii()) for slope, x in zip(every, xs, strict=True) if slope]
+        is_square = primitive == "square" or (primitive == "multiply" and xs[0] is xs[1])
+        lean = np.square(balls[0].radii()) if is_square else 0.0
+        form = combine_forms(slopes, np.maximum(ball.radii(), whole), least, _stretch_of(primitive, xs), lean)
     if not np.isfinite(form.loose).all():
         return out
     tape.work += form.terms.size
     out.form = form
-    ball.radius = np.minimum(ball.radii(), form.radius)
+    ball.radius = np.minimum(ball.radii(), radius_of(ball, form))
     return out
 
 
@@ -229,37 +218,15 @@ def _may_be_scan(primitive: str, xs: Sequence[Affine]) -> bool:
     return primitive == "multiply" and all(chain is not None and chain.steps > 0 for chain in chains)
 
 
-def combine_forms(slopes: Sequence[tuple[Slope, Affine]], radius: Any, least: Any) -> _Form:
-    """The form that slopes make of the forms of operands.
+def _stretch_of(primitive: str, xs: Sequence[Affine]) -> Any:
+    """How much farther than its linear part a quotient may be, as a share: 1 / (1 - r / |c|) - 1 of the divisor.
 
-    Args:
-        slopes: with their operands. radius: of the result, by its rule. least: the same for operands without errors.
+    With q = c_a / c_b, a / b - q is (Δa - q Δb) / b, and its linear part is (Δa - q Δb) / c_b.
     """
-    forms = [x.settle_form() for _, x in slopes]
-    pairs = [(slope, form) for (slope, _), form in zip(slopes, forms, strict=True)]
-    symbols = max(form.terms.shape[-1] for form in forms)
-    # What slopes bring on of the radii, and what they leave out.
-    reach = sum((slope.sizes(x.ball.radii()) for slope, x in slopes), np.zeros(()))
-    rest = sum((slope.rest for slope, _ in slopes), np.zeros(()))
-    slack = (_STEPS + max(slope.terms for slope, _ in slopes)) * SLACK
-    loose = np.maximum(radius - reach, 0.0) + 2.0 * rest + radius * slack
-    terms = np.zeros((*radius.shape, symbols))
-    for slope, form in pairs:
-        size = slope.sizes(form.size)
-        loose = loose + slope.sizes(form.loose) * (1.0 + slack) + size * (slack + symbols * SLACK)
-        terms[..., : form.terms.shape[-1]] += slope.apply(form.terms)
-    # A rule that knows more of its operands than their radii, or a form that is too wide, leaves what the ball has.
-    known = (radius + rest) * (1.0 + slack) < reach + least
-    result = _Form(terms, loose)
-    known |= ~(result.size + loose <= radius * _TOO_WIDE)
-    if known.any():
-        terms[known] = 0.0
-        result = _Form(terms, np.where(known, radius, loose))
-    return result
-
-
-def _sum_of_magnitudes(terms: Any) -> Any:
-    return np.sum(np.abs(terms), axis=-1) * (1.0 + (terms.shape[-1] + 2) * SLACK)
+    if primitive != "divide" or xs[1].ball.exact:
+        return 0.0
+    radius = xs[1].ball.radii()
+    return radius / (np.abs(np.asarray(xs[1].ball.centre, dtype=np.float64)) - radius)
 
 
 def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
@@ -281,25 +248,21 @@ def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
     if len(results) == 1:
         return results[0]
     out = Affine(tape, functools.reduce(joined, [x.ball for x in results]))
-    forms = [x.form for x in results]
+    forms = [None if x.form is None else x.settle_form() for x in results]
     if out.ball.exact or not _may_have_form(out.ball) or any(form is None for form in forms):
         return out
     # An evaluation goes one of the ways: the numbers that only others have are without errors in it.
     centre, terms, loose = out.ball.centre, np.zeros((*out.shape, tape.symbols)), np.zeros(out.shape)
     for i, (x, form) in enumerate(zip(results, forms, strict=True)):
         assert form is not None
-        padded = _padded(form.terms, tape.symbols)
-        terms[..., before if i else 0 :] += padded[..., before if i else 0 :]
+        shared = padded(form.terms, tape.symbols)
+        terms[..., before if i else 0 :] += shared[..., before if i else 0 :]
         apart = np.abs(np.asarray(x.ball.centre - centre, dtype=np.float64))
-        apart += _sum_of_magnitudes(padded[..., :before] - terms[..., :before])
-        loose = np.maximum(loose, form.loose + apart * (1.0 + _STEPS * SLACK) + form.size * SLACK)
-    out.form = _Form(terms, loose)
-    out.ball.radius = np.minimum(out.ball.radii(), out.form.radius)
+        apart += sum_of_magnitudes(shared[..., :before] - terms[..., :before])
+        loose = np.maximum(loose, form.loose + apart * (1.0 + STEPS * SLACK) + form.size * SLACK)
+    out.form = AffineForm(terms, loose)
+    out.ball.radius = np.minimum(out.ball.radii(), out.form.reach)
     return out
-
-
-def _padded(terms: Any, symbols: int) -> Any:
-    return np.pad(terms, [(0, 0)] * (terms.ndim - 1) + [(0, symbols - terms.shape[-1])])
 
 
 def narrow(
@@ -351,7 +314,7 @@ def _is_wide(read: Ball, contract: Contract) -> bool:
     finite = np.isfinite(size)
     if read.exact or not finite.any():
         return False
-    return bool(np.any(read.radii()[finite] > WIDE * unit * float(size[finite].max()) + contract.underflow))
+    return bool(np.any(read.radii()[finite] > min(WIDE * unit, SHARE) * float(size[finite].max()) + contract.underflow))
 
 
 def _take_narrower(read: Ball, other: Ball) -> Ball:

@@ -17,7 +17,6 @@ from ....reference.array import Params
 from ....reference.condition import possibly, surely
 from ....reference.derivative.rules import DIAGONAL
 from .ball import Ball
-from .spread import SLACK
 
 _Map = Callable[[Any], Any]
 
@@ -26,6 +25,12 @@ _SMOOTH = frozenset(
     {"add", "subtract", "multiply", "divide", "negative", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh"}
     | {"sigmoid", "power", "sin", "cos", "sinh", "cosh", "arctan", "exp2", "log2", "log10", "erf", "erfc", "logaddexp"}
 )
+
+
+#: Primitives whose rule is what the slopes make of the radii, and what those leave out, and a rounding: the largest of
+#: a bilinear form is the sum of its parts, and the end of a ball at which such a convex function moves farthest is that
+#: where it is farthest from its tangent.
+_SETTLED = frozenset({"add", "subtract", "multiply", "divide", "negative", "square", "sqrt", "exp", "log", "matmul"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,8 @@ def _smooth(primitive: str, out: Ball, xs: Sequence[Ball], params: Params) -> li
         slope = rule(one, out, xs, params)
         if not isinstance(slope, Ball) or not np.isfinite(slope.centre).all() or not np.isfinite(slope.radii()).all():
             return None
-        slopes.append(_elementwise(np.asarray(slope.centre, dtype=np.float64), slope.radii() * x.radii()))
+        rest = 0.0 if primitive in _SETTLED else slope.radii() * x.radii()
+        slopes.append(_elementwise(np.asarray(slope.centre, dtype=np.float64), rest))
     return slopes
 
 
@@ -148,7 +154,6 @@ def _matrices(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | Non
         return None
     of_a, of_b = (np.asarray(x.centre, dtype=np.float64) for x in xs)
     terms = int(a.shape[-1])
-    rest = 0.0 if a.exact or b.exact else np.matmul(a.radii(), b.radii()) * (1.0 + terms * SLACK)
 
     def left(coefficients: Any) -> Any:  # (..., i, j, k) -> (..., i, l, k)
         turned = np.swapaxes(of_b, -1, -2).astype(coefficients.dtype)
@@ -160,7 +165,7 @@ def _matrices(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | Non
         return product.reshape(*product.shape[:-1], *coefficients.shape[-2:])
 
     return [
-        None if a.exact else Slope(left, lambda radii: np.matmul(radii, np.abs(of_b)), rest, terms),
+        None if a.exact else Slope(left, lambda radii: np.matmul(radii, np.abs(of_b)), 0.0, terms),
         None if b.exact else Slope(right, lambda radii: np.matmul(np.abs(of_a), radii), 0.0, terms),
     ]
 
