@@ -13,12 +13,14 @@ from torch import Tensor
 from opassay.oracles.bound import accept
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, ball, balls
+from opassay.oracles.specs import traced
 from opassay.reference.algorithms import algorithm_of, algorithms
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import BINARY32
 from opassay.reference.norms.group_norm import group_norm
 from opassay.reference.norms.layer_norm import layer_norm
 from opassay.reference.softmax import log_softmax, softmax
+from tests.oracles.spec_judging import accepted, draw
 
 ONE_BY_ONE = 1e-3
 
@@ -56,6 +58,109 @@ def test_a_term_of_a_row_is_no_common_error() -> None:
     rows = ball(np.array([[1.0, 2.0, 4.0]]), contract("float32")) - _inexact([[2.0]], ONE_BY_ONE)
     total: Any = np.sum(rows * np.array([1.0, 1.0, -2.0]), axis=-1)
     assert (total.radii() > 4 * ONE_BY_ONE).all()
+
+
+def _exponentials(scores: Ball, shift: Callable[[Any], Any]) -> Any:
+    powers: Any = np.exp(scores - shift(scores))
+    return powers / np.sum(powers, axis=-1, keepdims=True)
+
+
+def _largest(x: Any) -> Any:
+    return np.max(x, axis=-1, keepdims=True)
+
+
+def test_the_error_of_the_largest_of_a_row_leaves_nothing_in_a_softmax() -> None:
+    """That of a mean remains, because x - mean may be evaluated without a rounded mean."""
+    centre = np.linspace(-1.0, 0.0, 16)[None]
+    # The last element is the largest, and the one that is not exact.
+    scores = Ball(centre, np.where(centre == 0.0, ONE_BY_ONE, 0.0), contract("float32"))
+    of_largest = _exponentials(scores, _largest)
+    other = Ball(np.zeros((1, 1)), np.full((1, 1), ONE_BY_ONE), contract("float32"))
+    of_other = _exponentials(scores, lambda _: other)
+    assert np.max(of_largest.radii()[0, :-1] / of_largest.centre[0, :-1]) < 1.5 * ONE_BY_ONE * of_largest.centre[0, -1]
+    assert np.min(of_other.radii() / of_other.centre) > 2.0 * ONE_BY_ONE
+    for error in (-ONE_BY_ONE, ONE_BY_ONE):
+        moved = centre + np.where(centre == 0.0, error, 0.0)
+        exact = np.exp(moved) / np.sum(np.exp(moved))
+        assert np.all(np.abs(exact - of_largest.centre) <= of_largest.radii())
+
+
+def test_an_error_of_a_row_passes_a_product_of_matrices_once() -> None:
+    row = ball(np.array([[1.0, 2.0, 4.0]]), contract("float32"))
+    columns = ball(np.array([[2.0], [1.0], [-1.0]]), contract("float32"))
+    assert (np.matmul(row * _inexact([[5.0]], ONE_BY_ONE), columns).radii() < 1e-4).all()
+    assert (np.matmul(row * _inexact([[5.0] * 3], ONE_BY_ONE), columns).radii() > 7 * ONE_BY_ONE).all()
+    turned = np.matmul(np.transpose(columns, (1, 0)), np.transpose(row, (1, 0)) * _inexact([[5.0]], ONE_BY_ONE))
+    assert (turned.radii() < 1e-4).all()
+
+
+# ------------------------------------------------------------------ attention, in the ways of kernels
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = (q @ k.mT) * 0.125
+    powers = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (powers / powers.sum(-1, keepdim=True)) @ v
+
+
+def _in_blocks(size: int) -> Callable[..., Tensor]:
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        largest = torch.full_like(q[:, :1], -torch.inf)
+        total, out = torch.zeros_like(largest), torch.zeros(len(q), v.shape[1])
+        for keys, values in zip(k.split(size), v.split(size), strict=True):
+            scores = (q @ keys.mT) * 0.125
+            new = torch.maximum(largest, scores.amax(-1, keepdim=True)).detach()
+            powers, again = torch.exp(scores - new), torch.exp(largest - new)
+            total, out = total * again + powers.sum(-1, keepdim=True), out * again + powers @ values
+            largest = new
+        return out / total
+
+    return kernel
+
+
+def _in_parts(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each part of the keys is normalised by itself, and the parts are weighted by their logarithms of sums."""
+    parts, logarithms = [], []
+    for keys, values in zip(k.chunk(2), v.chunk(2), strict=True):
+        scores = (q @ keys.mT) * 0.125
+        logarithms.append(torch.logsumexp(scores, -1, keepdim=True))
+        parts.append(torch.exp(scores - logarithms[-1]) @ values)
+    whole = torch.logsumexp(torch.cat(logarithms, -1), -1, keepdim=True)
+    return torch.exp(logarithms[0] - whole) * parts[0] + torch.exp(logarithms[1] - whole) * parts[1]
+
+
+def _gradients_of(formula: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *operands: vjp(formula, operands[:-1])[1](operands[-1])
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=0.125)[0]
+
+
+@pytest.mark.parametrize("kernel", [_in_blocks(1), _in_blocks(16), _in_parts, _fused])
+@pytest.mark.parametrize("scale", [2.0**-12, 1.0, 8.0])
+def test_attention_in_the_ways_of_kernels_is_held(kernel: Callable[..., Tensor], scale: float) -> None:
+    for seed in range(3):
+        q, k, v = draw((4, 64), (48, 64), (48, 8), seed=seed)
+        tensors = [(q * scale).requires_grad_(), k.requires_grad_(), (v + seed).requires_grad_()]
+        formula, arrays = traced(_attention, *tensors), [x.detach().double().numpy() for x in tensors]
+        out, (g,) = kernel(*tensors), draw((4, 8), seed=100 + seed)
+        terms = contract("float32", "cpu", 1)
+        (value,) = balls(formula, arrays, terms)
+        assert accepted(out.detach(), value).all()
+        gradients = balls(_gradients_of(formula), [*arrays, g.double().numpy()], terms)
+        for gradient, bound in zip(torch.autograd.grad(out, tensors, g), gradients, strict=True):
+            assert accepted(gradient, bound).all()
+
+
+def test_attention_that_is_off_by_the_width_of_three_balls_is_refused() -> None:
+    """Half of that was in a radius that had the error of the largest score and of the sum twice."""
+    tensors = draw((16, 64), (128, 64), (128, 64))
+    (bound,) = balls(traced(_attention, *tensors), [x.double().numpy() for x in tensors], contract("float32"))
+    out = _attention(*tensors)
+    assert accepted(out, bound).all()
+    assert not accepted(out * 1.0005, bound).all(axis=None)
+    assert np.median(bound.radii() / np.abs(bound.centre)) < 5e-4
 
 
 # --------------------------------------------------------------------- gradients, evaluated as people evaluate them

@@ -99,14 +99,14 @@ def _error(name: str, result: Tensor, args: Sequence[Any]) -> Tensor:
 
 
 def _of_sum(terms: Tensor, dims: list[int]) -> Tensor:
-    """Sum of the magnitudes of the partial sums of terms from the largest one down."""
+    """Sum of the magnitudes of the partial sums of terms from the largest down, or up from the most negative one."""
     dims = [d % terms.ndim for d in dims]
     others = [d for d in range(terms.ndim) if d not in dims]
     rows = terms.permute(*others, *dims).reshape(*(terms.shape[d] for d in others), -1)
-    order = torch.argsort(rows, dim=-1, descending=True)
-    partial = torch.cumsum(torch.gather(rows, -1, order), -1)[..., 1:]
     shape = [1 if d in dims else terms.shape[d] for d in range(terms.ndim)]
-    return partial.abs().sum(-1).reshape(shape)
+    ordered = torch.sort(rows, dim=-1).values
+    down, up = (torch.cumsum(each, -1)[..., 1:].abs().sum(-1) for each in (ordered.flip(-1), ordered))
+    return torch.maximum(down, up).reshape(shape)
 
 
 def directed_errors(

@@ -14,15 +14,22 @@ besides that `reached`: what the coefficients of the operands reach one by one. 
 |b − c_b| ≤ r_b, the error is N / b with N = (a − c_a) − q (b − c_b), its linear part N / c_b, and |N / b − N / c_b| is
 at most |N| r_b / (|c_b| (|c_b| − r_b)): that is the bound of the rule, |N| / (|c_b| − r_b), less |N| / |c_b|.
 
+The largest element m of a row is subtracted from it before an exponential, and its error is one factor of all powers:
+with |m' − m| ≤ r, exp(x' − m') = exp(x − m) exp(Δx) (1 + (exp(r) − 1) ε), where ε is the same for the row and the rest
+is c exp(r) (exp(|Δx|) − 1) at most. Together these are c (exp(r + |Δx|) − 1), which the rule has. In a softmax it
+cancels, and what the sum of the powers has besides is a common error again, which a product of matrices takes on once.
+
 What is assumed: a factor of a row is one number in an evaluation, as it is in every one that computes it and then uses
 it. A term of a row is not: x − μ may be evaluated in ways that never subtract a rounded μ from x (Welford's variance,
-or Σ g x − μ Σ g), so only products make a common error, and a square forgets them.
+or Σ g x − μ Σ g), so only products make a common error, and a square forgets them. The largest of a row counts in an
+exponential alone.
 From second derivatives on, where evaluations are of closed forms that may compute a factor once more, in another way,
 nothing is assumed (`Contract.roundings`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,9 +37,11 @@ import numpy as np
 
 from ....reference.array import Params
 from .ball import FOLLOW, Ball
-from .shared_error import Common
+from .shared_error import Common, Shift
 from .spread import SLACK
 
+#: A source, its coefficient in a result, the sum of the magnitudes of what that is added up of, and of how many.
+_Contribution = tuple[Ball, Any, Any, int]
 #: A ball forgets further common errors, which stay in its radius. Reverse mode of a norm meets two or three.
 MOST = 6
 
@@ -45,34 +54,84 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     """
     if out.exact:
         return
-    if primitive == "broadcast":
-        (x,) = operands
-        out.origin = x if x.origin is None else x.origin
+    x = operands[0]
+    if primitive in ("broadcast", "store"):
+        if primitive == "broadcast":
+            out.origin = x if x.origin is None else x.origin
         out.common = x.common
-        return
+    elif primitive == "max":
+        out.common = (Shift(out, out.radii),)
+    elif primitive == "exp":
+        out.common = tuple(_of_exponential(out, each) for each in x.common if isinstance(each, Shift))
+    elif primitive in ("sum", "matmul"):
+        _merge(out, _contributions(primitive, operands, params))
+    else:
+        _follow_elements(primitive, out, operands)
+        if primitive == "subtract" and operands[1].centre.size < out.centre.size:
+            out.common += tuple(each for each in operands[1].common if isinstance(each, Shift))
+
+
+def _follow_elements(primitive: str, out: Ball, operands: Sequence[Ball]) -> None:
     terms = _terms(primitive, out, operands)
-    summands = 1
-    if primitive == "sum":
-        axes = params["axes"]
-        summands = max(1, operands[0].centre.size // max(out.centre.size, 1))
-        # A factor that is another number for each summand has no common error; its errors stay in the radius.
-        terms = [each for each in terms if _is_one_along(each.source, axes, out.centre.ndim)]
     if not terms:
         return
-    if primitive != "sum" and len({id(each.source) for each in terms}) == len(terms):  # Nothing can cancel.
+    if len({id(each.source) for each in terms}) == len(terms):  # Nothing can cancel.
         out.common = tuple(terms[:MOST])
-        return
-    pairs = [(each.source, each.coefficient) for each in terms]
-    if primitive == "sum":
-        pairs = [(s, np.broadcast_to(a, operands[0].shape)) for s, a in pairs]
-        reached = sum(np.sum(np.abs(a), axis=axes, keepdims=True) for _, a in pairs)
-        pairs = [(s, np.sum(a, axis=axes, keepdims=True)) for s, a in pairs]
     else:
-        reached = sum(np.abs(a) for _, a in pairs)
+        _merge(out, [(each.source, each.coefficient, np.abs(each.coefficient), 1) for each in terms])
+
+
+def _of_exponential(out: Ball, shift: Common[Ball]) -> Common[Ball]:
+    """The common error of exponentials of a row less its largest element: a factor of all of them."""
+    y = np.asarray(out.centre, dtype=np.float64)
+    # One that may be flushed to zero has an error of its own.
+    least = 4.0 * out.contract.accumulate.smallest_normal
+
+    def coefficient() -> Any:
+        return np.where(y < least, 0.0, y) * np.expm1(shift.coefficient)
+
+    return Common(Ball(shift.source.centre, None, out.contract), coefficient)
+
+
+def _contributions(primitive: str, operands: Sequence[Ball], params: Params) -> list[_Contribution]:
+    """What is added up of each common error, for an error that is one for all that is added up.
+
+    A factor that is another number for each summand has no common error; its errors stay in the radius.
+    """
+    ndim = operands[0].centre.ndim
+    if primitive == "sum":
+        (x,), axes = operands, params["axes"]
+        summands = math.prod(x.shape[axis] for axis in axes)
+        return [
+            (source, *(np.sum(each, axis=axes, keepdims=True) for each in (a, np.abs(a))), summands)
+            for source, a in _along(x, axes)
+        ]
+    one, other = operands
+    if ndim < 2 or other.centre.ndim != ndim:
+        return []
+    a, b = (np.asarray(x.centre, dtype=np.float64) for x in operands)
+    return [
+        *((source, c @ b, np.abs(c) @ np.abs(b), one.shape[-1]) for source, c in _along(one, (-1,))),
+        *((source, a @ c, np.abs(a) @ np.abs(c), one.shape[-1]) for source, c in _along(other, (-2,))),
+    ]
+
+
+def _along(x: Ball, axes: tuple[int, ...]) -> list[tuple[Ball, Any]]:
+    """The common errors that are one for all elements along some axes, and their coefficients in every element."""
+    of = [each for each in _plain(x) if _is_one_along(each.source, axes, x.centre.ndim)]
+    return [(each.source, np.broadcast_to(each.coefficient, x.shape)) for each in of]
+
+
+def _merge(out: Ball, contributions: Sequence[_Contribution]) -> None:
+    """Narrow a radius to what common errors reach together."""
+    if not contributions:
+        return
+    reached = sum((size for _, _, size, _ in contributions), np.zeros(()))
     merged: dict[Ball, Any] = {}
-    for source, coefficient in pairs:
+    for source, coefficient, _, _ in contributions:
         merged[source] = merged[source] + coefficient if source in merged else coefficient
     remaining = sum((np.abs(a) for a in merged.values()), np.zeros(()))
+    summands = max(n for *_, n in contributions)
     # Coefficients and their sums are rounded, each by 2^-53 of the summands, which is less than 2 SLACK in all.
     narrowed = out.radius - reached + remaining + reached * (8.0 * summands * SLACK)
     out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
@@ -83,19 +142,22 @@ def _make_error(source: Ball, coefficient: Any) -> Common[Ball]:
     return Common(source, lambda: coefficient)
 
 
+def _plain(x: Ball) -> list[Common[Ball]]:
+    """The common errors of a ball that are in its elements as they are."""
+    return [each for each in x.common if not isinstance(each, Shift)]
+
+
 def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common[Ball]]:
     """The contribution of each common error of each operand to a result; one source may occur several times."""
     if primitive == "negative":
-        return [each.changed(np.negative) for each in operands[0].common]
-    if primitive == "sum":
-        return list(operands[0].common)
+        return [each.changed(np.negative) for each in _plain(operands[0])]
     if primitive not in ("add", "subtract", "multiply", "divide"):
         return []
     one, other = operands
     if primitive == "add":
-        return [*one.common, *other.common]
+        return [*_plain(one), *_plain(other)]
     if primitive == "subtract":
-        return [*one.common, *(each.changed(np.negative) for each in other.common)]
+        return [*_plain(one), *(each.changed(np.negative) for each in _plain(other))]
     if one is other:
         return []
     of_one, of_other = _as_factor(one, out), _as_factor(other, out)
@@ -119,16 +181,27 @@ def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common[B
 def _as_factor(x: Ball, out: Ball) -> Sequence[Common[Ball]]:
     """The common errors of a factor.
 
-    A factor that is shorter than the product is one number for a whole row, and so its own error is a common one. A
-    factor of length 1 along some axis counts as well, because the product may be repeated along that axis.
+    A factor that is shorter than the product is one number for a whole row, and so what it has besides its common
+    errors is a common one, too. A factor of length 1 along some axis counts as well, because the product may be
+    repeated along that axis.
     """
     if x.exact or x.centre.ndim == 0:
         return ()
     if x.origin is not None:
-        return (Common(x.origin, x.radii),)
+        return _with_own(x.origin)
     if x.shape == out.shape and (x.common or 1 not in x.shape):
-        return x.common
-    return (Common(x, x.radii),)
+        return _plain(x)
+    return _with_own(x)
+
+
+def _with_own(x: Ball) -> list[Common[Ball]]:
+    """The common errors of a factor of a row, and the rest of its error, which is a common one of the row."""
+    common = [each for each in _plain(x) if each.source is not x]
+
+    def rest() -> Any:
+        return np.maximum(x.radii() - sum((np.abs(each.coefficient) for each in common), np.zeros(())), 0.0)
+
+    return [*common, Common(x, rest if common else x.radii)]
 
 
 def _is_one_along(source: Ball, axes: tuple[int, ...], ndim: int) -> bool:

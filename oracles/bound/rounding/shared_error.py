@@ -41,3 +41,7 @@ class Common(Generic[Factor]):
     def changed(self, change: Callable[[Any], Any]) -> Common[Factor]:
         """The same error with another coefficient, made of its own."""
         return Common(self.source, lambda: change(self.coefficient), self)
+
+
+class Shift(Common[Factor]):
+    """The error of the largest element of a row, which is subtracted from the row before an exponential."""
