@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.bound.contract import contract
-from opassay.oracles.bound.rounding import Ball, affine, balls, repetition, slopes
+from opassay.oracles.bound.rounding import Ball, affine, balls, forms, repetition, slopes
 from opassay.oracles.specs import traced
 from opassay.reference.array import sigmoid
 from opassay.reference.exact import evaluate, to_float_pair
@@ -232,7 +232,7 @@ def test_roundings_are_in_the_form_and_show_where_they_are_dropped(monkeypatch: 
     tensors = draw(shape)
     error = directed_errors(decompose(text, tensors), tensors, 0, 0).reshape(-1)[0].abs()
     assert error <= read(spec, tensors)[0].radii().reshape(-1)[0]
-    combine = affine.combine_forms
+    combine = forms.combine_forms
 
     def with_half(*arguments: Any) -> Any:
         form = combine(*arguments)
@@ -247,7 +247,7 @@ def test_a_rule_that_knows_more_than_radii_leaves_what_the_ball_has() -> None:
     slope = slopes.Slope(lambda terms: terms, lambda radii: radii, 0.0, 1)
     x = affine.Affine(affine.Tape(TERMS), Ball(np.array([1.0]), np.array([0.5]), TERMS))
     x.fix_number()
-    form = affine.combine_forms([(slope, x.settle_form(), x.ball.radii())], np.array([0.25]), np.array([0.125]))
+    form = forms.combine_forms([(slope, x.settle_form(), x.ball.radii())], np.array([0.25]), np.array([0.125]))
     assert not form.terms.any()
     assert form.loose == 0.25
 

@@ -35,7 +35,7 @@ def _norms_that_store(count: int) -> Spec:
 BOTH = (torch.bfloat16, torch.float16)
 #: The spec, what the directed evaluation evaluates, whose results it stores, the shape of the input, and the dtypes.
 CHAINS: dict[str, tuple[Spec, Spec, str, tuple[int, ...], tuple[torch.dtype, ...]]] = {
-    "sinkhorn of 4 rounds": (sinkhorn(4), sinkhorn(4), "", (2, 4, 4), BOTH),
+    "sinkhorn of 8 rounds": (sinkhorn(8), sinkhorn(8), "", (2, 4, 4), BOTH),
     "sinkhorn of 20 rounds": (sinkhorn(20), sinkhorn(20), "", (2, 4, 4), BOTH),
     "8 layer norms": (layer_norms(8), _norms_that_store(8), "clone", (2, 24), BOTH),
     "8 norms spelled out": (norms_spelled_out(8), norms_spelled_out(8), "", (2, 24), BOTH),
@@ -53,7 +53,9 @@ def _read(spec: Spec, tensors: tuple[Tensor, ...]) -> Ball:
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_a_radius_is_near_to_an_evaluation_that_stores_everything(name: str, dtype: torch.dtype) -> None:
+def test_a_radius_is_near_to_an_evaluation_that_stores_everything(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec, text, at, shape, _ = CHAINS[name]
     for seed in range(2):
         tensors = draw(shape, dtype=dtype, seed=seed)
@@ -63,6 +65,8 @@ def test_a_radius_is_near_to_an_evaluation_that_stores_everything(name: str, dty
             error = directed_errors(graph, tensors, 0, element, FORMATS[name_of(dtype)], at).reshape(-1).abs()
             assert (error <= radius).all()
             assert radius[element] <= MOST * error[element]
+    monkeypatch.setattr(affine, "narrow", lambda ball, *_: ball)
+    assert np.max(_read(spec, tensors).radii()) > 100 * float(radius.max())
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
@@ -95,23 +99,19 @@ FAULTS: dict[str, tuple[Spec, Spec, tuple[int, ...]]] = {
     "a round fewer": (sinkhorn(3), sinkhorn(1), (3, 4, 4)),
     "rows alone": (sinkhorn(8), _rows_alone, (3, 4, 4)),
     "another eps": (norms_spelled_out(4, 1e-1), norms_spelled_out(4, 4e-1), (4, 64)),
-    "eps beside the root": (norms_spelled_out(4, 0.5), norms_spelled_out(4, 0.5, False), (4, 64)),
+    "eps beside the root": (norms_spelled_out(8, 0.5), norms_spelled_out(8, 0.5, False), (4, 64)),
     "the other axis": (layer_norms(8), lambda x: layer_norms(8)(x.mT).mT, (16, 16)),
 }
 
 
 @pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_refused(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_refused(name: str, dtype: torch.dtype) -> None:
     spec, fault, shape = FAULTS[name]
     tensors = draw(shape, dtype=dtype, seed=1)
     ball = _read(spec, tensors)
     assert accepted(spec(*tensors), ball).all()
     assert not accepted(fault(*tensors), ball).all()
-    with monkeypatch.context() as patch:
-        patch.setattr(affine, "narrow", lambda ball, *_: ball)
-        plain = _read(spec, tensors)
-    assert np.all(np.median(plain.radii() / ball.radii()) > affine.WORTH)
 
 
 # ------------------------------------------------------------------------------------------- forms of logarithms

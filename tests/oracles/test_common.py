@@ -86,11 +86,11 @@ def test_the_error_of_the_largest_of_a_row_leaves_nothing_in_a_softmax() -> None
 
 
 def test_an_error_of_a_row_passes_a_product_of_matrices_once() -> None:
-    row = ball(np.array([[1.0, 2.0, 4.0]]), contract("float32"))
-    columns = ball(np.array([[2.0], [1.0], [-1.0]]), contract("float32"))
+    row: Any = ball(np.array([[1.0, 2.0, 4.0]]), contract("float32"))
+    columns: Any = ball(np.array([[2.0], [1.0], [-1.0]]), contract("float32"))
     assert (np.matmul(row * _inexact([[5.0]], ONE_BY_ONE), columns).radii() < 1e-4).all()
     assert (np.matmul(row * _inexact([[5.0] * 3], ONE_BY_ONE), columns).radii() > 7 * ONE_BY_ONE).all()
-    turned = np.matmul(np.transpose(columns, (1, 0)), np.transpose(row, (1, 0)) * _inexact([[5.0]], ONE_BY_ONE))
+    turned: Any = np.matmul(np.transpose(columns, (1, 0)), np.transpose(row, (1, 0)) * _inexact([[5.0]], ONE_BY_ONE))
     assert (turned.radii() < 1e-4).all()
 
 
