@@ -221,8 +221,9 @@ def _with_owners(spec: _SpecInDoubles, operands: Sequence[Tensor], position: int
     draws = np.random.default_rng(1)
     for _ in range(_MASKS):
         values = draws.integers(1, 4, (count, terms)).astype(np.float64)
-        pairs = np.array([draws.choice(terms, 2, replace=False) for _ in range(count)])
-        values[np.arange(count)[:, None], pairs] = (_MASK, -_MASK)
+        first = draws.integers(terms, size=count)
+        second = (first + draws.integers(1, terms, size=count)) % terms
+        values[np.arange(count), first], values[np.arange(count), second] = _MASK, -_MASK
         output = _output_at(spec, isolated, values)
         # Whatever the order, float64 adds these up without rounding; the scale alone rounds.
         right = values.sum(1)[owners]
