@@ -34,8 +34,8 @@ from .specification import Specification
 
 #: How a candidate is called: arguments and state -> its answer.
 CallCandidate = Callable[[CallArguments, State], Answer]
-#: Calls in which the tree of one output is searched, and how many trees.
-_CALLS, _TREES = 2**15, 64
+#: Calls in which one tree is searched, and elements of the operand in all of them; and how many trees.
+_CALLS, _ELEMENTS, _TREES = 2**15, 2**30, 64
 #: The exponents of M and of units: in binary16 the largest power of two, and the smallest number; else such that
 #: float64 absorbs a unit beside M, and binary32 has neither overflow nor underflow.
 _OF_HALF, _OF_OTHERS = (15, -24), (120, 0)
@@ -103,9 +103,10 @@ class _Outputs:
         exact: int = 2 ** (precision - 4 * (not _is_power(self._sum.scale)))
         return max(min(self._room, exact), 1)
 
-    def count_sums(self, outputs: Any) -> int:
-        """How many sums some outputs have, so many pairs of which one call tells."""
-        return len(np.unique(self._sum.owners[outputs]))
+    def count_masks(self, outputs: Any) -> int:
+        """How many masks may be asked of some outputs: of each of their sums one in a call."""
+        elements = self._sum.operands[self._sum.operand].numel()
+        return min(_CALLS, _ELEMENTS // elements) * len(np.unique(self._sum.owners[outputs]))
 
     def measure(self, outputs: Any, questions: Sequence[TreeQuestion]) -> list[Any]:
         """What outputs that have one tree show together: each sum is asked for another pair.
@@ -246,7 +247,7 @@ def _tree_of_class(outputs: _Outputs, members: Any, terms: int, draws: np.random
     for asked_together in (members, members[:1]):
         measure = functools.partial(outputs.measure, asked_together)
         try:
-            tree = search_tree(terms, measure, draws, _CALLS * outputs.count_sums(asked_together), outputs.room)
+            tree = search_tree(terms, measure, draws, outputs.count_masks(asked_together), outputs.room)
         except TreeError:
             if len(asked_together) == 1:
                 raise
