@@ -2,6 +2,7 @@
 
 `python benchmarks/width.py --trees` shows instead how much narrower they are along a declared tree of sums, and
 `python benchmarks/width.py --half` how wide those of chains are in half types, where evaluations store every result.
+`--probes` along the trees that a probe of torch's own sums and products on this machine shows.
 
 For each spec, of values: the half-width of the accept set and the radius, divided by the largest error of evaluations
 whose roundings all push one element the same way (`workshop/checking/directed.py`), over some elements. For the chains
@@ -21,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the workshop is not installed
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -30,6 +32,11 @@ from opassay.oracles.bound.contract import Contract
 from opassay.oracles.bound.terms import Terms, terms
 from opassay.oracles.bound.trees import Tree
 from opassay.reference.formats import FORMATS
+from opassay.properties.candidates.arguments import CallArguments
+from opassay.properties.candidates.host.calls import CandidateCall
+from opassay.properties.candidates.host.host import CandidateHost
+from opassay.properties.candidates.specification import specification
+from opassay.properties.candidates.tree_probe import ProbeResult, probe_for
 from workshop.checking.directed import decompose, directed_errors
 
 Spec = Callable[..., Any]
@@ -122,6 +129,15 @@ LONG: dict[str, tuple[Spec, Callable[[], tuple[Tensor, ...]]]] = {
     ),
 }
 TREES = ("pairwise", "blocks32", "lanes128")
+#: Specs of one sum, which torch computes, too: of so many terms.
+OF_ONE_SUM: dict[str, tuple[Spec, Callable[[int], tuple[Tensor, ...]]]] = {
+    "sum of a row": (lambda x: x.sum(-1), lambda n: _draw((16, n))),
+    "sum of a column": (lambda x: x.sum(0), lambda n: _draw((n, 16))),
+    "mean of a row": (lambda x: x.mean(-1), lambda n: _draw((16, n))),
+    "product of matrices": (lambda x, w: x @ w, lambda n: _draw((16, n), (n, 16))),
+    "linear layer": (F.linear, lambda n: _draw((16, n), (16, n), (16,))),
+}
+LENGTHS = (64, 512, 4096)
 
 
 class _NoError(Tree):
@@ -224,6 +240,37 @@ def show_half_types(names: list[str], elements: int) -> int:
     return 1 if beyond else 0
 
 
+def show_probes(names: list[str]) -> int:
+    """Print of specs of one sum which tree torch shows, and how many times narrower half-widths are along it."""
+    print("| spec | terms | height | trees in outputs | pairs | calls | narrower | in bfloat16 |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, (spec, draw) in OF_ONE_SUM.items():
+        for terms_ in LENGTHS if not names or any(part in name for part in names) else ():
+            tensors, narrower = draw(terms_), list[float]()
+            for dtype in (torch.bfloat16, torch.float32):
+                inputs = tuple(tensor.to(dtype) for tensor in tensors)
+                arguments, host = CallArguments.of(inputs), CandidateHost("torch", spec)
+                probe = probe_for(terms("torch+probed"), specification(spec), arguments, large=False)
+                assert probe is not None
+                own = probe.terms(
+                    lambda call, _, host=host: host.ask(CandidateCall.of(call)),  # type: ignore[misc]
+                    np.random.default_rng(0),
+                )
+                narrower.append(
+                    float((_bound(spec, inputs).half_width / _bound(spec, inputs, own).half_width).median())
+                )
+                assert probe.result is not None
+                result: ProbeResult = probe.result
+            height = result.name.removeprefix("height").partition("of")[0]
+            pairs = sum(tree.pairs for tree in result.trees)
+            print(
+                f"| {name} | {terms_} | {height} | {len(result.trees)} in {result.outputs} | {pairs} |"
+                f" {result.calls} | {narrower[1]:.1f} | {narrower[0]:.1f} |",
+                flush=True,
+            )
+    return 0
+
+
 def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
@@ -255,12 +302,15 @@ def main() -> int:
     parser.add_argument("--elements", type=int, default=6)
     parser.add_argument("--trees", action="store_true")
     parser.add_argument("--half", action="store_true")
+    parser.add_argument("--probes", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.trees:
         return show_trees(arguments.names)
     if arguments.half:
         return show_half_types(arguments.names, arguments.elements)
+    if arguments.probes:
+        return show_probes(arguments.names)
     beyond = 0
     print("| spec | half-width / error | error / radius | CPU s of the bound |\n|---|---|---|---|")
     for name, (spec, text, inputs, is_chain) in SPECS.items():

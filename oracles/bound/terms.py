@@ -27,7 +27,7 @@ from .contract import (
     Products,
     contract,
 )
-from .trees import NAMES, tree
+from .trees import NAMES, OF_PROBE, tree
 
 #: TF32 as a tensor core makes it of float32 by itself: it does not look at the last 13 bits.
 CUT_TF32 = "cut_tf32"
@@ -89,7 +89,8 @@ class Terms:
         approximate: whether functions and quotients may be CUDA's fast ones.
         library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
-        tree: the name of the tree along which sums and products are added up (`trees.tree`); empty for any order.
+        tree: the name of the tree along which sums and products are added up (`trees.tree`); empty for any order;
+            `OF_PROBE` for that which a probe will show, of which there is no contract.
         algorithms: names of further algorithms that may be used (`ArithmeticPromises.algorithms`). None where a
             formula's other algorithms do not count either (`Contract.others`), as in no terms of users.
     """
@@ -113,7 +114,8 @@ class Terms:
         for field, names in (formats | others).items():
             if getattr(self, field) not in ("", *names):
                 raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(names)}")
-        tree(self.tree)
+        if not self.of_probe:
+            tree(self.tree)
 
     def __str__(self) -> str:
         """What is allowed, in one line."""
@@ -124,7 +126,8 @@ class Terms:
             [f"factors of products rounded to {_FACTOR_WORDS.get(self.factors, self.factors)}"] if self.factors else []
         )
         parts += [f"partial sums stored in {self.partials}"] if self.partials else []
-        parts += [f"sums added {tree(self.tree)}"] if self.tree else []
+        along = "along the tree that a probe of the candidate shows" if self.of_probe else tree(self.tree)
+        parts += [f"sums added {along}"] if self.tree else []
         parts += ["sums of tensor cores"] if self._by_tensor_cores() else []
         parts += [f"products of eight bits added up as {self.accumulators}"] if self.accumulators else []
         parts += ["CUDA's fast functions and quotients"] if self.approximate else []
@@ -142,7 +145,12 @@ class Terms:
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
     def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
-        """The contract of a dtype (torch's name), of the device whose arithmetic it is, and of an order."""
+        """The contract of a dtype (torch's name), of the device whose arithmetic it is, and of an order.
+
+        Raises:
+            TermsError: the tree is that of a probe, which was not made.
+        """
+        self.require_tree()
         base = contract(dtype, device, order, flush=self.flush, algorithms=self.algorithms or frozenset())
         accumulate = FORMATS[self.accumulate] if self.accumulate else base.accumulate
         name = (
@@ -173,6 +181,26 @@ class Terms:
             functions=replace(base.functions, ulps=ulps, division=division),
             tree=tree(self.tree),
         )
+
+    @property
+    def of_probe(self) -> bool:
+        """Whether the tree of sums is that which a probe will show."""
+        return self.tree == OF_PROBE
+
+    def require_tree(self) -> Terms:
+        """Give itself where no candidate has to be probed.
+
+        Raises:
+            TermsError: one has to.
+        """
+        if self.of_probe:
+            raise TermsError(f"contract: got {self.name!r}, need a candidate to probe: {OF_PROBE!r} is for judge alone")
+        return self
+
+    @property
+    def without_probe(self) -> Terms:
+        """The same, with sums in any order where their tree is that which a probe will show."""
+        return replace(self, tree="") if self.of_probe else self
 
     @property
     def of_text_alone(self) -> Terms:
@@ -212,7 +240,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     "approximate": {"approximate": True},
     **{name: {"library": name} for name in LIBRARIES},
     "flush": {"flush": True},
-    **{name: {"tree": name} for name in NAMES},
+    **{name: {"tree": name} for name in (*NAMES, OF_PROBE)},
 }
 #: Allowances that name an algorithm.
 ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})

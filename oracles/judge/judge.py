@@ -186,10 +186,10 @@ class Judge:
     def read(self, expected: Expected, outputs: Sequence[Tensor] = ()) -> tuple[Ball, ...]:
         """The balls of the expected outputs; in the contract of float64 where `outputs` are float64 by request."""
         wide = expected.wide and bool(outputs) and all(y.dtype is torch.float64 for y in outputs)
-        with self.tally.clock("reference"), lengths.record_longest() as longest:
+        with self.tally.clock("reference"), lengths.record_lengths() as sums:
             read = balls_with_systematic if self.weighs_bias else balls
             readings = tuple(read(expected.formula, expected.operands, self.contract_of(expected.order, wide)))
-        self.tally.longest_sum = longest.longest
+        self.tally.longest_sum = sums.longest
         return readings
 
     # -------------------------------------------------------------------------------------------------- comparing

@@ -56,7 +56,7 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     Raises:
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
-    read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
+    read_spec, allowed, arguments = specification(spec), terms(contract).require_tree(), CallArguments.of(args)
     run = read_spec.run(arguments, read_spec.state)
     readings = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
     why = disagreement(read_spec, arguments, run, lambda _: readings, allowed)
@@ -108,7 +108,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
     __tracebackhide__ = True
-    read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
+    read_spec, allowed, arguments = specification(spec), terms(contract).require_tree(), CallArguments.of(args)
     run = read_spec.run(arguments, read_spec.state)
     native, result = _tensors_asked(run), result_of(candidate_output)
     names = run.names[: len(native)]

@@ -14,6 +14,7 @@ from ...oracles.judge.holding import Reading, Standing
 from .arguments import CallArguments, State, Tensor
 from .finding import Finding
 from .judgement import Covered
+from .tree_probe import TreeProbe
 
 #: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
 #: OFFSET and NEARONE elements cancel.
@@ -81,6 +82,7 @@ class Records:
         firsts: by output, the ball that later ones are compared with.
         missing_gradients: gradients that the candidate does not give, and may owe, a sentence each.
         lacking: what the spec writes and the candidate does not have, so that it could not be held.
+        probe: what probes the candidate's tree of sums; None where the terms do not ask for it.
         sampled: positions of outputs that are drawn, of which many calls are distributed as the spec's. Bounds say
             little of those.
     """
@@ -90,6 +92,7 @@ class Records:
     firsts: dict[int, Ball] = field(default_factory=dict)
     missing_gradients: list[str] = field(default_factory=list)
     lacking: set[str] = field(default_factory=set)
+    probe: TreeProbe | None = None
     sampled: frozenset[int] = frozenset()
 
     def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Standing]) -> None:

@@ -33,6 +33,7 @@ from .host.sources import content_of, sources
 from .host.temporary import TemporaryFolder
 from .host.timing import Timing
 from .host.watching import Watch
+from .isolated_sum import ProbeError
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, ask_all
@@ -41,6 +42,7 @@ from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
 from .suites.opening import open_pair
+from .tree_probe import probe_for
 
 #: What Triton raises where there is no GPU, and what torch does.
 _NO_GPU = ("0 active drivers", "Torch not compiled with CUDA enabled", "Found no NVIDIA driver")
@@ -64,9 +66,11 @@ def judge_file(
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised, or the candidate's does not
-            compile; or `contract` names no terms; or the isolation that is required cannot be had.
+            compile; or `contract` names no terms, or asks for a probe that shows no tree; or the isolation that is
+            required cannot be had.
     """
     allowed = _terms_of(contract, confinement)
+    plain = allowed.without_probe
     _require_python_file(candidate)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
@@ -81,7 +85,7 @@ def judge_file(
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
-            read, arguments, part = _read_problem(problem, public, allowed)
+            read, arguments, part = _read_problem(problem, public, plain)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), public, sha256=digests), err)
         contents = {**pair.contents, **_candidate_contents(candidate)}
@@ -97,14 +101,19 @@ def judge_file(
         draws = public.draw_secret(seed)
         try:
             if draws.secret:
-                read, arguments, part = _read_problem(problem, draws, allowed, read)
+                read, arguments, part = _read_problem(problem, draws, plain, read)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
-        session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
+        session = Session(read, apart, plain, draws, arguments, problem.draw, part)
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
-        properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
-        judgement = excuse(_without_gpu(named, ask_all(session, plan, progress, properties.ask)), confinement, ended)
+        properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, plain)))
+        try:
+            session.records.probe = probe_for(allowed, read, arguments, part is not None)
+            judgement = ask_all(session, plan, progress, properties.ask)
+        except ProbeError as err:
+            raise GivenError(f"{named}: contract {allowed.name}: {err}") from err
+        judgement = excuse(_without_gpu(named, judgement), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)

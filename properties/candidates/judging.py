@@ -32,6 +32,7 @@ from .reasons import with_advice
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
+from .tree_probe import probe_for
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
@@ -62,8 +63,8 @@ def judge(
 
     Raises:
         TypeError: `inputs` are no arguments. ValueError: a code, a contract or an architecture that is none, a negative
-            seed, or fewer than two calls. RuntimeError: kernels were to be compiled, and Triton was imported as an
-            interpreter.
+            seed, or fewer than two calls; or the contract asks for a probe, and the spec is no sum or the candidate
+            shows no tree. RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
     plan = QuestionPlan(questions, calls=calls, total=total)
     draws = Draws.of(seed)
@@ -79,8 +80,9 @@ def judge(
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs).with_names(spec)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
-    part = part_of(read_spec, arguments, allowed)
-    session = Session(read_spec, host, allowed, draws, arguments, draw, part)
+    part = part_of(read_spec, arguments, allowed.without_probe)
+    session = Session(read_spec, host, allowed.without_probe, draws, arguments, draw, part)
+    session.records.probe = probe_for(allowed, read_spec, arguments, part is not None)
     session.history.in_a_row = plan.calls
     try:
         with execute_launches(compiled) if compiled else contextlib.nullcontext():
@@ -131,7 +133,7 @@ def ask_all(
     name, words = ("", "") if error else arithmetic(session)
     findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
-    names = session.candidate.name, session.spec.name, str(session.terms)
+    names = session.candidate.name, session.spec.name, str(session.records.probe or session.terms)
     executed = session.history.executed
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
     return Judgement(

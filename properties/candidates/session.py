@@ -201,7 +201,9 @@ class Session:
         call = FailingCall(cut.call_arguments, tensors, layout, manner)
         if answer.raised:
             return self.shown_by(call, raised(question, answer.raised, refusable))
-        finding = replace(self.hold(question, cut.spec_arguments, tensors, run, answer, sharp), sampled=cut.share)
+        usual = manner is Manner.PLAIN and layout is None and cut.rows is None
+        finding = self.hold(question, cut.spec_arguments, tensors, run, answer, sharp, usual=usual)
+        finding = replace(finding, sampled=cut.share)
         finding = in_variant(finding, self.history.executed)
         return self.shown_by(call, finding, run.names[: len(run.outputs)])
 
@@ -247,13 +249,14 @@ class Session:
         return finding.wrong is None
 
     def hold(
-        self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False
-    ) -> Finding:
+        self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False,
+        *, usual: bool = False,
+    ) -> Finding:  # fmt: skip
         """Hold an answer against the spec.
 
         Args:
             question, arguments, state, sharp: as for `values`.
-            run: what torch computes of the spec there. answer: of the candidate.
+            run: what torch computes of the spec there. answer: of the candidate. usual: whether to a plain call.
         """
         form = "" if answer.form == DESTINATIONS else unlike(answer.form, answer.plain, run.result)
         other_form = form or self._elsewhere(run, answer)
@@ -269,6 +272,10 @@ class Session:
 
         operands = operands_of(self.spec, arguments, state)
         outcomes = hold_in_turn(names, computed, read, self.terms, native, operands, plain=not self.history.erring)
+        probe = self.records.probe if usual and not any(each.wrong is not None for each in outcomes) else None
+        if probe is not None and probe.holds_of(arguments) and (probe.result or not self.history.strayed):
+            own = probe.terms(functools.partial(self.call, once=True), self.generator("probe"))
+            outcomes = hold_in_turn(names, computed, read, own, native, operands)
         self.history.erring = any(each.wrong is not None for each in outcomes)
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:

@@ -100,9 +100,9 @@ def test_a_cell_tells_how_its_errors_go_with_length_and_magnitude() -> None:
 
 def test_a_reading_notes_its_longest_sum_alone() -> None:
     lengths.record_sum(99)
-    with lengths.record_longest() as outer:
+    with lengths.record_lengths() as outer:
         lengths.record_sum(3)
-        with lengths.record_longest() as inner:
+        with lengths.record_lengths() as inner:
             lengths.record_sum(7)
         lengths.record_sum(2)
     assert (outer.longest, inner.longest) == (3, 7)

@@ -1,7 +1,8 @@
-"""The length of the longest sum of a formula, as its reading finds it.
+"""The lengths of the sums of a formula, as its reading finds them.
 
-A report shows how errors grow with the number of terms of a sum. Only the formula determines which extents of the
-arguments multiply to that number, so the rules of sums and products record it during a reading.
+A report shows how errors grow with the number of terms of the longest sum, and a probe of an implementation needs a
+formula with one sum. Only the formula determines which extents of the arguments multiply to such a number, so the rules
+of sums and products record it during a reading.
 """
 
 from __future__ import annotations
@@ -9,32 +10,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
-class LongestSum:
-    """The most terms of any sum of a reading; 1 where there is no sum."""
+class SumLengths:
+    """How many terms each of the operations of a reading adds up that have more than one, in order."""
 
-    longest: int = 1
+    every: list[int] = field(default_factory=list)
+
+    @property
+    def longest(self) -> int:
+        """The most terms of any sum; 1 where there is no sum."""
+        return max(self.every, default=1)
 
 
-_LONGEST: ContextVar[LongestSum | None] = ContextVar("longest", default=None)
+_LENGTHS: ContextVar[SumLengths | None] = ContextVar("lengths", default=None)
 
 
 @contextmanager
-def record_longest() -> Iterator[LongestSum]:
-    """Record the longest sum that is read in the block; a block around it does not record the sums of this one."""
-    longest = LongestSum()
-    token = _LONGEST.set(longest)
+def record_lengths() -> Iterator[SumLengths]:
+    """Record the sums that are read in the block; a block around it does not record the sums of this one."""
+    lengths = SumLengths()
+    token = _LENGTHS.set(lengths)
     try:
-        yield longest
+        yield lengths
     finally:
-        _LONGEST.reset(token)
+        _LENGTHS.reset(token)
 
 
 def record_sum(terms: int) -> None:
-    """Record a sum of this many terms, where a block of `record_longest` is open."""
-    longest = _LONGEST.get()
-    if longest is not None and terms > longest.longest:
-        longest.longest = terms
+    """Record a sum of this many terms, where a block of `record_lengths` is open."""
+    lengths = _LENGTHS.get()
+    if lengths is not None and terms > 1:
+        lengths.every.append(terms)
