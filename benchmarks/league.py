@@ -23,7 +23,14 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the collection of specs stands beside the tests
-from benchmarks.contenders import LIBRARIES, Absent, contenders, installed_version, judge_contender  # noqa: E402
+from benchmarks.contenders import (  # noqa: E402
+    LIBRARIES,
+    Absent,
+    contenders,
+    describe_contender,
+    installed_version,
+    judge_contender,
+)
 from benchmarks.contenders.page import write_page  # noqa: E402
 from benchmarks.contenders.replays import replay  # noqa: E402
 
@@ -102,7 +109,7 @@ def judge_here(libraries: Sequence[str], log: Path) -> None:
             # What another process has begun meanwhile is in the log, too.
             if each.call not in {row.get("call") for row in read_log(log) if row["library"] == library}:
                 # First a line that says it was begun: of a kernel that ends the process nothing else remains.
-                _append(log, {"library": library, "version": version, "call": each.call, "verdict": "ended"})
+                _append(log, {**describe_contender(each, version), "verdict": "ended"})
                 _append(log, judge_contender(each, version))
 
 

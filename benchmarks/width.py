@@ -31,12 +31,12 @@ import opassay
 from opassay.oracles.bound.contract import Contract
 from opassay.oracles.bound.terms import Terms, terms
 from opassay.oracles.bound.trees import Tree
-from opassay.reference.formats import FORMATS
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.host.calls import CandidateCall
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.specification import specification
 from opassay.properties.candidates.tree_probe import ProbeResult, probe_for
+from opassay.reference.formats import FORMATS
 from workshop.checking.directed import decompose, directed_errors
 
 Spec = Callable[..., Any]

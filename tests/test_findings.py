@@ -13,6 +13,7 @@ import torch
 from tests.programs import loaded
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+VERSIONS = BENCHMARKS.parent / "docs" / "versions.md"
 
 
 RUNNER = loaded(BENCHMARKS / "findings.py")
@@ -28,6 +29,22 @@ def test_there_are_findings_and_all_have_figures() -> None:
     figures = json.loads(RUNNER.FIGURES.read_text(encoding="utf-8"))["figures"]
     assert set(figures) == set(PROGRAMS)
     assert len(PROGRAMS) >= 8
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "triton_version"), [("2.11.0", "3.6.0"), ("2.13.0", "3.7.1"), ("2.15.0", "3.9.0")]
+)
+def test_the_page_of_versions_counts_what_came_of_dossiers(torch_version: str, triton_version: str) -> None:
+    attempts = json.loads((RUNNER.DOSSIERS / "attempts.json").read_text(encoding="utf-8"))
+    pairs = {("torch", torch_version), ("triton", triton_version)}
+    outcomes = [
+        each["outcome"]
+        for name, every in attempts.items()
+        for each in every
+        if (PROGRAMS[name].library, each["version"]) in pairs
+    ]
+    rows = [row for row in VERSIONS.read_text(encoding="utf-8").splitlines() if row.startswith(f"| {torch_version} |")]
+    assert any(f"{outcomes.count('present')} present" in row for row in rows if "dossiers" in row)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

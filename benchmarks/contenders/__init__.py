@@ -4,4 +4,5 @@ from .libraries import LIBRARIES as LIBRARIES
 from .libraries import Absent as Absent
 from .libraries import contenders as contenders
 from .libraries import installed_version as installed_version
+from .standing import describe_contender as describe_contender
 from .standing import judge_contender as judge_contender

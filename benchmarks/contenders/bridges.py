@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,25 +52,70 @@ def of_tinygrad(function: Function) -> Function:
 def of_jax(function: Function) -> Function:
     """A function of JAX's arrays, compiled, with the gradients of `jax.vjp`."""
     jax = importlib.import_module("jax")
-    compiled = jax.jit(function)
 
     def pull(arrays: Any, cotangent: Any) -> Any:
-        floats = [i for i, array in enumerate(arrays) if array.dtype.kind == "f"]
+        of_floats, floats = _of_floats(function, arrays)
+        return jax.vjp(of_floats, *floats)[1](cotangent)
 
-        def of_floats(*moved: Any) -> Any:
-            filled = dict(zip(floats, moved, strict=True))
-            return function(*(filled.get(i, array) for i, array in enumerate(arrays)))
+    return _with_gradients(jax.jit(function), jax.jit(pull))
 
-        gradients = iter(jax.vjp(of_floats, *(arrays[i] for i in floats))[1](cotangent))
-        return [next(gradients) if i in floats else None for i in range(len(arrays))]
 
-    pull = jax.jit(pull)
+def of_mlx(function: Function) -> Function:
+    """A function of MLX's arrays, with the gradients of `mlx.core.vjp`."""
+    mlx = importlib.import_module("mlx.core")
 
-    class OfJax(torch.autograd.Function):
+    def pull(arrays: Any, cotangent: Any) -> Any:
+        of_floats, floats = _of_floats(function, [*map(mlx.array, arrays)])
+        return mlx.vjp(of_floats, floats, [mlx.array(cotangent)])[1]
+
+    return _with_gradients(lambda *arrays: function(*map(mlx.array, arrays)), pull)
+
+
+def of_paddle(function: Function) -> Function:
+    """A function of Paddle's tensors, with the gradients of `paddle.grad`."""
+    paddle = importlib.import_module("paddle")
+
+    def value(*arrays: Any) -> Any:
+        return function(*map(paddle.to_tensor, arrays)).numpy()
+
+    def pull(arrays: Any, cotangent: Any) -> Any:
+        tensors = [paddle.to_tensor(array, stop_gradient=array.dtype.kind != "f") for array in arrays]
+        floats = [tensor for tensor in tensors if not tensor.stop_gradient]
+        result = function(*tensors)
+        if result.stop_gradient:
+            return [np.zeros(tensor.shape, "f") for tensor in floats]
+        gradients = paddle.grad(result, floats, paddle.to_tensor(cotangent), allow_unused=True)
+        return [
+            np.zeros(tensor.shape, "f") if gradient is None else gradient.numpy()
+            for tensor, gradient in zip(floats, gradients, strict=True)
+        ]
+
+    return _with_gradients(value, pull)
+
+
+def _is_floating(array: Any) -> bool:
+    return "float" in str(array.dtype)
+
+
+def _of_floats(function: Function, arrays: Any) -> tuple[Function, list[Any]]:
+    """The function of those of its arrays that have gradients, and these."""
+    floats = [i for i, array in enumerate(arrays) if _is_floating(array)]
+
+    def of_floats(*moved: Any) -> Any:
+        filled = dict(zip(floats, moved, strict=True))
+        return function(*(filled.get(i, array) for i, array in enumerate(arrays)))
+
+    return of_floats, [arrays[i] for i in floats]
+
+
+def _with_gradients(value: Function, pull: Callable[[Any, Any], Any]) -> Function:
+    """The function of tensors that computes `value`; `pull` gives the gradients of arrays with floating elements."""
+
+    class OfArrays(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *tensors: Tensor) -> Tensor:
             ctx.save_for_backward(*tensors)
-            result = _tensor(compiled(*map(_array, tensors)))
+            result = _tensor(value(*map(_array, tensors)))
             if not result.is_floating_point():
                 ctx.mark_non_differentiable(result)
             return result
@@ -77,7 +123,7 @@ def of_jax(function: Function) -> Function:
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx: Any, cotangent: Tensor) -> Any:
-            gradients = pull([*map(_array, ctx.saved_tensors)], _array(cotangent))
-            return tuple(None if each is None else _tensor(each) for each in gradients)
+            gradients = iter(pull([*map(_array, ctx.saved_tensors)], _array(cotangent)))
+            return tuple(_tensor(next(gradients)) if each.is_floating_point() else None for each in ctx.saved_tensors)
 
-    return _opaque(lambda *tensors: OfJax.apply(*tensors))  # type: ignore[no-untyped-call]
+    return _opaque(lambda *tensors: OfArrays.apply(*tensors))  # type: ignore[no-untyped-call]

@@ -55,6 +55,14 @@ _OF_JAX = {
 }  # fmt: skip
 _XLA: dict[str, Any] = {"bridge": lambda: bridges.of_jax, "contract": "torch+xla+flush"}
 _OF_KORNIA = {name: f"kornia.{name}" for name in ("color", "filters", "enhance", "losses", "geometry")}
+_OF_PADDLE = {"paddle": "paddle", "PF": "paddle.nn.functional", "linalg": "paddle.linalg"}
+_OF_TORCHMETRICS = {
+    name: f"torchmetrics.functional.{module}"
+    for name, module in (
+        ("regression", "regression"), ("image", "image"), ("audio", "audio"), ("pairwise", "pairwise"),
+        ("text", "text"),
+    )
+}  # fmt: skip
 _OF_FLA = {
     "act": "fla.modules.activations.ops", "norm": "fla.modules.norm.layernorm", "l2norm": "fla.modules.norm.l2norm",
     "gate": "fla.modules.norm.fused_norm_gate", "rotary": "fla.modules.rotary.ops", "utils": "fla.ops.utils",
@@ -86,6 +94,15 @@ LIBRARIES: Mapping[str, Library] = {
         Library(
             "scipy", _of_table("scipy", {"special": "scipy.special"}, lambda: bridges.of_numpy, contract="torch+numpy")
         ),
+        Library(
+            "mlx",
+            _of_table(
+                "mlx", {"mx": "mlx.core", "nn": "mlx.nn", "losses": "mlx.nn.losses"}, lambda: bridges.of_mlx,
+                contract="torch+exp2",
+            ),
+        ),
+        Library("paddlepaddle", _of_table("paddlepaddle", _OF_PADDLE, lambda: bridges.of_paddle)),
+        Library("torchmetrics", _of_table("torchmetrics", _OF_TORCHMETRICS)),
         Library("kornia", _of_table("kornia", _OF_KORNIA)),
         Library(
             "liger-kernel",
@@ -104,10 +121,6 @@ LIBRARIES: Mapping[str, Library] = {
 }  # fmt: skip
 #: Libraries that were looked at and have no kernels here, with the reason.
 NOT_HERE: Mapping[str, str] = {
-    "eleven more kernels of fla-core": (
-        "they are red and not read to their end; specs that are not theirs are among the causes, and threads that write"
-        " unequal roundings of one sum at once"
-    ),
     "quack-kernels": "it imports NVIDIA's CUTLASS for Python, which needs a driver",
     "flag_gems": "its import ends where there is no GPU",
     "unsloth": "its import ends where there is no GPU",

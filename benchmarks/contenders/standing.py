@@ -19,6 +19,14 @@ _SECONDS = 150.0
 _CALLS = 16
 
 
+def describe_contender(contender: Contender, version: str) -> dict[str, Any]:
+    """What is judged, as the part of a record that is known before."""
+    return {
+        "library": contender.library, "version": version, "call": contender.call, "meaning": contender.meaning,
+        "contract": contender.contract, "how": contender.compiled,
+    }  # fmt: skip
+
+
 def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
     """Judge a contender by every question, as one record of the league.
 
@@ -31,10 +39,7 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
         weaknesses: sentences. seconds: on this machine. day: an ISO date.
     """
     begun = time.perf_counter()
-    record: dict[str, Any] = {
-        "library": contender.library, "version": version, "call": contender.call, "meaning": contender.meaning,
-        "contract": contender.contract, "how": contender.compiled,
-    }  # fmt: skip
+    record = describe_contender(contender, version)
     try:
         judgement = opassay.judge(
             contender.function, contender.spec, contender.arguments, contract=contender.contract, total=_SECONDS,

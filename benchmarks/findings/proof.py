@@ -157,7 +157,7 @@ def _agree(centre: mpmath.mpf, exact: mpmath.mpf, radius: mpmath.mpf) -> bool:
     """Whether the exact value lies in the ball."""
     if mpmath.isnan(centre) or mpmath.isnan(exact):
         return bool(mpmath.isnan(centre) and mpmath.isnan(exact))
-    return bool(abs(centre - exact) <= radius + _ROUNDING * abs(centre))
+    return bool(centre == exact or abs(centre - exact) <= radius + _ROUNDING * abs(centre))  # or both are infinite
 
 
 def _error(computed: Sequence[mpmath.mpf], exact: Sequence[mpmath.mpf], worst: int) -> str:

@@ -101,6 +101,11 @@ def _callables(values: tuple[Any, ...]) -> str:
     return ", ".join(map(_callable, values))
 
 
+def _filters() -> tuple[Any, ...]:
+    # torch's compiler imports setuptools' pkg_resources where there is one, which adds a filter for its own warning.
+    return tuple(entry for entry in warnings.filters if entry[2].__module__ != "pkg_resources")
+
+
 def _set_filters(filters: tuple[Any, ...]) -> None:
     # Filters are set in two steps, because only this call makes Python forget which warnings it has shown already.
     warnings.resetwarnings()
@@ -147,7 +152,7 @@ PYTHON = (
     Setting("random state of NumPy", _numpy_state, _set_numpy_state, show=None, drifts=True),
     Setting("working directory", _directory, lambda path: os.chdir(path) if os.path.isdir(path) else None, quiet=True),
     *map(_handler, _SIGNALS),
-    Setting("warnings filters", lambda: tuple(warnings.filters), _set_filters, show=_how_many("filters"), drifts=True),
+    Setting("warnings filters", _filters, _set_filters, show=_how_many("filters"), drifts=True),
     Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, drifts=True, compiler=True),
     Setting(
         "NumPy's error state",

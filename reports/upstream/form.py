@@ -21,8 +21,10 @@ MODULES = {
     "fla-core": {"fla", "torch"},
     "tinygrad": {"tinygrad"},
     "triton": {"triton", "torch"},
+    "paddlepaddle": {"paddle"},
+    "torchmetrics": {"torchmetrics", "torch"},
 }
-EVERYWHERE = {"math", "mpmath"}
+EVERYWHERE = {"math", "mpmath", "subprocess", "sys"}
 #: What a program prints beside a value that another way of the same library has right.
 TWINS = ("float64", "gradcheck", "twin")
 #: A report speaks of the fault, and not of what found it.

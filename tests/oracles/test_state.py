@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -134,6 +135,13 @@ def test_a_process_that_a_sample_forked_ends_at_the_end_of_the_sample() -> None:
 def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
     compiled = torch.compile(lambda x, w: x * w, backend="aot_eager")
     assert violation(check_purity, declared(compiled), sample(1)) is None
+
+
+def test_the_filter_that_an_import_of_pkg_resources_adds_is_no_change() -> None:
+    category = type("PEP440Warning", (RuntimeWarning,), {"__module__": "pkg_resources"})
+    with process.watched(*TIERS) as changes:
+        warnings.simplefilter("ignore", category)
+    assert changes == []
 
 
 @pytest.mark.slow

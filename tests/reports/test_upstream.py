@@ -218,7 +218,7 @@ def test_the_command_refuses_what_is_not_there(tmp_path: Path, capsys: pytest.Ca
     assert main(["report", "upstream", f"--tree={tmp_path}"]) == exit_codes.USAGE
     assert "has no dossiers" in capsys.readouterr().err
     assert main(["report", "upstream", "no_such", f"--tree={TREE}"]) == exit_codes.USAGE
-    assert "name='no_such' has no dossier: need one of fla_logsigmoid" in capsys.readouterr().err
+    assert "name='no_such' has no dossier: need one of fla_cross_entropy" in capsys.readouterr().err
     tree = _tree(tmp_path)
     assert main(["report", "upstream", f"--tree={tree}", "--check"]) == exit_codes.FAILED
     assert "planted: attempts: tried at no version" in capsys.readouterr().out
