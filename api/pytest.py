@@ -29,10 +29,11 @@ def questions(
     dtypes: Sequence[str | torch.dtype] = ("float32",),
     device: str = "cpu",
 ) -> list[Any]:
-    """What is asked of an op, for `pytest.mark.parametrize("question", ...)`: a cell each, of id "VJP-float32".
+    """One parameter per cell of an op, such as "VJP-float32", for `pytest.mark.parametrize("question", ...)`.
 
     Args:
-        op: a declaration, as `opassay.custom_kernel` makes it. properties, dtypes, device: what is asked.
+        op: a declaration, as `opassay.custom_kernel` makes it. properties, dtypes: codes and dtypes; there is a cell
+            for each pair. device: where the op is called.
 
     Raises:
         ValueError: there is no such property, dtype or device.

@@ -56,7 +56,7 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         wrong = _badly_worded(str(err), judge.op.promises.error_names, refusal) if judge.subject_name == OWN else ""
         if wrong:
             violation = judge.violation(Code.NOT_RAISED, wrong, error_lines(err), path=refusal.name)
-            raise violation.showing(_telling(judge, refusal, args)) from err
+            raise violation.showing(_defer_script(judge, refusal, args)) from err
         return
     except BaseException as err:
         interrupt.reraise()
@@ -64,12 +64,12 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         # An exception that asks to end the process, such as SystemExit, is wrong on any input, valid or not.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         violation = Violation(code, title, error_lines(err)[:1], refusal.name)
-        raise violation.showing(_telling(judge, refusal, args)) from err
+        raise violation.showing(_defer_script(judge, refusal, args)) from err
     violation = judge.violation(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
-    raise violation.showing(_telling(judge, refusal, args))
+    raise violation.showing(_defer_script(judge, refusal, args))
 
 
-def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> ScriptMaker | None:
+def _defer_script(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> ScriptMaker | None:
     """A program that asks for a refusal; None where the documented error is no name of Python."""
     if getattr(builtins, refusal.error.__name__, None) is not refusal.error:
         return None
@@ -79,7 +79,7 @@ def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Script
         tuple(dict.fromkeys(judge.op.promises.error_names)) if own else (),
         tuple(map(_whole, refusal.mentions)) if own else (),
     )
-    return functools.partial(programs.refusal, args, wording, f"{judge.op.name}: {refusal.name}")
+    return functools.partial(programs.script_refusal, args, wording, f"{judge.op.name}: {refusal.name}")
 
 
 def _badly_worded(text: str, called: Sequence[str], refusal: Refusal) -> str:
