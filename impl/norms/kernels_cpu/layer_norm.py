@@ -73,7 +73,7 @@ def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
 
 
 def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN.
+    """`layer_norm`, where the mean of a row with an infinity is that infinity; ATen returns NaN.
 
     Args:
         x, weight, bias, row_ndim, eps: as for `layer_norm`.
