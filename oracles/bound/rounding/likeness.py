@@ -159,21 +159,26 @@ def spreads(
 
 
 def _totals(ball: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]:
-    """The smallest sets of axes along which a gradient's sum may be zero, or a cotangent, within its bounds.
+    """The smallest sets of axes over which the sum of a gradient is zero or a cotangent, as far as its bounds say.
+
+    Args:
+        ball: of the gradient. cotangents: arrays; one with as many elements as the sum is compared with it.
 
     Returns:
-        By the axes, the sum: zeros, or the cotangent.
+        Axes -> the exact sum over them, an array with these axes kept.
     """
     totals: dict[tuple[int, ...], Any] = {}
     axes = [i for i, length in enumerate(ball.shape) if length > 1][:_MOST_AXES]
     for count in range(1, len(axes) + 1):
-        for some in itertools.combinations(axes, count):
-            total = np.sum(ball.centre, some, keepdims=True)
-            alike = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
-            radius = np.sum(ball.radii(), some, keepdims=True)
-            for need in (np.zeros(total.shape), *alike):
-                if not any(set(fewer) <= set(some) for fewer in totals) and np.all(np.abs(total - need) <= radius):
-                    totals[some] = need
+        for subset in itertools.combinations(axes, count):
+            total = np.sum(ball.centre, subset, keepdims=True)
+            same_size = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
+            radius = np.sum(ball.radii(), subset, keepdims=True)
+            for exact in (np.zeros(total.shape), *same_size):
+                if not any(set(smaller) <= set(subset) for smaller in totals) and np.all(
+                    np.abs(total - exact) <= radius
+                ):
+                    totals[subset] = exact
     return totals
 
 
