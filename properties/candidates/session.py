@@ -192,7 +192,7 @@ class Session:
             answer = self.call(cut.call_arguments, tensors, manner, layout=layout, fetched=True)
             if answer.raised:
                 return raised(question, answer.raised, refusable)
-            return self.held_in_part(question, arguments, tensors, answer, cut.rows, sharp)
+            return self.compare_rows(question, arguments, tensors, answer, cut.rows, sharp)
         answer = self.call(
             cut.call_arguments, tensors, manner, layout=layout, writes=self.writes_at(cut.spec_arguments, tensors)
         )
@@ -201,12 +201,12 @@ class Session:
         run = self.spec.run(cut.spec_arguments, tensors)
         call = FailingCall(cut.call_arguments, tensors, layout, manner)
         if answer.raised:
-            return self.shown_by(call, raised(question, answer.raised, refusable))
+            return self.attach_call(call, raised(question, answer.raised, refusable))
         finding = replace(self.hold(question, cut.spec_arguments, tensors, run, answer, sharp), sampled=cut.share)
         finding = in_variant(finding, self.history.executed)
-        return self.shown_by(call, finding, run.names[: len(run.outputs)])
+        return self.attach_call(call, finding, run.names[: len(run.outputs)])
 
-    def shown_by(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:
+    def attach_call(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:
         """The finding with the call that shows what is wrong, if a single call shows it.
 
         Args:
@@ -222,7 +222,7 @@ class Session:
             return finding
         return replace(finding, call=replace(call, place=names.index(outlier.output)))
 
-    def reduced(self) -> None:
+    def reduce_to_rows(self) -> None:
         """Make rows the whole problem, if the candidate accepts them alone, after it was wrong at the given size."""
         if self.part is None or not self.rows_alone:
             return
@@ -322,7 +322,7 @@ class Session:
         every = [*enumerate(answer.outputs), *((i, value) for i, value in rows if value is not None)]
         return tuple(run.names[i] for i, _ in every), tuple(value for _, value in every), tuple(i for i, _ in every)
 
-    def held_in_part(
+    def compare_rows(
         self, question: str, arguments: CallArguments, state: State, answer: Answer, rows: Sequence[int],
         sharp: bool = False, part: Part | None = None,
     ) -> Finding:  # fmt: skip

@@ -27,7 +27,7 @@ _WORK = 2**22
 
 
 class _TooLongError(Exception):
-    """One evaluation takes too long; the text says how much it computes."""
+    """One evaluation takes too long; the text gives its number of elements."""
 
 
 def likely(session: Session) -> Finding:
