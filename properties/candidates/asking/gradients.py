@@ -108,8 +108,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.spec_arguments
-    # The request depends on the spec's outputs. They are computed at other values here, and at the arguments only after
-    # the candidate has answered, so that it cannot find them in memory.
+    # The request needs the spec's outputs at any values; those at the arguments come after the candidate's answer.
     others = stand_in(arguments)
     run = spec.run(others, state)
     outputs = floating(run.outputs)
@@ -118,8 +117,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
         return not_asked("GRAD", f"a gradient would have to be stored in {dtype_name(few[0])}, as its tensor is")
     if spec.has_residuals(arguments, state):
         return not_asked("GRAD", "the spec gives what is judged by its residual, of which no gradient is judged")
-    # Written inputs and parameters are refused, because autograd would have to pass through the write. Written buffers
-    # need no gradient.
+    # Autograd would have to pass through a write to an input or a parameter; a buffer needs no gradient.
     places = zip(run.writes, run.names[len(run.outputs) :], strict=True)
     moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
     if moving:
