@@ -119,18 +119,18 @@ class Property:
 
 _TABLE = (
     Property("FWD", "forward values",
-        "The op is called, and every element of its outputs is held against the exact value of the formula.",
+        "The op is called, and every element of its outputs is compared with the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
         precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25, fills=True), compiles=True,
         kernels=ON_KERNELS),
     Property("VJP", "reverse mode, first order",
-        "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
-        " against the exact derivative.",
+        "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is compared"
+        " with the exact derivative.",
         "A backward pass that forgets the term of the mean in the gradient of a norm.",
         precedence=2, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("JVP", "forward mode, first order",
         "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
-        " held against the exact derivative.",
+        " compared with the exact derivative.",
         "A forward-mode rule that ignores the tangent of the weight.",
         precedence=3, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
@@ -147,7 +147,7 @@ _TABLE = (
         "A reverse mode that is that of a slightly different function than the forward mode.",
         precedence=18),
     Property("VMAP", "vmap over every in_dims and out_dims",
-        "The op is batched by `torch.vmap` over every argument and dim, and each slice is held against the op's result"
+        "The op is batched by `torch.vmap` over every argument and dim, and each slice is compared with the op's result"
         " for that slice.",
         "A batching rule that mixes the batch with the rows when the batch is the last dim.",
         precedence=8, sampling=Sampling(slices=3, effort=0.25), kernels=ON_KERNELS),
@@ -203,7 +203,7 @@ _TABLE = (
     # One compilation takes as long as thousands of calls, so COMP has the smallest effort.
     Property("COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
         "The op is compiled by torch.compile and exported, called again with other sizes and values, saved and loaded;"
-        " each call is held against the plain one.",
+        " each call is compared with the plain one.",
         "An option that is frozen into the compiled code at its first value.",
         precedence=30, sampling=Sampling(ample=True, effort=0.01), requires=("compile",),
         no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls."),
@@ -278,7 +278,7 @@ _OF_CANDIDATES = (
         "functions, Python's modules, the generators of random numbers."),
     Property("GIVEN", "values on the given inputs",
         "The candidate is called with the given inputs, in the memory layout that they have, and every element is "
-        "held against its accept set."),
+        "compared with its accept set."),
     Property("UNTOUCHED", "inputs untouched",
         "The inputs of a call have the same bits after it, but for those that the spec writes."),
     Property("FRESH", "outputs in memory of their own",
@@ -292,7 +292,7 @@ _OF_CANDIDATES = (
         "New tensors in the memory of earlier ones are given: a result that was remembered by the address is "
         "wrong then."),
     Property("AGAIN", "every later call as the first",
-        "Many calls are made in a row. One whose bits differ from the first is held against the spec, too, "
+        "Many calls are made in a row. One whose bits differ from the first is compared with the spec, too, "
         "and the process is compared afterwards."),
     Property("SEEDS", "values: other seeds",
         "The inputs are drawn anew, between the values that the given ones have."),
@@ -332,10 +332,10 @@ _OF_CANDIDATES = (
     Property("POISON", "values: memory that was not written reads as NaN",
         "Memory that the candidate allocates and does not write reads as NaN."),
     Property("GRAD", "gradients of inputs and parameters",
-        "The gradients of inputs and parameters are taken with random cotangents and held against the exact ones: "
+        "The gradients of inputs and parameters are taken with random cotangents and compared with the exact ones: "
         "at the given inputs, by a second backward, at others of all magnitudes with other parameters, and with "
-        "operands and cotangents that are not contiguous. The outputs of a call that records gradients are held, too, "
-        "and the inputs must be as before."),
+        "operands and cotangents that are not contiguous. The outputs of a call that records gradients are compared, "
+        "too, and the inputs must be as before."),
     Property("COMPILED", "values and gradients under torch.compile",
         "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
     Property("SIZES", "values: other sizes",
