@@ -65,7 +65,7 @@ def is_read_at(target: Any, args: Sequence[Any]) -> bool:
     if place is None or not any(isinstance(leaf, Whole) for leaf in pytree.tree_leaves(args[place])):
         return False
     if target in _WRITING:
-        raise NoReadingError("it writes at a place that hangs on how numbers are rounded")
+        raise NoReadingError("it writes at a place that depends on how numbers are rounded")
     return True
 
 

@@ -60,7 +60,7 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class OpenReading:
-    """One output, or one gradient, that may hang on open choices.
+    """One output, or one gradient, that may depend on open choices.
 
     Attributes:
         choices: those of all outputs. position: of the output among them. first: its reading with the likely choice.
@@ -89,11 +89,11 @@ class OpenChoices:
         """
         self._read, self._first, self._picks = reader, first, decisions.picks
         self._open = dict(decisions.open)
-        #: By output the group of choices that each element hangs on, and by choice that of each row; None for 0 in all.
+        # By output the group of choices that each element depends on, and by choice that of each row, or None for 0.
         self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
         self._groups: Mapping[str, Any] | None = None
         if graph is not None:
-            # What cannot be followed through the graph leaves everything to hang on everything.
+            # What cannot be followed through the graph leaves everything to depend on everything.
             with contextlib.suppress(Exception):
                 dependence = Dependence(graph, decisions.open)
                 self._labels, self._groups = dependence.of_outputs(), dependence.groups
@@ -299,7 +299,7 @@ class PartOfChoice(Choice):
 
 
 def decide(readings: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decision:
-    """Readings given the choice of who computed these outputs; readings that hang on no open choice as they are.
+    """Readings given the choice of who computed these outputs; readings that depend on no open choice as they are.
 
     Args:
         readings: a reading for each output. computed: the outputs.

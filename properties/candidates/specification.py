@@ -169,7 +169,7 @@ class Specification:
     # ---------------------------------------------------------------------------------------------------- readings
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
-        """The outputs as balls; one that is not floating as an array, or as a `Condition` where it hangs on floats.
+        """The outputs as balls; one that is not floating as an array, or as a `Condition` where it depends on floats.
 
         Where more is computed from indices that rounding leaves open, all are an `OpenReading`.
 

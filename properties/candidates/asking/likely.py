@@ -64,7 +64,7 @@ def likely(session: Session) -> Finding:
         looked, work = looked + look.elements, work + look.work
         sides = _sum_leanings(sides, look.sides)
     if not looked:
-        return not_asked("LIKELY", "every output is exact, or wrong, or hangs on a choice that is open")
+        return not_asked("LIKELY", "every output is exact, or wrong, or depends on a choice that is open")
     for name, leans in sides.items():
         if any(leans.beyond):
             return _recheck_leaning(session, [row for row in asked_rows if row.question != "GRAD"], name, leans, looked)
