@@ -10,9 +10,9 @@ import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Type checkers and editors read these imports, and at the first name that is asked for `__getattr__` does. `as` marks
-# each of them as public, which a plain import in a typed package is not. The addresses are absolute and begin with the
-# installed name, because the folder that this file stands in has another one.
+# Type checkers and editors read these imports, and `__getattr__` reads them at the first use of a name. `as` marks each
+# name as public, which a plain import in a typed package is not. The module names are absolute and begin with the
+# installed name, because this file's folder has another name.
 if TYPE_CHECKING:
     from opassay import pytest as pytest
     from opassay.oracles.bound.terms import PRESETS as PRESETS
@@ -66,8 +66,8 @@ __version__ = "0.1.0"
 
 @functools.cache
 def _homes() -> dict[str, str]:
-    """The module, or the package, that each public name stands in: what the imports above say, read from their text."""
-    import ast  # takes longer to import than all else here
+    """public name -> the module or package that defines it, read from the text of the imports above."""
+    import ast  # takes longer to import than everything else here
 
     with open(__file__, encoding="utf-8") as file:
         (block,) = (node for node in ast.parse(file.read()).body if isinstance(node, ast.If))
@@ -76,13 +76,13 @@ def _homes() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
-    # `import_module` finds a module that is loaded already, so nothing needs to be kept here for a second use.
+    # `import_module` returns a module that is already loaded, so nothing needs to be stored here for a second use.
     home = _homes().get(name)
     if home is None:
         raise AttributeError(f"module 'opassay' has no attribute {name!r}")
     try:
         module = importlib.import_module(home)
-        # What a package offers here is one of its modules.
+        # A public name of a package is that of one of its modules.
         return importlib.import_module(f"{home}.{name}") if hasattr(module, "__path__") else getattr(module, name)
     except ModuleNotFoundError as err:
         if err.name is None or err.name.partition(".")[0] == "opassay":
@@ -92,5 +92,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # Of the folders beside this one, `impl` alone is meant to be used; the others can be imported all the same.
+    # Only the folder `impl` is meant for users; the others can be imported, too.
     return sorted(["__version__", "impl", *_homes()])

@@ -1,7 +1,7 @@
-"""For tests that run under pytest: assertions with a card for every failure, and questions as parameters of a test.
+"""Assertions for pytest, with a card for every failure, and questions as parameters of a test.
 
-Import the functions where they are used. The fixture `opassay_settings` is there after
-`pytest_plugins = ("opassay.pytest",)` in a conftest; it follows `--opassay-profile` and `--opassay-seed`.
+Import the functions where you use them. `pytest_plugins = ("opassay.pytest",)` in a conftest defines the fixture
+`opassay_settings`, which has the profile and seed of `--opassay-profile` and `--opassay-seed`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ def questions(
     dtypes: Sequence[str | torch.dtype] = ("float32",),
     device: str = "cpu",
 ) -> list[Any]:
-    """What is asked of an op, for `pytest.mark.parametrize("question", ...)`: a cell each, of id "VJP-float32".
+    """One parameter per cell of an op, such as "VJP-float32", for `pytest.mark.parametrize("question", ...)`.
 
     Args:
-        op: a declaration, as `opassay.custom_kernel` makes it. properties, dtypes, device: what is asked.
+        op: a declaration, as `opassay.custom_kernel` makes it. properties, dtypes: codes and dtypes; there is a cell
+            for each pair. device: where the op is called.
 
     Raises:
         ValueError: there is no such property, dtype or device.
@@ -49,14 +50,14 @@ def assert_verified(
     dtypes: Sequence[str | torch.dtype] = ("float32",),
     settings: Settings | str | None = None,
 ) -> list[Verdict]:
-    """Fail the test unless all verdicts hold; the message is a card for each that does not.
+    """Fail the test unless all verdicts hold; the message has a card for each verdict that does not.
 
-    A test none of whose questions applies is skipped, with their reasons.
+    If no question applies to the op, the test is skipped with the reasons.
 
     Args:
-        judged: verdicts; or a declaration, which is judged here, or its name as for `opassay run`: "layer_norm", or
+        judged: verdicts; or a declaration, which is judged here; or its name as for `opassay run`: "layer_norm", or
             "module:name" of an op or a function of your own.
-        question: the one that is asked of a declaration; else `properties` and `dtypes` say which.
+        question: the cell to judge of a declaration; by default the cells of `properties` and `dtypes`.
         settings: profile, seed and examples, or the name of a profile; "brief" by default.
 
     Returns:
@@ -66,11 +67,11 @@ def assert_verified(
         AssertionError: a verdict does not hold, or none is "verified".
         ValueError: there is no op, property or dtype of that name.
     """
-    __tracebackhide__ = True  # Pytest then shows the line of the test, and not lines of this function.
+    __tracebackhide__ = True  # So pytest shows the line of the test, and not lines of this function.
     if isinstance(judged, Op | str):
         chosen_settings = Settings.of(settings, "brief")
         op: Op = load_op(judged) if isinstance(judged, str) else judged
-        # Pytest would show that log below a card.
+        # Pytest would show this log below a card.
         with silent("torch.__trace"):
             verdicts = [run_cell(question, chosen_settings, op)] if question is not None else (
                 verify(op, "opassay", asked_of(op, properties), dtypes, settings=chosen_settings)
@@ -94,7 +95,7 @@ def _headline(verdicts: Sequence[Verdict]) -> str:
 
 @pytest.fixture
 def opassay_settings(request: pytest.FixtureRequest) -> Settings:
-    """How much is asked: what the options of the command line say, else profile "brief" with seed 0."""
+    """The profile, seed and examples of the command line's options; by default profile "brief" with seed 0."""
     options = request.config.option
     is_on = getattr(options, "opassay", False)
     profile = getattr(options, "opassay_profile", "brief") if is_on else "brief"

@@ -6,7 +6,7 @@
 Each problem is a file in KernelBench's form, with one candidate that is right and one that is wrong. A judgement is the
 command as a user types it: its seconds are those of the processor in all its processes together (user and system), and
 beside them those of the system alone, which clears memory that a process touches first, and those of the clock, which
-hang on what else the machine has to do.
+depend on what else the machine has to do.
 """
 
 from __future__ import annotations

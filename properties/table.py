@@ -1,8 +1,8 @@
-"""The one table of questions: those that can be asked of an op, and those that can be asked of a candidate.
+"""The one table of questions: the properties of an op, and the questions about a candidate.
 
-This table alone says which questions there are; `opassay list` reads it, so it imports neither torch nor a check.
-`properties.checks` binds each property to the function that judges one sample, and `candidates.asking` each question of
-a candidate to the one that asks it.
+Only this table says which questions exist. `opassay list` reads it, so it imports neither torch nor a check.
+`properties.checks` binds each property to the function that judges one sample of it, and `candidates.asking` binds each
+question about a candidate to the function that answers it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DTYPES = tuple(FORMATS)
 BINNED = ("FWD", "VJP")
 #: The share of large samples in questions about values.
 LARGE = 0.08
-#: That of INV: two of six, so that rows are long in one of them, and many in another.
+#: The share of large samples in INV: two of six, so that one has long rows, and another has many rows.
 LONG_ROWS = 0.4
 #: The share of samples with results next to a rounding boundary.
 EDGES = 0.04
-#: The precedence of a question that has no place among the others.
+#: The precedence of a question that has none of its own.
 LAST = 100
 
 
@@ -34,7 +34,7 @@ class Where(enum.Enum):
     """In which process a property is judged."""
 
     HERE = "here"  # in the process that gets the question
-    PREPARED = "prepared process"  # in processes of their own, in which something was installed first, for good
+    PREPARED = "prepared process"  # in new processes, in which something was installed first, for good
     WORLD = "world"  # in this process, with the ranks and devices of its world (`worlds`)
 
 
@@ -44,15 +44,16 @@ class Sampling:
 
     Attributes:
         kind: "ordinary", "integers", "empty", "large", or "sizes", which are large samples of chosen extents.
-        large: the share of samples of kind "large" among those of another kind; at least one sample.
-        edges: the share of further samples with results next to a rounding boundary; at least one sample.
+        large: the share of samples that are of kind "large" although `kind` is another; at least one sample.
+        edges: the number of further samples with results next to a rounding boundary, as a share of the samples; at
+            least one sample.
         most: the largest number of elements of a large sample's tensor.
-        ample: whether the first sample has two elements or more along every axis. A cell of one or two samples would
-            otherwise have samples of one element each, because the simplest sample always comes first.
+        ample: whether the first sample has two elements or more along every axis. Without this a cell of one or two
+            samples would have samples of one element each, because the simplest sample always comes first.
         slices: how many further samples of the same structure the check needs for batches.
         others: how many further samples of other structures the check calls the op with, in turn with the sample.
         effort: the number of samples relative to the profile's number.
-        fills: whether kernels as PTX are asked it at samples that fill their blocks, too.
+        fills: whether kernels as PTX are also judged at samples that fill their blocks.
     """
 
     kind: str = "ordinary"
@@ -70,28 +71,28 @@ class Sampling:
         return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
 
     def edges_of(self, examples: int) -> int:
-        """How many samples besides `examples` have results next to a rounding boundary: one or more, as `large_of`."""
+        """How many samples in addition to `examples` have results next to a rounding boundary; see `large_of`."""
         return max(1, round(self.edges * examples)) if self.edges and examples > 2 else 0
 
 
 @dataclass(frozen=True)
 class Property:
-    """One question that can be asked of every op, or of every candidate.
+    """One question about every op, or about every candidate.
 
     Attributes:
         code: the name that the command line, the report and the case files use.
         title: the question in a few words, for the report.
         asks: what is done and what must be true then, in whole sentences.
-        fault: a mistake that it detects; empty for what is asked of a candidate alone.
-        precedence: its place among the questions that a wrong implementation is asked one by one: those in which most
-            mistakes show have the lowest numbers, those that take long the highest.
-        sampling: the samples of which it is asked. dtypes: the dtypes in which it is asked.
-        compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
-        requires: the names in `Promises.without` that an op must offer for the question to be asked.
-        kernels: the subjects of kernels on a CPU, each program of which takes milliseconds, of which it is asked.
+        fault: an example of a mistake that it detects; empty for a question about candidates only.
+        precedence: its place in the order in which questions are tried on a wrong implementation. Questions that detect
+            most mistakes have the lowest numbers, questions that take long the highest.
+        sampling: its samples. dtypes: the dtypes of its samples.
+        compiles: whether the check judges paths only (`Judge.hold`), so that compiled code can be judged, too.
+        requires: the names in `Promises.without` that an op must offer, or else the question does not apply to it.
+        kernels: the subjects it judges among kernels that run on a CPU, where each program takes milliseconds.
         where: in which process it is judged.
-        no_program: why no failure is written as a program of torch and the implementation alone, in a sentence; empty
-            where failures are written so.
+        no_program: a sentence that says why a failure cannot be shown by a program of torch and the implementation;
+            empty where such programs are written.
     """
 
     code: str
@@ -108,28 +109,28 @@ class Property:
     no_program: str = ""
 
     def subject_of(self, subject: str) -> str:
-        """The implementation that is judged in a cell of that subject.
+        """The name of the implementation that is judged in a cell of `subject`.
 
-        A prepared process judges torch's own op with and without its preparation; the cell's subject says which of the
-        two processes answers. So the implementation is "torch" in both.
+        For a prepared process that is "torch": torch's own op is judged in a process with the preparation and in one
+        without, and the cell's subject says in which.
         """
         return "torch" if self.where is Where.PREPARED else subject
 
 
 _TABLE = (
     Property("FWD", "forward values",
-        "The op is called, and every element of its outputs is held against the exact value of the formula.",
+        "The op is called, and every element of its outputs is compared with the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
         precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25, fills=True), compiles=True,
         kernels=ON_KERNELS),
     Property("VJP", "reverse mode, first order",
-        "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
-        " against the exact derivative.",
+        "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is compared"
+        " with the exact derivative.",
         "A backward pass that forgets the term of the mean in the gradient of a norm.",
         precedence=2, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("JVP", "forward mode, first order",
         "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
-        " held against the exact derivative.",
+        " compared with the exact derivative.",
         "A forward-mode rule that ignores the tangent of the weight.",
         precedence=3, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
@@ -146,7 +147,7 @@ _TABLE = (
         "A reverse mode that is that of a slightly different function than the forward mode.",
         precedence=18),
     Property("VMAP", "vmap over every in_dims and out_dims",
-        "The op is batched by `torch.vmap` over every argument and dim, and each slice is held against the op's result"
+        "The op is batched by `torch.vmap` over every argument and dim, and each slice is compared with the op's result"
         " for that slice.",
         "A batching rule that mixes the batch with the rows when the batch is the last dim.",
         precedence=8, sampling=Sampling(slices=3, effort=0.25), kernels=ON_KERNELS),
@@ -202,7 +203,7 @@ _TABLE = (
     # One compilation takes as long as thousands of calls, so COMP has the smallest effort.
     Property("COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
         "The op is compiled by torch.compile and exported, called again with other sizes and values, saved and loaded;"
-        " each call is held against the plain one.",
+        " each call is compared with the plain one.",
         "An option that is frozen into the compiled code at its first value.",
         precedence=30, sampling=Sampling(ample=True, effort=0.01), requires=("compile",),
         no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls."),
@@ -270,14 +271,14 @@ _TABLE = (
         precedence=22, sampling=Sampling(ample=True, slices=3, effort=0.1)),
 )  # fmt: skip
 
-#: In the order in which they are asked; a candidate is asked AUTOCAST of the other table before the last two.
+#: The questions about a candidate, in their order; AUTOCAST of the other table comes before the last two.
 _OF_CANDIDATES = (
     Property("PROCESS", "torch and the process untouched while the candidate is made",
         "The process is compared before and after the candidate's file is imported: torch's defaults and "
         "functions, Python's modules, the generators of random numbers."),
     Property("GIVEN", "values on the given inputs",
         "The candidate is called with the given inputs, in the memory layout that they have, and every element is "
-        "held against its accept set."),
+        "compared with its accept set."),
     Property("UNTOUCHED", "inputs untouched",
         "The inputs of a call have the same bits after it, but for those that the spec writes."),
     Property("FRESH", "outputs in memory of their own",
@@ -291,7 +292,7 @@ _OF_CANDIDATES = (
         "New tensors in the memory of earlier ones are given: a result that was remembered by the address is "
         "wrong then."),
     Property("AGAIN", "every later call as the first",
-        "Many calls are made in a row. One whose bits differ from the first is held against the spec, too, "
+        "Many calls are made in a row. One whose bits differ from the first is compared with the spec, too, "
         "and the process is compared afterwards."),
     Property("SEEDS", "values: other seeds",
         "The inputs are drawn anew, between the values that the given ones have."),
@@ -331,10 +332,10 @@ _OF_CANDIDATES = (
     Property("POISON", "values: memory that was not written reads as NaN",
         "Memory that the candidate allocates and does not write reads as NaN."),
     Property("GRAD", "gradients of inputs and parameters",
-        "The gradients of inputs and parameters are taken with random cotangents and held against the exact ones: "
+        "The gradients of inputs and parameters are taken with random cotangents and compared with the exact ones: "
         "at the given inputs, by a second backward, at others of all magnitudes with other parameters, and with "
-        "operands and cotangents that are not contiguous. The outputs of a call that records gradients are held, too, "
-        "and the inputs must be as before."),
+        "operands and cotangents that are not contiguous. The outputs of a call that records gradients are compared, "
+        "too, and the inputs must be as before."),
     Property("COMPILED", "values and gradients under torch.compile",
         "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
     Property("SIZES", "values: other sizes",

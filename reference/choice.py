@@ -115,7 +115,7 @@ class Choice:
         # A computation from indices needs numbers, and not a set of those that they may be.
         likely, sure = self._choose()
         if not np.all(sure):
-            raise NoReadingError("an index hangs on a comparison that rounding decides, and more is computed from it")
+            raise NoReadingError("an index depends on a comparison that rounding decides, and more is computed from it")
         return np.array(likely, dtype=dtype, copy=copy) if copy else np.asarray(likely, dtype=dtype)
 
 

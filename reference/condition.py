@@ -61,7 +61,8 @@ class Condition(np.ndarray[Any, Any]):
 
     def __bool__(self) -> bool:
         if self.size == 1 and self.item() == EITHER:
-            raise NoReadingError("a branch of the formula hangs on a comparison that rounding decides; use numpy.where")
+            text = "a branch of the formula depends on a comparison that rounding decides; use numpy.where"
+            raise NoReadingError(text)
         return bool(self.view(np.ndarray))
 
     def astype(self, *args: Any, **kwargs: Any) -> Any:

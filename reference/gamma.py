@@ -1,7 +1,7 @@
 """The logarithm of the gamma function and the polygamma functions, on mpmath's raw numbers, to any number of bits.
 
-Both have every digit near their zeros, too: where what mpmath gives is small beside the parts that it is made of, it is
-computed again with more bits. At poles and infinities they have the limit from both sides, and NaN where there is none.
+Both are accurate to the last bit near their zeros, too: where the sum of mpmath's terms is small relative to the terms,
+it is computed again with more bits. At poles and infinities the value is the two-sided limit, or NaN if there is none.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from mpmath import libmp
 #: mpmath's raw number, `formats.Raw`; mpmath itself is untyped.
 Raw: TypeAlias = Any
 
-#: Bits beyond those asked for, of parts that are at most so many times as large as a result of size 1.
+#: How many bits more than requested are computed if no term is larger than the result.
 _GUARD = 20
 
 
 def _to_relative(function: Callable[[int], Raw], size: int, bits: int) -> Raw:
-    """A value with so many bits of its own.
+    """A value with a relative error of about 2^−bits, computed with more bits where cancellation loses them.
 
     Args:
-        function: the value with an absolute error of about 2^(size − its argument).
+        function: (precision) -> the value with an absolute error of about 2^(size − precision).
+        size: the binary exponent of the largest term.
     """
     more = _GUARD + max(size, 0)
     while True:

@@ -1,4 +1,4 @@
-"""Orthogonal and triangular factors, which are right together: Q R is near A, and Q has orthonormal columns.
+"""Residuals of Q and R, the orthogonal and the triangular factor: Q R is near A, and Q has orthonormal columns.
 
 N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, Theorem 19.4: with the share η of
 `reflections` there is an exact orthogonal Q₀ such that R = Q₀ᵀ (A + ΔA) and Q = Q₀ + ΔQ, where no column of ΔA exceeds
@@ -18,7 +18,7 @@ from .residual import SubstitutionErrors
 
 
 class OrthogonalResidual(FactorResidual):
-    """Q: its columns are orthonormal, and the upper triangle of Qᵀ A makes A of them."""
+    """Q: its columns are orthonormal, and Q times the upper triangle of Qᵀ A is near A."""
 
     def __init__(self, shape: tuple[int, ...], ends: tuple[Any, Any], errors: SubstitutionErrors) -> None:
         m, n = ends[0].shape[-2:]
@@ -37,11 +37,12 @@ class OrthogonalResidual(FactorResidual):
                 f"Q^T Q - I at [{i}, {j}] is {gram[i, j]:.6g}, and rounding explains {2 * share:.3g}"
             )
         a = middle_of(self.ends, at)
-        # The triangle is that of Q₀ᵀ A but for η (1 + √n), and Q no larger than 1 + η √n.
+        # The triangle differs from that of Q₀ᵀ A by at most η (1 + √n) of A's norms, and Q has a norm of at most
+        # 1 + η √n.
         root = math.sqrt(columns)
         longest = 1 + share * root
         allowed = share * norms * (1 + root * (1 + share) + longest * (1 + root)) + spread * (1 + longest**2)
-        # Where float64 rounds the triangle, that is off by less than a rounding of each of its products.
+        # The triangle is computed here in float64, whose error is less than one rounding of each of its products.
         allowed = allowed + norms * root * (len(a) + 2) * 2.0**-52
         residual = exact_difference([values, np.triu(values.T @ a)], [a])
         return _columns_outside(residual, allowed, "Q triu(Q^T A) - A", values.shape, columns)

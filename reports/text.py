@@ -1,4 +1,4 @@
-"""Words and numbers as every report shows them; the only place where a verdict becomes text."""
+"""Words and numbers as all reports show them: only this module turns a verdict into text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .exit_codes import is_incomplete
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 
-#: Outcomes that a reader has to look at, in the order of the lists.
+#: Outcomes that a reader must look into, the gravest first, as lists show them.
 BAD = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.CRASH, Outcome.TIMEOUT, Outcome.ERROR)
 
-#: One sign per outcome, so that colour is never the only one.
+#: One sign per outcome, so that an outcome is never shown by its colour alone.
 GLYPHS: dict[Outcome, str] = {
     Outcome.VERIFIED: "■",
     Outcome.WEAK: "◧",
@@ -37,7 +37,7 @@ GLYPHS: dict[Outcome, str] = {
 
 
 def series_name(cell: Cell) -> str:
-    """The name of a series of marks: those of one subject on one device."""
+    """The name of a series of marks in a figure: the subject and the device of its cells."""
     return f"{cell.subject} {cell.device}"
 
 
@@ -48,7 +48,7 @@ def short_dtype(dtype: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """The text on one line of at most `limit` characters."""
-    window = max(16 * limit, 4096)  # a text of megabytes is not gone through for one line
+    window = max(16 * limit, 4096)  # only this part of a text of megabytes is cleaned
     flat = " ".join(clean(text[:window]).split())
     return flat if len(flat) <= limit and len(text) <= window else flat[: limit - 1] + "…"
 
@@ -63,7 +63,7 @@ def short_hex(text: str) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A measure for reading: three significant digits, `–` for none, `∞`."""
+    """A number with three significant digits; `–` for NaN, which means that there is none, and `∞`."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -71,7 +71,7 @@ def number(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
-    # Python writes exponents with two digits at least, `1e-07`; a column of numbers is easier to read without the zero.
+    # Python writes exponents with at least two digits, `1e-07`; without the zero a column of numbers is easier to read.
     if "e" not in text:
         return text
     mantissa, _, exponent = text.partition("e")
@@ -106,12 +106,12 @@ def headline(verdicts: Sequence[Verdict]) -> str:
 
 @dataclass(frozen=True)
 class SubjectStanding:
-    """What a run found about one subject."""
+    """The result of a run for one subject."""
 
     subject: str
     summary: str  # "all 81 verified", "47 findings"
     rest: str  # the other counts
-    tone: str  # "good"; "poor": a finding; "open": nothing wrong was found, yet not all is decided
+    tone: str  # "good"; "poor": some cell failed; "open": no cell failed, but some are not decided
     verdicts: tuple[Verdict, ...]
 
     @property
@@ -120,12 +120,12 @@ class SubjectStanding:
 
 
 def is_measured(verdict: Verdict) -> bool:
-    """Whether a verdict has a largest error: an element was judged, or a failing element is known."""
+    """Whether a verdict has a largest error, because an element was judged or a failing element is known."""
     return verdict.measure.judged > 0 or verdict.measure.worst is not None
 
 
 def standings(verdicts: Sequence[Verdict]) -> tuple[SubjectStanding, ...]:
-    """The standing of each subject, in the order of the plan, so that a reader sees at once which is not right."""
+    """The standing of each subject, in the order of the plan, so that a reader sees at once which one fails."""
     subjects = dict.fromkeys(verdict.cell.subject for verdict in verdicts)
     return tuple(_standing(name, tuple(v for v in verdicts if v.cell.subject == name)) for name in subjects)
 
@@ -134,12 +134,11 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
     tally = counts(verdicts)
     wrong = tally.get(Outcome.FAIL, 0) + tally.get(Outcome.UNSTABLE, 0)
     verified, weak = tally.get(Outcome.VERIFIED, 0), tally.get(Outcome.WEAK, 0)
-    # An error of the framework says nothing about the subject, so it leaves the standing
-    # open and does not make it poor.
+    # An error of the framework says nothing about the subject, so the standing is open, and not poor.
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
     tone, in_summary = "good", HELD
     if wrong:
-        # The summary has the number of failures. Where all are of one outcome, the rest need not repeat it.
+        # The summary has the number of failures. If all of them have one outcome, the rest need not repeat it.
         in_summary = frozenset({Outcome.FAIL}) if Outcome.UNSTABLE not in tally else frozenset[Outcome]()
         tone, summary = "poor", f"{wrong} of {quantity(len(verdicts), 'cell')} failed"
     elif undecided:
@@ -154,7 +153,7 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
 
 
 def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """Bad verdicts, those of one op, property, device, subject and outcome together, the gravest first."""
+    """Groups of bad verdicts of one op, property, device, subject and outcome; the gravest groups first."""
     subjects = list(dict.fromkeys(verdict.cell.subject for verdict in verdicts))
     bad = [verdict for verdict in verdicts if verdict.outcome in BAD]
     # The sort is stable: cells of one outcome and subject stay in the order of the plan.
@@ -164,7 +163,7 @@ def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
 
 
 def by_key(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
-    """The items in groups of one key each, in the order in which the keys come."""
+    """The items in one group per key; groups are in the order in which their keys first occur."""
     groups: dict[_K, list[_T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -172,21 +171,21 @@ def by_key(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
 
 
 def group_digits(value: int) -> str:
-    """A count for reading: digits in groups of three."""
+    """A count with its digits in groups of three."""
     return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def has_ulps(measure: Measure) -> bool:
-    """Whether values were compared with exact ones; else an error of 0 says nothing."""
+    """Whether values were compared with exact ones; otherwise an error of 0 has no meaning."""
     has_figures = not (math.isnan(measure.ulp_p99) and math.isnan(measure.scaled_max))
     return measure.judged > 0 and (measure.max_ulp > 0 or has_figures)
 
 
 def have_same_samples(one: Measure, other: Measure) -> bool:
-    """Whether two measures are of samples of the same sizes and regimes, so that their errors may be compared.
+    """Whether two measures come from samples of the same sizes and regimes, so that their errors may be compared.
 
-    The samples of a cell follow from its name, so two subjects get the same ones only where a property fixes them; and
-    a subject that fails is asked of more samples around its failure, or of fewer.
+    The samples of a cell depend on its name, so two subjects get the same ones only where a property fixes them. And a
+    subject that fails is judged at more samples like the failing one, or at fewer samples.
     """
     same = ("samples", "discarded", "regimes", "sizes")
     counts = (measure.judged + measure.not_judged for measure in (one, other))
@@ -194,7 +193,7 @@ def have_same_samples(one: Measure, other: Measure) -> bool:
 
 
 def decimal(hexadecimal: str) -> str:
-    """A hexadecimal float in decimal, to the digits that tell it from its neighbours; empty for other text."""
+    """A hexadecimal float as the shortest decimal that rounds to it; empty for other text."""
     try:
         return repr(float.fromhex(hexadecimal)) if "0x" in hexadecimal[:3] else ""
     except (ValueError, OverflowError):
@@ -202,7 +201,7 @@ def decimal(hexadecimal: str) -> str:
 
 
 def describe_error(measure: Measure) -> str:
-    """The largest error in words: on the scale of its tensor, or in ulp where an older record has no such figure."""
+    """The largest error in words: relative to the scale of its tensor, or in ulp if an older record lacks that."""
     if math.isnan(measure.scaled_max):
         return f"largest error {number(measure.max_ulp)} ulp"
     return f"largest error {number(measure.scaled_max, 2)} u of the scale"
@@ -212,7 +211,7 @@ def wrap_lines(text: str, width: int, indent: str = "    ") -> str:
     """The lines of a text broken at spaces to a width; continuation lines are indented further."""
     lines = []
     for line in clean(text).split("\n"):
-        # Words are never broken, because keys of cells and commands are there to be copied.
+        # Words are never broken, because users copy keys of cells and commands.
         lead = line[: len(line) - len(line.lstrip())]
         lines += textwrap.wrap(
             line,
@@ -227,18 +226,18 @@ def wrap_lines(text: str, width: int, indent: str = "    ") -> str:
 
 
 def what_of(verdict: Verdict) -> str:
-    """What a verdict says, in a line: the title of its failure, or its reason."""
+    """One line about a verdict: the title of its failure, or its reason."""
     return verdict.failure.title if verdict.failure else verdict.reason
 
 
 def replay_of(verdict: Verdict) -> str:
-    """The command that judges the case of a verdict again; empty where it has none."""
+    """The command that judges the case of a verdict again; empty if the verdict has no case."""
     failure = verdict.failure
     return replaying(verdict.cell.op, failure.case_id) if failure and failure.case_id else ""
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """One line: sign, cell, outcome, the largest error, or the reason where there is none."""
+    """One line: sign, cell, outcome and code, and the largest error, or else the reason."""
     measure = verdict.measure
     text = one_line(what_of(verdict), 120)
     if verdict.outcome in HELD and measure.judged:
@@ -248,11 +247,10 @@ def verdict_line(verdict: Verdict) -> str:
 
 
 def markdown(text: str) -> str:
-    """One line that markdown shows as it stands: no mark-up, mentions, links or HTML."""
+    """One line that markdown shows unchanged: without mark-up, mentions, links or HTML."""
     flat = one_line(text, 300).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = "".join("\\" + sign if sign in "\\`*_{}[]()#+-!|~" else sign for sign in flat)
-    # A word joiner behind `@` and `:` keeps GitHub from notifying people and making links of
-    # what stands in a run's names.
+    # A word joiner after `@` and `:` keeps GitHub from notifying people and from making links of a run's names.
     return flat.replace("@", "@\N{WORD JOINER}").replace("://", ":\N{WORD JOINER}//")
 
 
@@ -288,13 +286,12 @@ def github_command(level: str, title: str, message: str) -> str:
     """A workflow command line of GitHub Actions, `::error title=..::..`."""
 
     def escape(text: str, extra: str = "") -> str:
-        # The runner reads a command up to the end of the line. `%` comes first, or the other
-        # replacements would be escaped again.
+        # The runner reads a command up to the end of the line. `%` is replaced first, because the other replacements
+        # contain it.
         for sign in "%\r\n" + extra:
             text = text.replace(sign, f"%{ord(sign):02X}")
         return text
 
-    # A property of the command ends at `,` or `::`, so a title, which holds the key of a cell,
-    # needs these two escaped too.
+    # A property of the command ends at `,` or `::`, so these two are also escaped in a title, which has a cell's key.
     head = escape(one_line(title), ":,")
     return f"::{level} title={head}::{escape(clean(message))}"

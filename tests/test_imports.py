@@ -96,7 +96,7 @@ def test_every_import_of_ours_is_relative_outside_api() -> None:
 
 
 def imports_of_benchmarks(text: str) -> list[int]:
-    """The lines that import a module of benchmarks: a test of the product must not hang on what measures it."""
+    """The lines that import a module of benchmarks: a test of the product must not depend on what measures it."""
     return [
         node.lineno
         for node in ast.walk(ast.parse(text))

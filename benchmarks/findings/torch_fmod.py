@@ -6,7 +6,7 @@ elements than a vector has the same call gives the remainder.
 **Documented**: C++'s `std::fmod`, which is exact for all finite numbers.
 
 **Does it matter?** To few: a remainder of a number that large by a small one says nothing of what was rounded before.
-But the result hangs on how many elements there are.
+But the result depends on how many elements there are.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ down, and puts the wrapping on what comes back. Rules that look arbitrary and ar
 
 1. The call further down runs with gradients *and* forward AD enabled: what is served there is differentiated by the
    levels outside.
-2. The Jvp rule runs the function's `jvp` further down as well, on primals and tangents of the levels outside. So they
-   differentiate it as any code, and jvp of jvp, or a gradient of a jvp, is right. (Inside an autograd function that
-   torch runs `jvp` for, forward AD is off, and the outer tangents are lost without an error.)
+2. The Jvp rule runs the function's `jvp` further down as well, on primals and tangents of the levels outside. So the
+   levels outside differentiate `jvp` as any other code, and jvp of jvp, or a gradient of a jvp, is right. (Where torch
+   itself calls the `jvp` of an autograd function, forward AD is off, and outer tangents are lost without an error.)
 3. The Grad rule is an autograd function of one level: the tape is torch's.
 """
 
@@ -60,7 +60,7 @@ class VmapInfo(NamedTuple):
 
 
 def custom_function_call_grad(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
-    """The function on the tape of one level."""
+    """Call the function, and record it as one node of the autograd graph of one level."""
     generated, structure = generate_single_level_function(interpreter, autograd_function)
     with private.single_level_function_enabled():
         leaves = generated.apply(*operands)

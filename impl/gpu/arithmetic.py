@@ -71,37 +71,38 @@ def log1p(z):
 
     The logarithm is documented to 1 ulp (CUDA C++ Programming Guide), which is 2 u, and the sum adds a rounding.
     """
-    # What 1 + z loses is exact, and its part of the logarithm is its quotient by the sum.
+    # The rounding error of 1 + z is computed exactly, and changes the logarithm by its quotient by the sum.
     above = 1.0 + z
     logarithm = tl.log(above) + divide(z - (above - 1.0), above)
-    # The logarithm of a number next to 1 may be twice the result, and its error with it, so there a series is taken.
+    # For z near u the sum may be rounded to 1 + 2 z. Its logarithm is then twice the result, and so is the error, so
+    # small z takes the series z - z^2 / 2.
     small = 2.0**-28 if z.dtype == tl.float64 else 2.0**-13
     return tl.where(z < small, tl.fma(-0.5 * z, z, z), logarithm)
 
 
 @triton.jit
 def finite_top(top):
-    """What the exponents of rows are taken from: the largest element, or 0 where all is -inf so far.
+    """What is subtracted from the exponents of rows: the largest element so far, or 0 where all elements are -inf.
 
-    The difference of two infinities would be a NaN.
+    Without the 0, -inf - (-inf) would be a NaN.
     """
     return tl.where(top == float("-inf"), 0.0, top)
 
 
 @triton.jit
 def online(top, total, x):
-    """Of rows: the largest element and the sum of exponentials from it, once the elements x (rows, block) are added.
+    """The largest element m of each row and the sum of e^(x - m), both (rows,), after the block x (rows, block).
 
-    The sum is rescaled where a larger element comes. Source: M. Milakov, N. Gimelshein, Online normalizer calculation
-    for softmax, arXiv:1805.02867, algorithm 3.
+    The sum is rescaled where the block has a larger element. Source: M. Milakov, N. Gimelshein, Online normalizer
+    calculation for softmax, arXiv:1805.02867, algorithm 3.
     """
     higher = tl.maximum(top, tl.max(x, 1))
-    # As long as all is -inf there is nothing to rescale.
+    # Where the largest element stays the same, also at -inf, the sum is not rescaled: -inf - (-inf) would be a NaN.
     total *= tl.where(top == higher, 1.0, exp(top - higher))
     return higher, total + tl.sum(exp(x - finite_top(higher)[:, None]), 1)
 
 
 @triton.jit
 def number(value, ACC: tl.constexpr):
-    """What `launching.as_operand` made of a Python float, in the dtype of the sums."""
+    """The Python float that `launching.as_operand` encoded, in the dtype of the sums."""
     return value.to(tl.int64).to(tl.float64, bitcast=True) if tl.float64 == ACC else value

@@ -1,13 +1,13 @@
-"""The accept set of every output element, and the place of an output in it.
+"""The accept set of every output element, and the decision whether the element is in it.
 
 What this is for: with y the exact value and δ the bound on the error of the evaluation, an output is accepted iff
 RN(y − δ) ≤ out ≤ RN(y + δ), rounded once to the output's format. All errors and widths of the report come from here.
 
-What is hard here: the decision must be exact, and float64 is not. So y is a pair of float64 numbers, and a filter
-with directed slack decides all elements that are clearly inside or clearly outside (`_inside`). The few elements that
-the filter leaves open are decided with mpmath's integers, which round once (`_decide_element`). And an element that is
-NaN, infinite or beyond its format has no distance from y: whether it must match, or is not judged at all, depends on
-whether the operands were finite, and on the order of the derivative (`place_in_accept_sets`).
+What is hard here: the decision must be exact, and float64 arithmetic is not. So y is a pair of float64 numbers, and a
+filter with directed slack decides all elements that are clearly inside or clearly outside (`_inside`). The few elements
+that the filter leaves open are decided with mpmath's integers, which round once (`_decide_element`). An element that is
+NaN, infinite or beyond its format has no distance from y. Whether such an element must match or is not judged at all
+depends on whether the operands were finite, and on the order of the derivative (`place_in_accept_sets`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from ...reference.exact import Exact, to_float_pair
 from ...reference.formats import BINARY64, Format, round_array, round_to, ulp_array
 from .rounding import Ball
 
-# The limits of an accept set are computed in float64, by a few operations with an error of at most 2^-53 each. This
-# excess covers eight of them, so the filter leaves an element open rather than settle it wrongly.
+# The limits of an accept set are computed in float64, by a few operations with a relative error of at most 2^-53 each.
+# This excess covers eight of them, so that the filter leaves an element open rather than decide it wrongly.
 _SLACK = 2.0**-50
 
 
-#: A power of two with a larger exponent is beyond every format, and one with minus that exponent is below half of the
-#: last place of every format.
+#: 2 to this power is beyond every format's largest number, and 2 to minus this power below half of its smallest.
 _FARTHEST = 4096
 
 
@@ -44,7 +43,7 @@ BLOCK = 2**14
 
 
 class Edges(NamedTuple):
-    """The accept set of one element: `low` to `high`; NaN where both are NaN; with `not_finite`, NaN and infinities."""
+    """The accept set of one element: `low` to `high`; NaN if both are NaN; NaN and infinities if `not_finite`."""
 
     low: float
     high: float
@@ -53,20 +52,20 @@ class Edges(NamedTuple):
 
 @dataclass(frozen=True)
 class Elements:
-    """An output in its accept sets: arrays of its shape, errors and widths in ulp of the exact value.
+    """The decisions on an output's elements, and their errors: arrays of its shape.
 
-    The measures (errors, widths, bounds) are computed at their first use.
+    The measures (errors, widths, bounds) are computed at their first use. An ulp is one of the exact value y.
 
     Attributes:
-        accepted: in the accept set (true where not judged).
-        judged: inside the domain of the bound.
-        special: the exact value is NaN or infinite, or overflows the format.
+        accepted: whether the element is in its accept set; true where it is not judged.
+        judged: whether the element is in the domain of the bound.
+        special: whether the exact value is NaN or infinite, or overflows the format.
         ulp: |out − y| in ulp. ratio: |out − y| over the bound, at most 1 for accepted elements. signed: the ratio
-            with the error's sign, zero where there is none.
-        width: half-width of the accept set in ulp, the smallest fault that this element can show.
-        bound: the largest |out − y| that is accepted. value: the exact value, nearest float64.
-        of: the measures of some elements, by their numbers in the flat output, or by a slice of these.
-        edges: the least and the largest accepted number of the element at an index.
+            with the sign of the error, zero where there is no ratio.
+        width: half the width of the accept set in ulp, the smallest fault that this element can show.
+        bound: the largest |out − y| that is accepted. value: y rounded to float64.
+        of: (numbers in the flat output, or a slice of these) -> the measures of these elements.
+        edges: (index) -> the smallest and the largest accepted number of the element.
     """
 
     accepted: Any
@@ -120,7 +119,7 @@ class Elements:
 
 
 class Measures(NamedTuple):
-    """Errors, widths and bounds, as attributes of `Elements` describe them."""
+    """Errors, widths and bounds; see the attributes of `Elements`."""
 
     ulp: Any
     ratio: Any
@@ -130,7 +129,7 @@ class Measures(NamedTuple):
 
 
 class _Decisions(NamedTuple):
-    """The decision of every element (`Elements`); the exact value y as a pair of numbers, and the bound δ."""
+    """The decisions on the elements (see `Elements`), the exact values y as pairs of numbers, and the bounds δ."""
 
     accepted: Any
     judged: Any
@@ -147,23 +146,25 @@ def _blocks(size: int) -> list[slice]:
 def place_in_accept_sets(
     computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool = True, order: int = 0
 ) -> Elements:
-    """Place a computed output in its accept set.
+    """Decide for each element of an output whether it is in its accept set.
 
     Args:
-        computed: float64 array holding the output's values exactly.
+        computed: float64 array with the output's values, exactly.
         fmt: the output's format.
-        ball: the rounding reading of the same output.
-        exact: the exact reading, or None: then the centre stands for the exact value, its own error being part of
-            the radius, and elements whose centre is not finite are not judged.
-        finite_inputs: whether all operands were finite. Only then is a NaN or infinite exact value a singularity of
-            the formula, which a rounded evaluation may miss by a hair: not judged.
-        order: of the derivative. A value must be the very NaN or infinity of the exact reading. A derivative at an
-            infinite argument is a limit, NaN or infinite by the order of evaluation: it must only not be finite.
+        ball: the rounding reading of the output.
+        exact: the exact reading, or None. Without it the centre, whose error is part of the radius, stands for the
+            exact value, and elements whose centre is not finite are not judged.
+        finite_inputs: whether all operands were finite. If so, a NaN or infinite exact value is a singularity of the
+            formula. A rounded evaluation may miss a singularity by one rounding, so such elements are not judged.
+        order: of the derivative. A NaN or infinite value (order 0) must be that of the exact reading. A derivative at
+            an infinite argument is a limit, and the order of evaluation decides whether it is NaN or infinite, so only
+            a finite result is wrong there.
 
     Raises:
-        ReadingError: an exact value outside its ball.
+        ReadingError: an exact value is outside its ball.
     """
-    if not fmt.has_infinities:  # There is NaN in place of what is beyond; a ball reaches farthest on its centre's side.
+    # A format without infinities has NaN for what overflows, and that overflow has the sign of the centre.
+    if not fmt.has_infinities:
         computed = np.where(np.isnan(computed), np.copysign(np.inf, ball.centre), computed)
     flat = np.ascontiguousarray(computed).reshape(-1)
     if exact is not None or computed.size <= BLOCK:
@@ -205,9 +206,9 @@ def place_in_accept_sets(
 
 
 def _all_near(computed: Any, fmt: Format, centre: Any, radius: Any) -> bool:
-    """Whether all results are surely within the radii of their centres, all of which are finite: then all are accepted.
+    """Whether all results are certainly within the radii of their centres, which are finite: then all are accepted.
 
-    `_decide` asks the same first, in twice the time. In a large output nearly all blocks need no more than this.
+    `_decide` begins with the same test, but takes twice as long. In a large output this decides nearly all blocks.
     """
     if centre.dtype != np.float64:
         return False
@@ -226,7 +227,7 @@ def _decide(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_
     """
     with np.errstate(all="ignore"):
         high, low, delta = _centre(ball, exact)
-        if not fmt.computes:  # Of a number without any error a cast has one result, at a tie as well.
+        if not fmt.computes:  # A cast of a number that has no error gives one result, also at a tie.
             delta = np.where(ball.radii() == 0, 0.0, delta)
         finite_bound = np.isfinite(delta)
         finite = np.isfinite(high)
@@ -235,17 +236,17 @@ def _decide(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_
         if near.all() and finite.all() and finite_bound.all() and _below_overflow(fmt, high):
             return _Decisions(near, near, ~near, high, low, delta)
         inside, open_ = _inside(computed, fmt, high, low, delta)
-        if not fmt.computes:  # Of bfloat16 numbers one in sixteen is a tie of e4m3, which the filter leaves open.
+        if not fmt.computes:  # One in sixteen bfloat16 numbers is a tie of e4m3, and the filter leaves ties open.
             alone = (delta == 0) & (low == 0)
             inside, open_ = np.where(alone, computed == round_array(fmt, high), inside), open_ & ~alone
         accepted = np.array(inside)  # An array also for an output without axes, so that elements can be set.
-        # A NaN or an infinity has no distance from anything, so only elements with a finite value and a finite bound
-        # are decided by numbers; the others are settled below.
+        # A NaN or an infinity has no distance from a number, so only elements with a finite value and a finite bound
+        # are decided by their distance; the others are decided below.
         for i in map(tuple, np.argwhere(open_ & finite & finite_bound)):
             value = exact.values[i] if exact is not None else _pair(high[i], low[i])
             accepted[i] = _decide_element(computed[i], fmt, value, float(delta[i]))
-        # Only the exact reading proves that an element must be NaN or infinite. A centre is floating point itself, and
-        # may have overflowed on the way where the formula is finite.
+        # Only the exact reading proves that an element must be NaN or infinite. A centre is a floating-point result, so
+        # an intermediate of it may have overflowed although the formula is finite.
         must_match = ~finite & (exact is not None and not finite_inputs) & (ball.radii() == 0)
         judged = (finite & finite_bound) | must_match
         same = (computed == high) | (np.isnan(computed) & np.isnan(high))
@@ -274,7 +275,7 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
         return high, (ball.centre - high).astype(np.float64), _upward(radius)
     high, low = to_float_pair(exact)
     offset = np.abs((ball.centre - high) - low)
-    # Written as "not larger", because a NaN on either side is no contradiction.
+    # The comparison is "not larger", because a NaN on either side is no contradiction.
     inside = ~(offset > radius * (1 + _SLACK))
     if not inside.all():
         worst = np.unravel_index(int(np.argmax(~inside)), inside.shape)
@@ -282,25 +283,26 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
             f"exact value outside its ball: got |c − y|={float(offset[worst]):.3g} at {worst}, "
             f"need at most r={float(radius[worst]):.3g}"
         )
-    # The radius says how far an evaluation may be from the centre, but δ is measured from y: their distance is added.
+    # The radius bounds the distance of an evaluation from the centre. δ bounds its distance from y, so the distance
+    # between centre and y is added.
     return high, low, _upward(radius + offset)
 
 
 def _upward(values: Any) -> Any:
     # The factor covers the conversion from a wider centre type and the additions before it, and the smallest number
-    # covers the error of converting a subnormal. A bound that was too small would fail a correct output.
+    # covers the conversion of a subnormal. Without them a bound could be too small, and a correct output would fail.
     return values.astype(np.float64, copy=False) * (1 + 2 * _SLACK) + 5e-324
 
 
 def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tuple[Any, Any]:
-    """The float64 filter: which elements are accepted for now, and which of them are undecided.
+    """The float64 filter: which elements may be in their accept sets, and which of these are undecided.
 
     Args:
         computed, fmt: the output, and its format. high, low: the exact value y as a pair of numbers.
         delta: the bound on |evaluation − y|.
     """
-    # The sum `high + t` rounds once. For binary64 that is the very rounding of the output's format, so only t itself
-    # needs slack; for the other formats `round_array` rounds a second time, so the sum needs slack, too.
+    # The sum `high + t` rounds once. For binary64 this is the rounding to the output's format, so only t needs slack.
+    # For the other formats `round_array` rounds a second time, so the sum needs slack, too.
     slack = (np.abs(low) + delta) * _SLACK + 5e-324
     if fmt != BINARY64:
         slack = slack + np.abs(high) * _SLACK
@@ -319,10 +321,10 @@ def _pair(high: float, low: float) -> Any:
 
 
 def _limits(fmt: Format, exact: Any, delta: float) -> tuple[Any, Any]:
-    """The ends of the accept set around an exact value, rounded to a format, as numbers of mpmath."""
+    """The ends of the accept set around an exact value, rounded to a format, as raw numbers of mpmath."""
     sign, mantissa, exponent, bits = exact
-    # A sum of numbers of very different exponents has as many bits as lie between these exponents. So an exact value
-    # that is larger, or smaller, than any number of any format is replaced by a power of two: the ends are the same.
+    # A sum of two numbers has as many bits as their exponents differ. So an exact value beyond, or below, the numbers
+    # of every format is replaced by a power of two, which gives the same ends.
     if mantissa and abs(exponent + bits) > _FARTHEST:
         exact = (sign, 1, _FARTHEST if exponent > 0 else -_FARTHEST, 1)
     bound = libmp.from_float(delta)
@@ -330,7 +332,7 @@ def _limits(fmt: Format, exact: Any, delta: float) -> tuple[Any, Any]:
 
 
 def _decide_element(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
-    """The exact decision for one element: mpmath integers, one rounding."""
+    """Whether one element is in its accept set, decided exactly: in mpmath's integers, which are rounded once."""
     out = libmp.from_float(float(computed))
     lower, upper = _limits(fmt, exact, delta)
     return bool(libmp.mpf_le(lower, out) and libmp.mpf_le(out, upper))
@@ -340,7 +342,7 @@ def _edges(fmt: Format, decisions: _Decisions, exact: Exact | None, order: int, 
     """The accept set of one element.
 
     Args:
-        fmt: of the output. decisions: of its elements. exact: the exact reading, if one was made.
+        fmt: of the output. decisions: on its elements. exact: the exact reading, or None.
         order: of the derivative. at: the index of the element.
     """
     value, delta = float(decisions.high[at]), float(decisions.delta[at])
@@ -360,12 +362,12 @@ def _measure(computed: Any, fmt: Format, decisions: _Decisions) -> Measures:
     unit = ulp_array(fmt, high)
     signed = (computed - high) - low
     error = np.abs(signed)
-    # The evaluation ends within δ of y, and then the output is rounded once, by at most half an ulp of the evaluation's
-    # end. That end may be in the next binade above y, where an ulp is twice as large.
+    # The evaluation gives a number within δ of y, which is then rounded to the output by at most half an ulp of that
+    # number. The number may be in the next binade above y, where an ulp is twice as large.
     bound = delta + 0.5 * ulp_array(fmt, np.abs(high) + delta)
     plain = judged & ~special & np.isfinite(delta)
     ratio = np.where(plain & np.isfinite(computed), error / bound, np.where(accepted, 0.0, np.inf))
-    ratio = np.where(accepted, np.minimum(ratio, 1.0), ratio)  # The quotient itself rounds, maybe above 1.
+    ratio = np.where(accepted, np.minimum(ratio, 1.0), ratio)  # The quotient is rounded, and that may be above 1.
     ulps = np.where(plain & np.isfinite(computed), error / unit, np.where(accepted, 0.0, np.inf))
     width = np.where(plain, (delta + 0.5 * unit) / unit, np.nan)
     bias = np.where(plain & np.isfinite(computed), signed / bound, 0.0)

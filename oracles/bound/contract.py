@@ -1,7 +1,7 @@
-"""The contract of an evaluation: what an implementation may do, and so how far its outputs may be off.
+"""The contract of an evaluation: which roundings an implementation may make, from which the bound of its error follows.
 
-For values and first derivatives it is proven that the bound holds for every evaluation of a declared algorithm, where
-derivatives are evaluated as reverse or forward mode of the formula reads (a sigmoid's slope: from its result). For
+For values and first derivatives there is a proof that the bound holds for every evaluation of a declared algorithm, if
+derivatives are evaluated as in reverse or forward mode of the formula (a sigmoid's slope: from its result). For
 higher orders the bound rests on a heuristic, `Contract.roundings`: no proof relates the error of a closed form to the
 error of the formula after it was differentiated twice.
 """
@@ -22,27 +22,27 @@ from .trees import ANY, Tree
 
 #: Name of an algorithm of the exponential: exp(x) as 2^(x log2 e), with a rounded exponent.
 EXP2 = "exp2"
-#: Name of an algorithm of log_softmax, and so of cross entropy: x − lse, of a log-sum-exp that is kept.
+#: Name of an algorithm of log_softmax, and so of cross entropy: x − lse, with a log-sum-exp that is rounded first.
 LOG_SUM = "lse"
-#: Name of an algorithm of attention: queries and keys are scaled, each by the root of the scale, before they meet.
+#: Name of an algorithm of attention: queries and keys are multiplied by the root of the scale before their product.
 SCALED = "scaled"
 
-#: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
-#: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions). Those are counted from the
-#: correctly rounded result, so half an ulp is added here; on an H100, over all float32 numbers, torch's expm1, cosh,
-#: arctanh, exp2, log10 and erfc do need it (docs/h100.md). IEEE 754 asks for roots that are
-#: correctly rounded, but torch takes roots of contiguous tensors from MKL's vector maths, which documents less than
-#: 1 ulp for its mode of high accuracy. Over all 2^24 float32 numbers from 1 to 4, torch 2.13 on an AMD EPYC rounds 17 %
-#: to another number, the worst by 0.75 ulp; in float64 1.3 % of random ones, by 0.53.
-#: The sigmoid is 1 / (1 + exp(−x)), which is off by 4u of its value at most: twice u for the exponential, and two
-#: roundings. In ulps that is up to 4; the largest that torch shows on 4 million float32 numbers is 2.43, and on an H100
-#: on all of them 3.43.
-#: The others of torch on CPUs are SLEEF's of 1.0 ulp and MKL's of less than 1, or made of those; what they show on all
-#: float32 numbers and in the half formats stands in docs/functions.md. torch computes sinh and its like from
-#: exponentials and logarithms where it takes single elements, up to 1.9 ulp, and arccosh of float32 numbers is off by
-#: 2.0002 at most; log(exp(a) + exp(b)) has no row, because its error is that of the parts. NumPy's cube root and
-#: length of two numbers are C's (glibc manual, known maximum errors: at most 1 ulp, of which its cube root of float32
-#: numbers shows 1.93).
+#: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and CUDA's single
+#: precision tables (CUDA C++ Programming Guide, mathematical functions). CUDA's errors are relative to the correctly
+#: rounded result, so half an ulp is added here; on an H100, over all float32 numbers, torch's expm1, cosh, arctanh,
+#: exp2, log10 and erfc do need it (docs/h100.md). IEEE 754 requires correctly rounded square roots, but torch takes
+#: square roots of contiguous tensors from MKL's vector maths, whose mode of high accuracy documents less than 1 ulp.
+#: Over all 2^24 float32 numbers from 1 to 4, torch 2.13 on an AMD EPYC rounds 17 % to another number, the worst by
+#: 0.75 ulp; in float64 1.3 % of random ones, by 0.53.
+#: The sigmoid is 1 / (1 + exp(−x)), whose relative error is at most 4u: twice u for the exponential, and two roundings.
+#: That is up to 4 ulp. The largest error measured in torch is 2.43 ulp on 4 million float32 numbers, and on an H100
+#: 3.43 ulp on all float32 numbers.
+#: torch's other functions on CPUs are SLEEF's of 1.0 ulp and MKL's of less than 1 ulp, or are composed of these; their
+#: errors measured on all float32 numbers and in the half formats are in docs/functions.md. For single elements torch
+#: computes sinh and similar functions from exponentials and logarithms, with errors up to 1.9 ulp; the error of
+#: arccosh of float32 numbers is at most 2.0002 ulp. log(exp(a) + exp(b)) has no row, because its error is that of its
+#: parts. NumPy's cbrt and hypot are those of C (glibc manual, known maximum errors: at most 1 ulp, but its cube root
+#: of float32 numbers has an error of up to 1.93).
 CPU_FUNCTIONS: Mapping[str, float] = {
     "sqrt": 1.0, "exp": 1.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 1.0, "power": 1.0,
     "sigmoid": 3.0, "sin": 1.0, "cos": 1.0, "tan": 1.0, "arcsin": 1.0, "arccos": 1.0, "arctan": 1.0,
@@ -55,8 +55,9 @@ CUDA_FUNCTIONS: Mapping[str, float] = {
     "sinh": 3.5, "cosh": 2.5, "arcsinh": 3.5, "arccosh": 4.5, "arctanh": 3.5,
     "exp2": 2.5, "log2": 1.5, "log10": 2.5, "cbrt": 1.5, "erf": 2.5, "erfc": 4.5, "arctan2": 3.5, "hypot": 3.5,
 }  # fmt: skip
-#: NumPy's and XLA's on CPUs, which differ from torch's: what `benchmarks/library_functions.py` shows in float32 (NumPy
-#: 2.4.6, jax 0.10.2; AVX512), rounded up, and torch's number where that is larger or nothing was measured.
+#: Errors of NumPy's and XLA's functions on CPUs, which differ from torch's: the largest that
+#: `benchmarks/library_functions.py` measures in float32 (NumPy 2.4.6, jax 0.10.2; AVX512), rounded up. Torch's number
+#: stands where it is larger or where nothing was measured.
 NUMPY_FUNCTIONS: Mapping[str, float] = {
     **CPU_FUNCTIONS, "exp": 3.0, "expm1": 3.0, "log": 4.0, "log1p": 2.0, "tanh": 2.0, "sin": 2.0, "cos": 2.0,
     "exp2": 3.0, "log2": 3.0, "log10": 4.0, "cosh": 3.0, "arctan": 3.0, "sigmoid": 5.0,
@@ -65,25 +66,25 @@ XLA_FUNCTIONS: Mapping[str, float] = {
     **CPU_FUNCTIONS, "exp": 6.0, "expm1": 6.0, "log": 2.0, "log1p": 3.0, "tanh": 5.0, "exp2": 68.0, "log2": 3.0,
     "log10": 3.0, "sinh": 25.0, "cosh": 25.0, "erf": 6.0,
 }  # fmt: skip
-#: What Triton's compiler makes of a function: CUDA's library, and a sigmoid of an exponential of 2.5 ulp, a sum, and a
-#: quotient of 2.5 ulp. torch's numbers where those are larger, because torch computes a spec, too.
+#: Errors of functions that Triton compiles: CUDA's library, and a sigmoid composed of an exponential of 2.5 ulp, a sum,
+#: and a quotient of 2.5 ulp. torch's number stands where it is larger, because torch evaluates the spec, too.
 TRITON_FUNCTIONS: Mapping[str, float] = {
     **{name: max(ulps, CPU_FUNCTIONS[name]) for name, ulps in CUDA_FUNCTIONS.items()}, "sigmoid": 7.0,
 }  # fmt: skip
-#: The name of that table.
+#: The name of the library of `TRITON_FUNCTIONS` in terms.
 TRITON = "triton"
-#: The tables of libraries, by the name that terms have for them.
+#: name of a library in terms -> its errors.
 LIBRARIES: Mapping[str, Mapping[str, float]] = {
     "numpy": NUMPY_FUNCTIONS, "xla": XLA_FUNCTIONS, TRITON: TRITON_FUNCTIONS,
 }  # fmt: skip
-#: Errors that approximations have whatever the size of the result, in units of u of binary32. torch's vectorised GELU
-#: takes erf from Abramowitz and Stegun 7.1.26, which is off by 1.5e-7 (2.5 u) on paper; with its roundings 1 + erf is
-#: off by 11.6 u on a million float32 numbers (torch 2.13, AVX512).
+#: Absolute errors of approximations, in units of u of binary32. torch's vectorised GELU computes erf by Abramowitz and
+#: Stegun 7.1.26, whose error without roundings is 1.5e-7 (2.5 u); with its roundings the error of 1 + erf is up to
+#: 11.6 u on a million float32 numbers (torch 2.13, AVX512).
 CPU_ABSOLUTE: Mapping[str, float] = {"erf": 12.0}
 
 
-#: How far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in another order): so
-#: much closer to the formula come overflow, beyond which nothing is judged, and underflow.
+#: The largest factor by which an evaluation may scale an intermediate (n x − Σx for x − mean, a product in another
+#: order). So much earlier than the formula it may underflow, or overflow, beyond which nothing is judged.
 SCALING = 2.0**12
 
 
@@ -93,8 +94,8 @@ class Functions:
 
     Attributes:
         ulps: the largest error of each, in ulps.
-        absolute: error of a function's cheap approximation whatever the size of its result, in units of u of the
-            accumulate format; it counts where a spec uses the function so (`reference.array.erf`).
+        absolute: the absolute error of a cheap approximation of a function, in units of u of the accumulate format; it
+            applies where a spec may use that approximation (`reference.array.erf`).
         division: roundings of a quotient: two where it is a product with the rounded reciprocal.
     """
 
@@ -107,12 +108,13 @@ class Functions:
 class Accumulators:
     """How a tensor core adds up products of eight-bit numbers.
 
-    An instruction adds some products to an accumulator. All of these are shifted to the exponent of the largest one,
-    and what lies below the last bit is cut off; so is what the sum has below it.
+    An instruction adds some products to an accumulator. All addends are shifted to the exponent of the largest one, and
+    their digits below the last bit are cut off, as are the digits of the sum below it.
 
     Attributes:
-        bits: behind the leading one. group: products of an instruction.
-        chunk: products after which an accumulator is added to a sum in the accumulate format; 0 for all of them.
+        bits: after the leading one. group: the number of products of an instruction.
+        chunk: the number of products after which an accumulator is added to a sum in the accumulate format; 0 if all
+            products are added to one accumulator.
     """
 
     bits: int
@@ -120,11 +122,11 @@ class Accumulators:
     chunk: int
 
     def share(self, terms: int) -> float:
-        """A bound on the error of a sum of so many products, as a share of the sum of their magnitudes S.
+        """A bound on the error of a sum of `terms` products, as a share of the sum S of their magnitudes.
 
-        Each of the addends of an instruction, and its sum, lose less than one last bit: 2^-bits of the largest addend
-        or of the sum, neither of which is larger than S and the errors so far. So S grows by the factor
-        1 + (group + 2) 2^-bits in each instruction.
+        Each addend of an instruction, and its sum, loses less than one last bit: 2^-bits of the largest addend or of
+        the sum, neither of which is larger than S plus the errors so far. So the bound of S plus errors grows by the
+        factor 1 + (group + 2) 2^-bits in each instruction.
         """
         products = min(self.chunk or terms, terms)
         growth = (self.group + 2) * 2.0**-self.bits
@@ -136,12 +138,12 @@ class Products:
     """How factors and sums of products of matrices may be rounded.
 
     Attributes:
-        factors: relative error of each factor, on top of the accumulate format's: 2^-11 where factors are rounded to
-            TF32. narrow: the format of such factors, where its range is narrower than that of the accumulate format;
-            None where it is not.
-        partials: format in which partial sums may be stored; None for that of accumulation.
-        sums: how many times as far off sums may be as those of one rounding for each product: `TENSOR_SUMS`.
-        accumulators: of products of eight-bit numbers; None for the accumulate format.
+        factors: relative error of each factor, in addition to that of the accumulate format: 2^-11 where factors are
+            rounded to TF32. narrow: the format of the factors, if its range is narrower than that of the accumulate
+            format, else None.
+        partials: format in which partial sums may be stored; None for the accumulate format.
+        sums: the error of sums relative to that of sums with one rounding per product: 1, or `TENSOR_SUMS`.
+        accumulators: of products of eight-bit numbers; None if they are added up in the accumulate format.
     """
 
     factors: float = 0.0
@@ -151,36 +153,36 @@ class Products:
     sums: float = 1.0
 
 
-#: The error of sums by tensor cores, in units of that of a rounding for each product. Each of k products, and what was
-#: summed before, loses less than a digit of weight 2u of the largest addend when it is cut off behind 24 digits, and so
-#: does the sum (M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, PeerJ Computer Science 7, 2021). k + 1 such cuts for k
-#: products are 2 (1 + 1/k) u for each, and k is 4 at least.
+#: The error of sums by tensor cores, relative to that of one rounding per product. Each of k products, and the sum so
+#: far, is cut off after 24 digits, which loses less than 2u of the largest addend, and so does the new sum (M. Fasi,
+#: N. J. Higham, M. Mikaitis, S. Pranesh, PeerJ Computer Science 7, 2021). k + 1 such cuts for k products are
+#: 2 (1 + 1/k) u per product, and k is at least 4.
 TENSOR_SUMS = 2.5
 
 
 @dataclass(frozen=True, eq=False)
 class Contract:
-    """What an evaluation may do: the format that it accumulates in, and the errors of its elementary functions.
+    """The roundings that an evaluation may make: the format of its sums, the errors of its functions, and others.
 
     Attributes:
         accumulate: format of every intermediate.
         stores: format of stored intermediates (`reference.array.store`).
         functions, products: see those records.
-        intermediates: whether an evaluation of a spec may store every intermediate in the dtype that the spec has
-            there, and not only those that the spec casts.
-        tree: along which sums and products are added up.
-        lattice: whether results are exact that are integers times a power of two and fit the format
-            (`rounding.lattice`). An evaluation that folds constants does not keep to it.
+        intermediates: whether an evaluation of a spec may store every intermediate in the dtype that it has in the
+            spec, or only intermediates that the spec casts.
+        tree: the order in which sums and products are added up.
+        lattice: whether results must be exact if they are integers times a power of two and fit the format
+            (`rounding.lattice`). This is not true of an evaluation that folds constants.
         flush: whether subnormal operands and results may become zero.
         algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
-        others: whether a formula's other algorithms count, or its own text alone, whose balls are narrower.
-        systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
-            reciprocals, the side of a comparison that rounding leaves open, the slope at a kink. A reading without them
-            tells what of a bound is no evidence of a bias.
-        roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
-            formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
-            whose product rules repeat factors: twice as many with each order. That factor is a heuristic, not a
-            theorem.
+        others: whether a formula's other algorithms are allowed, or only its own text, whose balls are narrower.
+        systematic: whether the bound includes errors that may be the same in every sample: the roundings of constants
+            and of their reciprocals, the side of a comparison that rounding leaves open, the slope at a kink. The
+            difference to a reading without them is the part of a bound that is no evidence of a bias.
+        roundings: of an evaluation, per operation of the reading. Values and first derivatives are evaluated operation
+            by operation as the formula and its reverse or forward mode have them. Higher orders are evaluated from
+            closed forms, whose product rules repeat factors: twice as many with each order. That factor is a heuristic,
+            not a theorem.
     """
 
     accumulate: Format
@@ -198,15 +200,15 @@ class Contract:
 
     @functools.cached_property
     def on_lattice(self) -> Contract:
-        """The same contract for data of which results are exact."""
+        """The same contract, for data whose results must be exact."""
         return replace(self, lattice=True)
 
     def stored_in(self, dtype: str) -> Format:
-        """The format that `reference.array.store` names: its own, or that of storage."""
+        """The format that `reference.array.store` names; `stores` for no name and for that of storage."""
         return self.stores if dtype in ("", STORAGE) else FORMATS[dtype]
 
     def may_store(self, fmt: Format) -> bool:
-        """Whether an evaluation may store an intermediate in a format that rounds it."""
+        """Whether an evaluation may round an intermediate by storing it in a format."""
         return self.intermediates and fmt.precision < self.accumulate.precision
 
     @functools.cached_property
@@ -220,7 +222,7 @@ class Contract:
 
     @functools.cached_property
     def centre_type(self) -> Any:
-        """float64 below binary64; for binary64 the machine's widest float, so that centres cost little there."""
+        """float64 for narrower formats; for binary64 the machine's widest float, so that centres add little error."""
         return np.longdouble if self.accumulate.precision >= BINARY64.precision else np.float64
 
     @functools.cached_property
@@ -229,8 +231,8 @@ class Contract:
 
     @functools.cached_property
     def underflow(self) -> float:
-        # An evaluation that scales an intermediate down loses up to η by underflow, or a whole subnormal number where
-        # the contract flushes. When the evaluation scales the result up again, the loss grows by the same factor.
+        # An evaluation that scales an intermediate down loses up to η by underflow, or a whole subnormal number if the
+        # contract flushes. The loss grows by the same factor when the evaluation scales the result up again.
         return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * SCALING
 
     @functools.cached_property
@@ -239,10 +241,10 @@ class Contract:
         return self.accumulate.max / SCALING
 
     def rounding_of(self, constants: Any) -> Any:
-        """A bound on the rounding of each constant of a formula to the accumulate format; None if it rounds none.
+        """A bound on the rounding of each constant of a formula to the accumulate format; None if all fit the format.
 
         Args:
-            constants: an array of the type of centres.
+            constants: an array of `centre_type`.
         """
         fmt = self.accumulate
         size = np.abs(constants).astype(np.float64)
@@ -254,20 +256,20 @@ class Contract:
         return np.where(np.isfinite(size), np.maximum(rounded, flushed), 0.0)
 
     def error_of_limit(self, function: str) -> float:
-        """The relative error of a function at an infinity: 0 but where its limit has to be rounded, as π/2."""
+        """The relative error of a function at an infinity: 0, except where its limit must be rounded, as π/2."""
         ulps = self.functions.ulps[function] if function in ("arctan", "arctan2") else 0.0
         return 2.0 * ulps * self.roundoff + (self.centre_roundoff if ulps else 0.0)
 
     def error_of_sum(self, terms: int) -> float:
-        """The error of a sum and of its centre, which is added up in any order, as a share of the terms' magnitudes."""
+        """The error of a sum, plus that of its centre, which has any order, as a share of the terms' magnitudes."""
         return self.tree.error(terms, self.roundoff) + (terms - 1) * self.centre_roundoff
 
     def holds(self, value: float) -> bool:
-        """Whether the accumulate format holds a value without rounding it; overflow is for the caller to rule out."""
+        """Whether a value is a number of the accumulate format, except for overflow, which the caller must rule out."""
         if value == 0 or not math.isfinite(value):
             return True
-        # `frexp` gives a mantissa below 1, which becomes an integer times 2^p exactly if p bits hold it. Subnormal
-        # numbers have fewer bits than p, so they are not credited, whatever their mantissa.
+        # `frexp` gives a mantissa below 1, which times 2^p is an integer exactly if it has p bits. Subnormal numbers
+        # have fewer bits than p, so the answer for them is no, whatever their mantissa.
         mantissa = abs(math.frexp(value)[0]) * 2.0**self.accumulate.precision
         return mantissa == int(mantissa) and abs(value) >= self.accumulate.smallest_normal
 
@@ -276,12 +278,12 @@ class Contract:
 def contract(
     dtype: str, device: str = "cpu", order: int = 0, *, flush: bool = False, algorithms: frozenset[str] = frozenset()
 ) -> Contract:
-    """The contract of a dtype (torch's name) and an order of derivatives; half types accumulate in binary32.
+    """The contract of a dtype (torch's name) and an order of derivatives.
 
-    That is torch's own rule for them (opmath).
+    Half types accumulate in binary32, which is torch's own rule for them (opmath).
 
     Args:
-        dtype, device: where arithmetic is done, and in what; "cuda" also for kernels on a CPU.
+        dtype, device: of the arithmetic; "cuda" also for kernels that run on a CPU.
         order: of the derivative. flush, algorithms: see `Contract`.
     """
     stores = FORMATS[dtype]

@@ -1,16 +1,16 @@
-"""Whether two samples of calls have one distribution: exact tests, whose total risk of a false alarm is stated.
+"""Whether two samples of calls have the same distribution: exact permutation tests with a stated risk of false alarm.
 
-What this is for: an implementation of a random function is right if what it gives is distributed as what the spec
-gives. Nothing need be known of that distribution: the spec is called as often as the candidate, and if the two are
-alike, every way to divide all of these calls into two halves is as likely as any other. So of the calls in which an
-event happens, the number that is the candidate's is hypergeometric, for any event that is defined without regard to
-who made a call: that an element is above the middle of all of its values, or that a mean is above the median of all.
+What this is for: an implementation of a random function is right if its outputs have the distribution of the spec's
+outputs. The tests need not know that distribution: the spec is called as often as the candidate, and if both have the
+same distribution, every division of all calls into two halves is equally likely. So among the calls in which an event
+happens, the number of the candidate's calls is hypergeometric, for any event whose definition does not depend on who
+made a call: that an element is above the middle of all of its values, or that a mean is above the median of all means.
 
-What is hard here is independence: of elements, rows and calls. Elements that are to be independent may agree as often
-as those of the spec do, and not more: how often neighbours along each axis are on one side, and two calls in a row, are
-numbers of a call like a mean.
+What is hard here is independence: of elements, rows and calls. Independent elements agree as often as those of the spec
+do, and not more often. So the share of neighbours along each axis that agree, and the share of elements that agree in
+two calls, are compared as numbers of a call, as a mean is.
 
-Every test has an equal part of `RISK`, so that all together are wrong with at most this probability (Bonferroni).
+Every test has an equal part of `RISK`, so that the probability of any false alarm is at most `RISK` (Bonferroni).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
-#: The probability that a right implementation is refused, at most, of all tests of one judgement together.
+#: The largest probability that a right implementation is refused by any test of one judgement.
 RISK = 1e-9
-#: Elements of an output that are looked at one by one at most. Outputs of at most so many integers are told apart.
+#: The most elements of an output that are tested one by one; and the most different integers in an output for which
+#: each integer is an event of its own.
 _ELEMENTS, _NUMBERS = 4096, 64
-#: A threshold lies in a gap of at least this share of the range of an element.
+#: A threshold lies between two values of an element whose distance is at least this share of the element's range.
 _GAP = 1e-3
 #: Neighbours are compared at these distances.
 _LAGS = (1, 2, 4, 8)
@@ -35,12 +36,12 @@ _LAGS = (1, 2, 4, 8)
 
 @dataclass(frozen=True)
 class FrequencyDifference:
-    """What differs most between two samples.
+    """The largest difference between two samples.
 
     Attributes:
-        what: the event, in words. computed, own: in which share of the calls it happened, of candidate and spec.
-        risk: the probability of so large a difference for one test. tests: how many tests there were.
-        values: the means of a number of which the event is that it is large, of both; None for an element.
+        what: the event, in words. computed, own: its share of the calls of the candidate, and of the spec.
+        risk: the probability of so large a difference in one test. tests: the number of tests.
+        values: means over the calls of both of the number whose large values are the event; None for an element.
     """
 
     what: str
@@ -52,18 +53,18 @@ class FrequencyDifference:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether chance does not explain it."""
+        """Whether chance does not explain the difference."""
         return self.risk * self.tests < RISK
 
 
 @dataclass(frozen=True)
 class SampleComparison:
-    """Two samples, compared.
+    """A comparison of two samples.
 
     Attributes:
-        worst: what differs most. calls: of each. visible: the least difference of the frequencies of an element, around
-            one half, that would have been seen.
-        visible_mean: the same of the share of elements above the middle, in one call.
+        worst: the largest difference. calls: the number of calls of each. visible: the smallest difference of an
+            element's frequencies, around one half, that the test detects.
+        visible_mean: the smallest difference that the test detects in the share of elements above the middle.
     """
 
     worst: FrequencyDifference
@@ -78,7 +79,7 @@ def compare(computed: Sequence[Any], own: Sequence[Any], apart: Sequence[Any] = 
     Args:
         computed, own: for each output an array (calls, *shape) of floating numbers or integers, of the candidate and of
             the spec; of equal shapes.
-        apart: for each output how far two values are apart at most that rounding explains; by default nothing.
+        apart: for each output the largest distance of two values that rounding explains; 0 by default.
     """
     calls = len(computed[0])
     tables: list[tuple[str, Any, Any]] = []
@@ -109,12 +110,13 @@ def compare(computed: Sequence[Any], own: Sequence[Any], apart: Sequence[Any] = 
 
 
 def _events(name: str, values: Any, apart: Any) -> Iterator[tuple[str, Any]]:
-    """Events of every element: that its size or itself is above the middle of its values, or their median, or a number.
+    """Events of every element, such as that it is above the median of its values; an event is bool (calls, *shape).
 
-    The first two are of one kind in all elements, so that their shares and agreements say something.
+    The first two compare each element with the middle of its range, so that shares and agreements over elements have a
+    meaning.
 
     Args:
-        name: of the output. values: (calls, *shape). apart: how far values are apart that rounding does not explain.
+        name: of the output. values: (calls, *shape). apart: the largest distance of values that rounding explains.
     """
     numbers = np.unique(values) if values.dtype.kind in "iub" else np.zeros(0)
     values = values.astype(np.float64)
@@ -139,13 +141,13 @@ def _is_above_middle(values: Any, apart: Any) -> Any:
 
 
 def _is_above(values: Any, apart: Any, distance: Callable[[Any], Any]) -> Any:
-    """Which values are above a threshold of their element, which lies between two of its values that are apart.
+    """Whether values are above the threshold of their element.
 
-    The candidate and the spec may have one number with two roundings, and a threshold must not lie between those.
+    A threshold lies between two values whose distance rounding does not explain: the candidate and the spec may round
+    the same number differently, and a threshold must not separate these two roundings.
 
     Args:
-        values, apart: see `_events`. distance: of the middles between ordered values, how far they are from where the
-            threshold should be.
+        values, apart: see `_events`. distance: (possible thresholds) -> their distance from the best one.
     """
     ordered = np.sort(values, axis=0)
     gaps, middles = np.diff(ordered, axis=0), (ordered[1:] + ordered[:-1]) / 2
@@ -156,7 +158,7 @@ def _is_above(values: Any, apart: Any, distance: Callable[[Any], Any]) -> Any:
 
 
 def _typicality(values: Any) -> Any:
-    """How often an element has the number that it has in a call, in all calls; the mean over elements."""
+    """For each call the mean over elements of how often, in all calls, an element has the number of this call."""
     flat = values.reshape(len(values), -1)
     places = np.broadcast_to(np.arange(flat.shape[1]), flat.shape)
     keys = np.stack([places.ravel(), flat.ravel()], axis=1)
@@ -169,7 +171,7 @@ def _share(title: str, event: Any) -> tuple[str, Any]:
 
 
 def _agreements(title: str, values: Any) -> Iterator[tuple[str, Any]]:
-    """In which share of neighbours, and of the elements of two calls, values are equal: for each call, or pair."""
+    """The shares of equal neighbours in each call, and of equal elements in each pair of calls; with their titles."""
     calls = len(values)
     for axis in range(1, values.ndim):
         length = values.shape[axis]
@@ -187,7 +189,12 @@ def _agreements(title: str, values: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _difference(what: str, event: Any, values: Any, tests: int) -> FrequencyDifference:
-    """The column of a table of events, one line for each call of both, whose calls are divided most unevenly."""
+    """The event, a column of a table with a row for each call, whose calls are divided most unevenly.
+
+    Args:
+        what: the event in words. event: (calls of the candidate, then of the spec; columns). values, tests: see
+            `FrequencyDifference`.
+    """
     half = len(event) // 2
     ones, total = event[:half].sum(0), event.sum(0)
     risks = _tails(half)[total, ones]
@@ -201,7 +208,7 @@ _TAILS: dict[int, Any] = {}
 
 
 def _tails(calls: int) -> Any:
-    """[k, a]: the smaller tail at a of how many of k calls are among the first half of 2 · calls, hypergeometric."""
+    """[k, a]: the smaller tail at a of the number of k calls in the first half of 2 · calls, a hypergeometric one."""
     if calls not in _TAILS:
         logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 2 * calls + 1)))])
         k, a = np.arange(2 * calls + 1)[:, None], np.arange(calls + 1)[None, :]
@@ -210,7 +217,7 @@ def _tails(calls: int) -> Any:
         rest = np.where(possible, rest, 0)
         ways = logs[calls] - logs[a] - logs[calls - a] + logs[calls] - logs[rest] - logs[calls - rest]
         logarithm = ways - (logs[2 * calls] - logs[k] - logs[2 * calls - k])
-        # Sums of logarithms are off by some 1e-11; the tails are taken larger by far more.
+        # Sums of logarithms have errors of about 1e-11, so the tails are enlarged by far more than that.
         mass = np.where(possible, np.exp(logarithm), 0.0) * (1 + 1e-6)
         upper = np.cumsum(mass[:, ::-1], axis=1)[:, ::-1]
         _TAILS[calls] = np.minimum(np.minimum(np.cumsum(mass, axis=1), upper), 1.0)
@@ -218,7 +225,7 @@ def _tails(calls: int) -> Any:
 
 
 def _least_count(calls: int, tests: int) -> int:
-    """Of as many calls with an event as there are of each, the least number of the candidate's that would be seen."""
+    """If `calls` of all 2 · calls have an event, the smallest number of the candidate's among them that is detected."""
     visible = np.flatnonzero(_tails(calls)[calls, : calls + 1] * tests < RISK)
     visible = visible[visible > calls / 2]
     return int(visible[0]) if visible.size else calls

@@ -1,4 +1,4 @@
-"""Errors on the scale of a whole tensor, for elements so near zero that an error in ulp of the element says nothing."""
+"""Errors relative to the scale of a tensor, for elements so near zero that an ulp of the element is no measure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from .accept import Elements
 
 
 class Scaled(NamedTuple):
-    """Errors of the accepted elements of an output on the scale of their tensor, which no cancellation makes small.
+    """Errors of the accepted elements of an output relative to the scale of their tensor, which cannot cancel.
 
     Attributes:
-        errors: |out − y| over the largest number of the tensor and of the terms summed, in the format's unit roundoffs.
-        near_zero: where more than half of the digits of the format may cancel in y, so that an ulp of y says nothing.
-        magnitude: the largest finite number of the operands, where the caller gave operands; else 0.
+        errors: |out − y| over the largest number among the tensor and the terms of its sums, in the format's unit
+            roundoffs.
+        near_zero: whether more than half of the format's digits may cancel in y, so that an ulp of y is no measure.
+        magnitude: the largest finite number of the operands; 0 if the caller gave no operands.
     """
 
     errors: Any
@@ -27,14 +28,14 @@ class Scaled(NamedTuple):
 
 
 def scaled(fmt: Format, elements: Elements, roundoff: float, operands: Iterable[Any] = ()) -> Scaled:
-    """The errors of an output on its scale.
+    """The errors of an output relative to its scale.
 
-    A tensor that is subnormal as a whole is measured against the smallest normal number, because subnormal numbers are
-    spaced as the smallest normal ones are.
+    The scale of a tensor with subnormal numbers only is the smallest normal number, because subnormal numbers have the
+    spacing of the smallest normal ones.
 
     Args:
-        fmt: the output's format. elements: in their accept sets, all accepted. roundoff: u of the evaluation.
-        operands: float64 arrays that the formula is read at, where their magnitude is asked for.
+        fmt: the output's format. elements: its elements, all accepted. roundoff: u of the evaluation.
+        operands: the operands of the formula as float64 arrays, if `magnitude` is needed.
     """
     with np.errstate(all="ignore"):
         # An error is the signed share of the bound times the bound, and zero where an element has no distance from y.
@@ -45,19 +46,19 @@ def scaled(fmt: Format, elements: Elements, roundoff: float, operands: Iterable[
 
 
 def near_zero(fmt: Format, bound: Any, value: Any) -> Any:
-    """Whether a bound is so large beside its exact value that less than half of the digits of the format are sure."""
+    """Whether a bound is so large beside its exact value that less than half of the format's digits are certain."""
     return np.abs(bound) > math.sqrt(fmt.unit_roundoff) * np.abs(value)
 
 
 def share(computed: Any, fmt: Format, elements: Elements, roundoff: float, operands: Iterable[Any]) -> float:
-    """The largest error of a refused element, relative to the largest number of its tensor and of the terms summed.
+    """The largest error of a refused element, relative to the largest number of its tensor and the terms of its sums.
 
-    The bound of an element is about u times the sum of the magnitudes of its terms, so the bound over u says how large
-    the terms are. Where tensor and terms are all zero, the largest operand stands for them.
+    The bound of an element is about u times the sum of the magnitudes of its terms, so the bound over u is the size of
+    the terms. Where tensor and terms are all zero, the largest operand is used in their place.
 
     Args:
-        computed, fmt: the output, and its format. elements: in their accept sets.
-        roundoff: u of the evaluation. operands: float64 arrays that the formula is read at.
+        computed, fmt: the output, and its format. elements: the decisions on it.
+        roundoff: u of the evaluation. operands: the operands of the formula as float64 arrays.
     """
     outside = ~elements.accepted
     with np.errstate(all="ignore"):
@@ -69,8 +70,8 @@ def share(computed: Any, fmt: Format, elements: Elements, roundoff: float, opera
 
 
 def _largest_numbers(fmt: Format, elements: Elements, roundoff: float) -> Any:
-    """For each element the largest number of its tensor and of the terms summed; zero where all of these are zero."""
-    # The bound without the rounding of the output, which is of the output's own size and not of the terms'.
+    """For each element the largest number among its tensor and the terms of its sums; zero if all these are zero."""
+    # The rounding of the output is subtracted from the bound, because its size is that of the output, not of the terms.
     spread = np.maximum(elements.bound - ulp_array(fmt, np.abs(elements.value) + elements.bound), 0.0)
     return np.maximum(np.nan_to_num(spread / roundoff, nan=0.0, posinf=0.0), _largest(elements.value))
 

@@ -1,10 +1,10 @@
-"""Terms: what a user allows an implementation to do, by name; they make the `Contract` of dtype, device and order.
+"""Terms: the names of what a user allows an implementation, from which the `Contract` of a dtype and device is made.
 
-What this is for: the author of a kernel says what it may do ("TF32 products", "sums in bfloat16"), and the judge needs
-numbers. Each number here comes from the definition of a format, or from the manual that is named beside it.
+What this is for: the author of a kernel says in words what it may do ("TF32 products", "sums in bfloat16"), and the
+judge needs numbers. Each number here comes from the definition of a format, or from the manual that is named beside it.
 
-Terms are a value: two of them are equal if they allow the same. They are named (`PRESETS`), made by adding allowances
-to a name (`terms("tensor_core+flush")`), or made field by field.
+Terms are a value: two of them are equal if they allow the same. They have a name (`PRESETS`), or a name with allowances
+(`terms("tensor_core+flush")`), or are built field by field.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .contract import (
 )
 from .trees import NAMES, OF_PROBE, tree
 
-#: TF32 as a tensor core makes it of float32 by itself: it does not look at the last 13 bits.
+#: TF32 as a tensor core converts float32 to it without an instruction: it ignores the last 13 bits.
 CUT_TF32 = "cut_tf32"
-#: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
-#: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
-#: by 2^-16 of it, and the product of the two small parts, which is left out, is at most 2^-16 of the product: together
-#: less than what two factors that are off by 2^-15 each give.
+#: format of factors -> the relative error of a factor of a product of matrices. TF32 keeps 11 bits (NVIDIA A100 Tensor
+#: Core GPU Architecture, 2020), as binary16 does. With bf16x3 a number is a sum of two bfloat16 numbers with a relative
+#: error of 2^-16, and the product of the two small parts, at most 2^-16 of the product, is left out. Together these
+#: errors are less than those of two factors with a relative error of 2^-15 each.
 FACTORS: Mapping[str, float] = {
     "tf32": 2.0**-11,
     CUT_TF32: 2.0**-10,
@@ -42,57 +42,56 @@ FACTORS: Mapping[str, float] = {
     "bf16x3": 2.0**-15,
 }
 
-#: How tensor cores add up products of eight-bit numbers, by name. On Hopper an instruction of 32 products keeps 13 bits
-#: behind the leading one and cuts off the others (DeepSeek-V3 Technical Report, arXiv 2412.19437, 2024, section 3.5.2:
-#: 14 bits in all); kernels that know of it add what 128 products give to sums in float32 (section 3.3.2).
+#: name -> how tensor cores add up products of eight-bit numbers. On Hopper an instruction of 32 products keeps 13 bits
+#: after the leading one and cuts off the others (DeepSeek-V3 Technical Report, arXiv 2412.19437, 2024, section 3.5.2:
+#: 14 bits in all). To limit that error some kernels add the sum of every 128 products to a sum in float32 (3.3.2).
 ACCUMULATORS: Mapping[str, Accumulators] = {
     "hopper_fp8": Accumulators(bits=13, group=32, chunk=0),
     "hopper_fp8_128": Accumulators(bits=13, group=32, chunk=128),
 }
 
-#: Factors that are rounded to the dtype of the spec, where that is a half type: what a tensor core takes.
+#: Factors that are rounded to the spec's dtype if that is a half type, as the operands of tensor cores are.
 HALF = "half"
 _FACTOR_WORDS = {HALF: "the half type of the spec", CUT_TF32: "TF32, or cut off to it"}
 
-#: Largest errors in ulps of the fast functions of CUDA in single precision. PTX ISA 8.7: ex2.approx is off by 2^-22.5
-#: of its value at most, 2 ulp in 9.1; tanh.approx by 2^-11, which is 4096 ulp; rsqrt.approx by 2^-22.9, and
-#: sqrt.approx by 2^-23. Its ulps are counted from the correctly rounded result. A sigmoid is 1 / (1 + ex2): 2.5 ulp, a
-#: sum, and a quotient of 2.5 ulp. The logarithm near 1, and powers, have no bound that is relative to their value
-#: there; so they are held to CUDA's accurate functions.
+#: Largest errors in ulps of CUDA's fast functions in single precision. In PTX ISA 8.7 the relative error of ex2.approx
+#: is at most 2^-22.5 (2 ulp in 9.1), that of tanh.approx 2^-11, which is 4096 ulp, that of rsqrt.approx 2^-22.9, and
+#: that of sqrt.approx 2^-23. Ulps of the ISA are relative to the correctly rounded result. A sigmoid is 1 / (1 + ex2):
+#: 2.5 ulp, a sum, and a quotient of 2.5 ulp. The ISA gives the logarithm near 1, and powers, no relative bound, so they
+#: have the bounds of CUDA's accurate functions.
 APPROXIMATE_FUNCTIONS: Mapping[str, float] = {
     **CUDA_FUNCTIONS, "exp": 2.5, "expm1": 2.5, "sqrt": 1.5, "tanh": 4096.0, "sigmoid": 7.0,
 }  # fmt: skip
-#: Roundings of a quotient by div.full: 2 ulp (PTX ISA 8.7), and half an ulp to the exact one, of two units of roundoff
-#: each.
+#: The error of a quotient by div.full, in units of roundoff, of which an ulp is two: 2 ulp from the correctly rounded
+#: quotient (PTX ISA 8.7), and half an ulp from that to the exact one.
 _FULL_DIVISION = 5.0
 
 
 class TermsError(ValueError):
-    """A name that no terms and no allowance have; the text lists the names."""
+    """A name is neither that of terms nor that of an allowance; the text lists the names."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What an implementation may do.
+    """What an implementation is allowed.
 
     Attributes:
         name: of the terms in the report.
-        accumulate: format of every intermediate, a dtype name of torch; empty for torch's own rule, which is the dtype
-            itself, and float32 for the half types.
-        intermediates: whether every intermediate of the spec may be stored in the dtype that it has there.
-        inputs: format that inputs may be rounded to before the op; empty for none.
-        factors: what factors of products of matrices may be rounded to, a key of `FACTORS`; empty for nothing. `half`
-            is the dtype itself where that is a half type, and allows nothing where it is not.
-        partials: format in which partial sums of products may be stored; empty for that of accumulation.
-        accumulators: in which products of eight-bit numbers may be added up, a key of `ACCUMULATORS`; empty for that of
-            accumulation.
+        accumulate: format of every intermediate, a dtype name of torch; empty for torch's own rule: the dtype itself,
+            or float32 for the half types.
+        intermediates: whether every intermediate of the spec may be stored in the dtype that it has in the spec.
+        inputs: format to which inputs may be rounded before the op; empty for none.
+        factors: format to which factors of products of matrices may be rounded, a key of `FACTORS`; empty for none.
+            `half` is the dtype itself if that is a half type, and else allows nothing.
+        partials: format in which partial sums of products may be stored; empty for the accumulate format.
+        accumulators: of products of eight-bit numbers, a key of `ACCUMULATORS`; empty for the accumulate format.
         approximate: whether functions and quotients may be CUDA's fast ones.
-        library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
+        library: the library of elementary functions, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
         tree: the name of the tree along which sums and products are added up (`trees.tree`); empty for any order;
             `OF_PROBE` for that which a probe will show, of which there is no contract.
-        algorithms: names of further algorithms that may be used (`ArithmeticPromises.algorithms`). None where a
-            formula's other algorithms do not count either (`Contract.others`), as in no terms of users.
+        algorithms: names of further algorithms that are allowed (`ArithmeticPromises.algorithms`). None also disallows
+            the other algorithms of a formula (`Contract.others`), which no terms of users do.
     """
 
     name: str = "strict"
@@ -137,15 +136,15 @@ class Terms:
         return f"{self.name}: {'; '.join(parts)}"
 
     def _by_tensor_cores(self, dtype: str = "") -> bool:
-        """Whether tensor cores may add products up: they alone take TF32, and Triton's compiler takes them.
+        """Whether tensor cores may add up products: with factors in TF32, or in code of Triton's compiler.
 
-        Half types are theirs under any terms, and so along a declared tree their cuts count (`trees.py`).
+        Under any terms they may add up half types, so along a declared tree the error of their additions counts.
         """
         return self.factors in ("tf32", CUT_TF32) or self.library == TRITON or bool(self.tree and dtype in HALF_TYPES)
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
     def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
-        """The contract of a dtype (torch's name), of the device whose arithmetic it is, and of an order.
+        """The contract of a dtype (torch's name), the device of the arithmetic, and an order of derivatives.
 
         Raises:
             TermsError: the tree is that of a probe, which was not made.
@@ -157,7 +156,7 @@ class Terms:
             dtype if self.factors == HALF and FORMATS[dtype].precision < FORMATS["float32"].precision else self.factors
         )
         factors, partials = FACTORS.get(name, 0.0), FORMATS.get(self.partials)
-        # An allowance that asks for more than the dtype has allows nothing.
+        # An allowance of a format with more precision than that of the accumulate format allows nothing.
         if factors <= accumulate.unit_roundoff:
             factors = 0.0
         if partials is not None and partials.precision >= accumulate.precision:
@@ -204,18 +203,18 @@ class Terms:
 
     @property
     def of_text_alone(self) -> Terms:
-        """The same without any other algorithm than the formula's own text."""
+        """The same terms with no algorithm but the formula's own text."""
         return replace(self, algorithms=None)
 
     def format_of_inputs(self, dtype: str) -> Format | None:
-        """The format that inputs of a dtype may be rounded to; None where that rounds nothing."""
+        """The format to which inputs of a dtype may be rounded; None if that rounds nothing."""
         fmt = FORMATS.get(self.inputs)
         return fmt if fmt is not None and fmt.precision < EVERY_FORMAT[dtype].precision else None
 
 
 _ALGORITHMS = frozenset({"folded", "shifted", SCALED})
 _TORCH = Terms("torch", intermediates=True, algorithms=_ALGORITHMS)
-#: The names that users know, from the strictest to the laxest.
+#: name for users -> terms, from the strictest to the laxest.
 PRESETS: Mapping[str, Terms] = {
     "strict": Terms("strict"),
     "flash": Terms("flash", factors=HALF, algorithms=frozenset({"folded", "shifted", EXP2})),
@@ -228,7 +227,7 @@ PRESETS: Mapping[str, Terms] = {
         algorithms=_ALGORITHMS | {EXP2},
     ),
 }  # fmt: skip
-#: The fields that a single allowance sets, by its name.
+#: name of an allowance -> the fields that it sets.
 ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     **{name: {"accumulate": name} for name in ("float32", *HALF_TYPES)},
     **{f"{name}_inputs": {"inputs": name} for name in HALF_TYPES},
@@ -245,7 +244,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
 #: Allowances that name an algorithm.
 ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
 
-#: The terms that a precision audit tries, from the strictest to the laxest, and its words for a kernel that keeps them.
+#: The terms that a precision audit tries, from the strictest to the laxest, and its words for a kernel within them.
 LADDER: tuple[tuple[Terms, str], ...] = (
     (Terms("float64", accumulate="float64"), "float64, rounded once"),
     (PRESETS["strict"], "{dtype}, sums in {sums}"),
@@ -261,10 +260,10 @@ LADDER: tuple[tuple[Terms, str], ...] = (
 
 
 def terms_of_compiled(allowed: Terms) -> Terms:
-    """The same terms, with what Triton's compiler makes of functions.
+    """The same terms, with the errors of the instructions that Triton's compiler generates for functions.
 
-    `tl.exp(x)` is ex2.approx(x log2 e), `/` is div.full, `tl.sqrt` takes subnormal numbers for zero, and `tl.dot` sums
-    as tensor cores do.
+    `tl.exp(x)` is ex2.approx(x log2 e), `/` is div.full, `tl.sqrt` treats subnormal numbers as zero, and `tl.dot` adds
+    up products on tensor cores.
     """
     factors = CUT_TF32 if allowed.factors == "tf32" else allowed.factors
     algorithms = (allowed.algorithms or frozenset()) | {EXP2}
@@ -272,7 +271,7 @@ def terms_of_compiled(allowed: Terms) -> Terms:
 
 
 def terms(named: str | Terms) -> Terms:
-    """Terms by name: a preset, or one with allowances after it, "strict+tf32+flush".
+    """Terms by name: a preset, or a preset followed by allowances, as "strict+tf32+flush".
 
     Raises:
         TermsError: no terms or no allowance have this name; the text lists the names.

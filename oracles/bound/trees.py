@@ -1,14 +1,14 @@
-"""Trees of sums: along which an implementation says that it adds up, and how far a sum is off along one.
+"""Trees of sums: the orders in which an implementation may promise to add, and the error of a sum in such an order.
 
-What this is for. A sum of n terms that may be added in any order passes up to n - 1 roundings, and its bound is that
-wide. Kernels add in halves, in blocks or in lanes, where a term passes few. A declared tree is a promise of that, and
-an implementation that breaks it may be refused.
+What this is for. If a sum of n terms may be added in any order, a term may pass n - 1 roundings, which makes its bound
+wide. Kernels add in halves, in blocks or in lanes, where a term passes few additions. A declared tree is a promise of
+that order, and an implementation that breaks the promise may be refused.
 
-The rule. Of a tree of height h each term passes h additions at most, and each of these is off by the factor 1 + d,
-|d| <= u. So the error is at most ((1 + u)^h - 1) Σ|x| (N. J. Higham, Accuracy and Stability of Numerical Algorithms,
-2nd ed., section 4.2). What holds for every order, (n - 1) u Σ|x|, holds for this one, too. A product that is rounded
-before is one factor more; where it is fused with its addition it is none. Multiplications by powers of two round
-nothing, and so change no height. A node that adds m terms at once counts as m - 1 additions one after another.
+The rule. In a tree of height h each term passes at most h additions, each of which multiplies it by 1 + d, |d| <= u. So
+the error is at most ((1 + u)^h - 1) Σ|x| (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+section 4.2). The bound for every order, (n - 1) u Σ|x|, is also valid for this one. A product that is rounded before
+its addition adds one factor 1 + d; a product that is fused with its addition adds none. Multiplications by powers of
+two do not round, so they change no height. A node that adds m terms at once counts as m - 1 successive additions.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-#: The most additions that a term passes, by the kind of tree, for n terms and its number.
+#: kind of tree -> (n terms, the number in its name) -> the most additions that a term passes.
 _HEIGHTS: Mapping[str, Callable[[int, int], int]] = {
     # Halves of halves.
     "pairwise": lambda n, _: _halvings(n),
-    # One after another within blocks of so many terms, then the sums of blocks in halves.
+    # One after another within blocks of `size` terms, then the sums of blocks in halves.
     "blocks": lambda n, size: min(size, n) - 1 + _halvings(-(-n // size)),
-    # One after another in each of so many lanes, then the lanes in halves.
+    # One after another in each of `lanes` lanes, then the lanes in halves.
     "lanes": lambda n, lanes: -(-n // lanes) - 1 + _halvings(min(lanes, n)),
-    # What has that height; less than in halves is in no tree.
+    # Any tree of that height; no tree is lower than one of halves.
     "height": lambda n, height: max(height, _halvings(n)),
 }
 _NAME = re.compile(r"(pairwise)|(blocks|lanes|height)([1-9]\d{0,8})(?:of([1-9]\d{0,8}))?")
-#: Names of trees, for messages and lists; the numbers may be any.
+#: Examples of the names of trees, for messages and lists; other numbers are possible.
 NAMES = ("pairwise", "blocks32", "lanes128", "height12")
 #: In place of a name: the tree that a probe of the candidate shows. No bound can be had of it before.
 OF_PROBE = "probed"
@@ -46,8 +46,8 @@ class Tree:
     """A tree of sums of any number of terms.
 
     Attributes:
-        kind: a key of `_HEIGHTS`; empty for any order. size: the number of the kind.
-        only: how many terms the sums have that are added along it, others in any order; 0 for all sums.
+        kind: a key of `_HEIGHTS`; empty for any order. size: the number in the name, such as that of lanes.
+        only: the tree is promised for sums of so many terms only, and other sums have any order; 0 for all sums.
     """
 
     kind: str = ""
@@ -55,7 +55,7 @@ class Tree:
     only: int = 0
 
     def __str__(self) -> str:
-        """What is promised, in words."""
+        """The promise in words."""
         words = {
             "": "in any order",
             "pairwise": "in halves",
@@ -75,7 +75,7 @@ class Tree:
         """A bound on the error of a sum, as a share of the sum of the magnitudes of its terms.
 
         Args:
-            terms: how many. unit: u. before: roundings that a term has passed before.
+            terms: their number. unit: u. before: how many roundings a term has passed before the sum.
         """
         most = (max(terms - 1, 0) + before) * unit
         if not self.kind:

@@ -1,6 +1,6 @@
-"""One output held against its reading: which elements are in their accept sets, and what is wrong with the others.
+"""The comparison of one output with its reading: which elements are in their accept sets, and why the others are not.
 
-Whoever asks, an op's check or the question of a candidate, has its outputs held here.
+The checks of ops and the questions about candidates both compare outputs here.
 """
 
 from __future__ import annotations
@@ -25,34 +25,36 @@ from ..specs.storage import format_of
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Violation
 
-#: An output as the rounding reading has it: a ball, an array of integers or truth values, or what a residual says.
+#: The rounding reading of an output: a ball, an array of integers or truth values, a choice, or a residual.
 Reading = Any
 
 
 class OperandFacts(enum.Enum):
-    """What is known of the operands of a call, for what a NaN or an infinity in the output may be."""
+    """What is known about the operands of a call; it decides which NaNs and infinities an output may have."""
 
     FINITE = enum.auto()
     WITH_NANS = enum.auto()  # and no infinity
     WITH_INFINITIES = enum.auto()
-    IN_ONE_ORDER = enum.auto()  # some are not finite, and there is one order only to compute with them
-    UNKNOWN = enum.auto()  # some are not finite, and an exact reading alone says what must follow
+    IN_ONE_ORDER = enum.auto()  # some are not finite, and there is only one order of evaluation
+    UNKNOWN = enum.auto()  # some are not finite, and only an exact reading says which results are right
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where one output stands.
+    """The result of comparing one output with its reading.
 
     Attributes:
-        wrong: what is wrong with it. Of floating elements that are outside nothing is said before a card is made.
+        wrong: the fault, or None. `hold` leaves it None for floating elements outside their accept sets
+            (`is_outside`), until a card is made.
         judged, left: how many elements were judged, and how many were not.
-        vacuous: whether half of the judged elements have a bound that is wider than the element itself; of floating
-            ones that is not looked at, nor what is `missed`.
-        missed: of those left, elements whose exact value is finite and in the format's range. reason: why, and where.
-        ball: the reading it was held against; None for an output that is not floating.
-        in_sets: its elements in their accept sets; None for an output that is not floating.
-        picks: the choices that a candidate was seen to make where rounding leaves them open.
-        by_residual: whether it was judged by its residual.
+        vacuous: whether half of the judged elements have a bound that is wider than the element itself. `hold` does
+            not compute this for floating outputs, nor `missed`.
+        missed: how many of the elements that were not judged have a finite exact value in the format's range.
+            reason: why they were not judged, with the place of one.
+        ball: the reading; None for an output that is not floating.
+        in_sets: the decisions on its elements; None for an output that is not floating.
+        picks: the choices that the candidate made where rounding leaves them open.
+        by_residual: whether the output was judged by its residual.
     """
 
     wrong: Violation | None
@@ -68,7 +70,7 @@ class Standing:
 
     @property
     def elements(self) -> int:
-        """Of the output."""
+        """The number of elements of the output."""
         return self.judged + self.left
 
     @property
@@ -81,15 +83,15 @@ def hold(
     name: str, computed: Tensor, reading: Reading, facts: OperandFacts, order: int = 0, *,
     native: Tensor | None = None, exact: Exact | None = None,
 ) -> Standing:  # fmt: skip
-    """Hold one output against its reading.
+    """Compare one output with its reading.
 
     Args:
         name: of the output, for messages. computed: the output.
-        reading: its rounding reading. exact: its exact one, where that was made.
-        facts: what the operands were. order: of the derivative.
-        native: what torch computes of it, where that is known. Its shape and dtype are required. Where an operand is
-            not finite, a NaN or an infinity that it has is accepted, too, but for what `facts` rules out where the
-            reading and torch agree, and for an infinity of the other sign.
+        reading: its rounding reading. exact: its exact reading, or None.
+        facts: about the operands. order: of the derivative.
+        native: torch's own output, or None. The output must have its shape and dtype. If an operand is not finite, an
+            element may also be NaN or infinite where torch's is, except for an infinity of the other sign, and for what
+            `facts` excludes where the reading and torch agree.
     """
     mismatch = _mismatch(name, computed, reading, native)
     if mismatch:
@@ -107,7 +109,7 @@ def hold(
 
 
 def _mismatch(name: str, computed: Tensor, reading: Reading, native: Tensor | None) -> str:
-    """An attribute of an output that is not as it has to be, in words; empty for none."""
+    """A sentence about a wrong shape or dtype of an output; empty if both are right."""
     for shape in (reading.shape, computed.shape if native is None else native.shape):
         if computed.shape != shape:
             return f"{name} has shape {tuple(computed.shape)}, need {tuple(shape)}"
@@ -122,32 +124,32 @@ def _mismatch(name: str, computed: Tensor, reading: Reading, native: Tensor | No
 def _special(
     values: Any, ball: Ball, native: Tensor | None, elements: accept.Elements, facts: OperandFacts, order: int
 ) -> tuple[Any, Any]:
-    """Which elements are accepted, and which are judged, where some inputs are not finite.
+    """Which elements are accepted, and which are judged, if some inputs are not finite.
 
-    Where every evaluation meets a NaN or an infinity the output must have one. Which of them may follow from the order
-    of evaluation, and then of torch's own order nothing is required.
+    If every evaluation gives a NaN or an infinity, the output must have one of the two. The order of evaluation may
+    decide which, and if torch's own order gives a finite number there, the element may have any value.
     """
     surely = ~np.isfinite(ball.centre) & (ball.radii() == 0)
     own = None if native is None else to_array(native)
     theirs = np.zeros(values.shape, bool) if own is None else ~np.isfinite(own)
     accepted = np.where(surely, ~np.isfinite(values) | (~theirs & (native is not None)), elements.accepted)
     accepted |= theirs & ~np.isfinite(values)
-    if ball.stray is not None:  # A product with a zero that the spec does not ask for may be formed, or left out.
+    if ball.stray is not None:  # An evaluation may form or leave out products with zeros that are only a means.
         accepted |= ball.stray & np.isnan(values)
-    if order == 0:  # A derivative at an infinite argument is a limit of either kind.
-        # An infinity that is sure, and that torch finds, too, has its sign.
+    if order == 0:  # A derivative at an infinite argument is a limit, which may be NaN or infinite.
+        # If the reading and torch give the same infinity, the output must not have the other sign.
         agreed = surely & (True if own is None else own == ball.centre)
         accepted &= ~(agreed & (values == -ball.centre))
         if facts is OperandFacts.IN_ONE_ORDER:
             accepted &= ~(agreed & np.isnan(values))
         if own is not None and facts is not OperandFacts.WITH_INFINITIES:
-            # Arithmetic makes no number and no infinity of a NaN.
+            # With a NaN operand and no infinity, arithmetic gives only NaN.
             accepted &= ~(surely & np.isnan(ball.centre) & np.isnan(own) & ~np.isnan(values))
     return accepted, elements.judged | surely
 
 
 def _hold_whole(name: str, computed: Tensor, need: Reading) -> Standing:
-    """Hold an output that is no ball; of what rounding leaves open, anything that it allows is right."""
+    """Compare an output whose reading is not a ball; all values that rounding leaves open are right."""
     values, right, expected = _place_whole(computed, need)
     by_residual = isinstance(need, Residual)
     every = np.ones(values.shape, dtype=bool)
@@ -164,16 +166,16 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Standing:
         )
         wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, {need_there}", tuple(lines))
     elif isinstance(need, Condition):
-        # A truth value that rounding leaves open is as wide as it can be.
+        # A truth value that rounding leaves open may have either value, so its bound says nothing.
         is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
     return Standing(wrong, values.size - not_judged, not_judged, is_open, by_residual=by_residual)
 
 
 def _place_whole(computed: Tensor, need: Reading) -> tuple[Any, Any, Any]:
-    """An output that is no ball as an array, which elements are right, and what they are likely to be."""
-    # NumPy has not all of torch's floating dtypes; float64 has all of their values.
+    """An output whose reading is not a ball as an array, which elements are right, and their expected values."""
+    # NumPy lacks some of torch's floating dtypes; float64 has all of their values.
     values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
-    if isinstance(need, (Choice, Residual)):  # integers that hang on floating values, and laws of an equation
+    if isinstance(need, (Choice, Residual)):  # integers that depend on floating values, and solutions of an equation
         right, expected = need.accepts(values), need.likely()
     elif isinstance(need, Condition):
         expected = np.asarray(possibly(need))
@@ -185,7 +187,7 @@ def _place_whole(computed: Tensor, need: Reading) -> tuple[Any, Any, Any]:
 
 
 def are_right(computed: Tensor, reading: Reading, facts: OperandFacts, order: int, native: Tensor | None) -> Any:
-    """Which elements of an output `hold` does not refuse; all where it is no such output. Arguments as for `hold`."""
+    """Which elements of an output are right; all if its shape or dtype is wrong. The arguments are those of `hold`."""
     if not isinstance(reading, Ball):
         return _place_whole(computed, reading)[1]
     standing = hold("", computed, reading, facts, order, native=native)

@@ -1,13 +1,13 @@
-"""The judge: calls a subject along a path and compares the outputs with the formula; then it counts them, or raises.
+"""The judge calls a subject along a path and compares its outputs with the formula; then it counts them, or raises.
 
-What this is for: a check knows which promise it asks about; the judge knows how to call and how to compare. A judge has
-what stays the same for a whole cell (op, subject, contract, device), and one `Tally`, which counts.
+What this is for: a check knows which promise it tests; the judge knows how to call and how to compare. A judge holds
+everything that is constant in a cell (op, subject, contract, device), and one `Tally`, which counts.
 
 What is hard here: which reading of the formula decides. The ball of the rounding reading is rigorous and cheap, so
-every output is judged by its ball. The exact reading is slow, but it alone knows what NaN and infinities must give, and
-it checks the balls. So an exact reading is made where an operand is not finite, for one in `EXACT_SHARE` of the other
-samples, and for a failure, whose exact value the report shows. A large sample is never read exactly as a whole: after a
-failure, its worst elements are read exactly, one by one.
+every output is judged by its ball. The exact reading is slow, but only it says which results are right for NaN and
+infinities, and it checks the balls. So the formula is also read exactly where an operand is not finite, for one in
+`EXACT_SHARE` of the other samples, and after a failure, for the exact value in the report. A large sample is never read
+exactly as a whole: after a failure, its worst elements are read exactly, one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..bound.rounding import Ball, balls, balls_with_systematic, lengths
 from ..machine.ptx import approximations, hardware
 from ..op.declaration import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from ..op.paths import Expected, Path, Problem
-from ..op.script import ScriptMaker, Spelt
+from ..op.script import CallVariant, ScriptMaker
 from ..op.transforms import Word, compiled, derivative_order, engine_for, path_name, required
 from ..process import interrupt
 from ..programs.along import along_path, defer_script
@@ -41,13 +41,13 @@ from .card import attribute, describe_worst, find_worst_alone, require_shape, wo
 from .holding import OperandFacts, hold
 from .tally import LARGE, Tally
 
-#: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself. The
-#: second is the budget of the exact reading that a report shows of a failure: seconds at most.
+#: The most mpmath operations (elements x 4^order) of an exact reading, beyond which the ball alone decides, which is
+#: rigorous by itself; and the most for the exact values of a failure in the report, which take some seconds.
 EXACT_BUDGET, FAILURE_BUDGET = 3000, 14_000
-#: In short profiles, one of this many samples with finite operands is read exactly as well, as a check of the balls.
-#: Every sample with a NaN or an infinity is, because the exact reading alone knows everywhere what these must give.
+#: In short profiles one in this many samples with finite operands is also read exactly, as a check of the balls. All
+#: samples with a NaN or an infinity are, because only the exact reading says everywhere what these must give.
 EXACT_SHARE = 5
-#: The outputs of a formula as balls, and as exact values where it was read exactly, else None.
+#: The outputs of a formula as balls, and as exact values, or None where the formula was not read exactly.
 Readings = tuple[Sequence[Ball], Sequence[Exact] | None]
 
 
@@ -55,21 +55,21 @@ class Judge:
     """Judges one subject of one op, sample by sample.
 
     Attributes:
-        op, subject_name, subject: what is judged.
+        op, subject_name, subject: the op, and the name and the function of the implementation that is judged.
         compiled: whether every path of the subject is compiled before it is judged.
-        contract: what an evaluation of the op may do, and so how far its outputs may be off.
+        contract: the roundings that an evaluation of the op may make, which bound the error of its outputs.
         device: where the samples are. arithmetic: the device whose arithmetic the contract allows.
-        light: whether this is a short profile, in which the slowest readings and compilers are left out.
-        weighs_bias: whether the tally gets the part of every bound that may be the same error in every sample.
+        light: whether this is a short profile, which leaves out the slowest readings and compilers.
+        weighs_bias: whether the tally also gets the part of each bound that may be the same error in every sample.
         tally: the counts of all samples so far.
         between: calls other ops; a check may run it between two calls of the subject. By default it does nothing.
-        hardware: on which else the values of the subject are held, where its approximations depend on that.
+        hardware: other hardware that the PTX ISA allows, on each of which a subject that uses approximations is judged.
     """
 
     def __init__(self, op: Op, subject_name: str, contract: Contract, device: str = "cpu", light: bool = True) -> None:
         """
         Args:
-            op: the op. subject_name: which of its subjects.
+            op: the op. subject_name: the name of one of its subjects.
             contract, device, light: see the attributes.
         """
         self.op, self.subject_name, self.contract, self.device, self.light = op, subject_name, contract, device, light
@@ -83,7 +83,7 @@ class Judge:
         self._likes: tuple[Sample, tuple[Tensor, ...]] | None = None
 
     def again(self) -> Judge:
-        """A judge of the same subject and part of the cell with an empty tally, by which a failure is repeated."""
+        """A judge of the same subject and part of the cell with an empty tally, which repeats a failure."""
         fresh = Judge(self.op, self.subject_name, self.contract, self.device)
         fresh.tally.part = self.tally.part
         fresh.between, fresh.hardware = self.between, self.hardware
@@ -96,7 +96,7 @@ class Judge:
         return other
 
     def contract_of(self, order: int, wide: bool = False) -> Contract:
-        """The contract of a path with `order` derivative steps besides the op's own; `wide`: computed in float64."""
+        """The contract of a path with `order` derivative steps besides the op's own; that of float64 if `wide`."""
         promises = self.op.promises
         dtype, terms = "float64" if wide else self.contract.stores.name, promises.arithmetic.terms
         if terms is not None:
@@ -105,7 +105,7 @@ class Judge:
         return contract(dtype, self.arithmetic, order + promises.order, **allowed)
 
     def offered(self, words: Sequence[Word]) -> list[Word]:
-        """The words that the op offers, with all of their steps and orders; Unsupported where there is none."""
+        """The words all of whose steps and orders the op offers; Unsupported if it offers none of the words."""
         lacking = [self.op.promises.without & required(word) for word in words]
         if words and all(lacking):
             names = sorted(frozenset().union(*lacking))
@@ -118,8 +118,8 @@ class Judge:
         """The violation whose title names the op, the call or path, and what is wrong.
 
         Args:
-            code, what: what is broken, as a code and in words. lines: details, one a line.
-            where: the call or the path in the title. path: the path that showed it, where it has another name.
+            code, what: the fault, as a code and in words. lines: details, one a line.
+            where: the call or the path in the title. path: the path that showed the fault; `where` by default.
         """
         title = f"{self.op.name} {where}".rstrip()
         return Violation(code, f"{title}: {what}", lines, where if path is None else path)
@@ -129,11 +129,11 @@ class Judge:
     def call(
         self, function: Callable[..., Any], *args: Any, what: str = "", make_script: ScriptMaker | None = None
     ) -> Any:
-        """Run the subject; an exception on valid input is a violation.
+        """Call a function of the subject; an exception on valid input is a violation.
 
         Args:
-            function, args: what is run. what: its name in messages.
-            make_script: makes the lines of a program with the same call; None where no program can make it.
+            function, args: the function, and its arguments. what: the name of the call in messages.
+            make_script: makes the lines of a program with the same call; None where no program can make that call.
         """
         with self.tally.clock("op"):
             try:
@@ -141,7 +141,7 @@ class Judge:
             except (Violation, Unsupported):
                 raise
             # SystemExit and KeyboardInterrupt are caught, too: a subject that raises one has failed, and must not end
-            # the run. What a signal handler of the user raised is passed on first.
+            # the run. An exception from a signal handler of the user is raised again first.
             except BaseException as err:
                 interrupt.reraise()
                 violation = raised(self.op.name, err, what)
@@ -151,10 +151,10 @@ class Judge:
                 raise violation from err
 
     def primal(self, sample: Sample, function: Subject | None = None, what: str = "forward") -> tuple[Tensor, ...]:
-        """The outputs at a sample of the subject, or of `function` in its place, without any transform."""
+        """The outputs of the subject, or of `function` in its place, at a sample, without any transform."""
         problem = Problem(self.op, sample.args)
         operation = problem.operation(self.subject if function is None else function)
-        around = function.lines if isinstance(function, Spelt) else ()
+        around = function.lines if isinstance(function, CallVariant) else ()
         make_script = (
             None if function and not around else lambda: along_path(replace(self.path(sample, (), ()), around=around))
         )
@@ -169,10 +169,10 @@ class Judge:
         return replace(path, compiled=True) if self.compiled else path
 
     def run(self, path: Path, function: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
-        """The outputs along a path of the subject, or of `function` in its place; compiled where the subject is."""
+        """The outputs of the subject, or of `function` in its place, along a path; compiled if the subject is."""
         operation = path.problem.operation(self.subject if function is None else function)
-        # Autograd records the operations of a call, so with the eager engine the op is compiled and then transformed.
-        # The transforms of torch.func can be compiled themselves, so there the whole transformed function is compiled.
+        # Autograd records the operations of a call, so for the eager engine the op is compiled and then transformed.
+        # The transforms of torch.func can be compiled, so for that engine the whole transformed function is compiled.
         if self.compiled and path.engine == "eager":
             operation = compiled(operation)
         transformed = path.transformed(operation)
@@ -184,7 +184,7 @@ class Judge:
         return outputs
 
     def read(self, expected: Expected, outputs: Sequence[Tensor] = ()) -> tuple[Ball, ...]:
-        """The balls of the expected outputs; in the contract of float64 where `outputs` are float64 by request."""
+        """The balls of the expected outputs, under the contract of float64 where `outputs` are float64 by request."""
         wide = expected.wide and bool(outputs) and all(y.dtype is torch.float64 for y in outputs)
         with self.tally.clock("reference"), lengths.record_lengths() as sums:
             read = balls_with_systematic if self.weighs_bias else balls
@@ -202,17 +202,18 @@ class Judge:
         Args:
             sample: the input.
             word: the steps of T, innermost first; none for the subject itself.
-            engines: who takes the steps, names of `ENGINES`, one after the other; by default torch.func, and autograd
-                where the op does not offer that.
-            function: what is judged in place of the subject, for example the subject inside of autocast. A failure of a
-                `Spelt` one can be shown by a program.
+            engines: names of `ENGINES`, which take the steps in turn; by default torch.func, and autograd where the op
+                does not offer torch.func.
+            function: is judged in place of the subject, for example the subject inside of autocast. A program can show
+                a failure of a `CallVariant`.
             exactly: whether an exact reading may be made besides the ball.
 
         Returns:
-            The outputs, by the last engine.
+            The outputs of the last engine.
 
         Raises:
-            Violation: an output has another dtype than promised, or is not in its accept set, or the subject raised.
+            Violation: an output has another dtype than promised, an element is outside its accept set, or the subject
+                raised.
             Unsupported: the op has no differentiable argument, and the word differentiates.
         """
         if derivative_order(word) and not self.op.differentiable_positions(sample.args):
@@ -221,13 +222,13 @@ class Judge:
         for engine in engines or ("func",):
             executed = approximations.executed.total()
             path, computed = self._outputs_along(sample, word, engine, function)
-            script = defer_script(path) if function is None or isinstance(function, Spelt) else None
+            script = defer_script(path) if function is None or isinstance(function, CallVariant) else None
             expected = path.expected(make_script=script)
             if function is None:
                 self.require_dtypes(path, computed)
             try:
-                # Engines give the same derivatives at the same numbers, so the formula is read once for all; but where
-                # the dtypes of the outputs choose the contract (`read`), it is read for each.
+                # All engines take the same derivatives at the same operands, so the formula is read once. Where the
+                # dtypes of the outputs choose the contract (`read`), it is read for each engine.
                 if readings is None or expected.wide:
                     often = not self.light or self.tally.samples % EXACT_SHARE == 0
                     readings = self._readings(expected, computed, exactly and (often or not expected.finite))
@@ -246,16 +247,16 @@ class Judge:
     def _outputs_along(
         self, sample: Sample, word: Word, engine: str, function: Subject | None
     ) -> tuple[Path, tuple[Tensor, ...]]:
-        """The path of a word at a sample, and the outputs along it of the subject, or of `function` in its place."""
+        """The path of a word at a sample, and the outputs of the subject, or of `function` in its place, along it."""
         with torch.no_grad():
             primal = self._primal_before(sample, word, engine_for(self.op.promises.without, engine), function)
         path = self.path(sample, word, primal, engine)
-        if isinstance(function, Spelt):
+        if isinstance(function, CallVariant):
             path = replace(path, around=function.lines)
         return path, self.run(path, function) if word or self.compiled else primal
 
     def _primal_before(self, sample: Sample, word: Word, engine: str, function: Subject | None) -> tuple[Tensor, ...]:
-        """The outputs of the op itself; from the second path at a sample on, meta tensors of their shapes and dtypes.
+        """The outputs of the op without a transform; meta tensors like them after the first path at a sample.
 
         Cotangents have the shapes of the outputs, which are known only after a call of the op. So the op is called once
         for each sample without a transform, before a path is drawn.
@@ -268,7 +269,7 @@ class Judge:
         return primal
 
     def _allowance(self, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
-        """A sentence: what the declaration would have to allow so that the outputs of a path were accepted; or ""."""
+        """A sentence that names an allowance under which a path's outputs would be accepted; "" if there is none."""
         arithmetic = path.problem.op.promises.arithmetic
         wider = {
             f"algorithms={{{name!r}}}": path.problem.op.changed(algorithms=arithmetic.algorithms | {name})
@@ -284,17 +285,17 @@ class Judge:
             readings = judge.read(expected, computed)
             facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
             standings = [hold("", y, ball, facts) for y, ball in zip(computed, readings, strict=True)]
-            # An element that is not judged any more has not been accepted.
+            # Under a wider bound the element may no longer be judged, which does not mean that it is accepted.
             elements = standings[fault.output].in_sets
             if elements is not None and elements.judged[fault.index] and not any(each.is_outside for each in standings):
                 return f"it would be accepted if the declaration allowed {what}"
         return ""
 
     def require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
-        """Raise a Violation unless outputs have the promised dtypes, cotangents the primals', tangents the outputs'.
+        """Raise a Violation unless outputs have the promised dtypes, gradients the inputs', and tangents the outputs'.
 
-        Dtypes are compared before values, because the bound of a value is that of its dtype. Those of tangents are
-        compared for the subject OWN alone. Outputs are on the device of the cell.
+        Dtypes are compared before values, because the bound of a value depends on its dtype. The dtypes of tangents are
+        compared for the subject OWN only. Outputs must be on the device of the cell.
         """
         astray = [t.device.type for t in computed if t.device.type != self.device] if not path.word else []
         if astray:
@@ -321,11 +322,11 @@ class Judge:
                 raise violation.showing(attribute(path, f"str(outputs[{i}].dtype)", str(like.dtype)))
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
-        """Judge computed outputs against a formula: by balls, and by exact values where these take seconds at most."""
+        """Judge computed outputs against a formula, by balls, and by exact values where `EXACT_BUDGET` allows them."""
         self.compare(expected, computed, *self._readings(expected, computed, exactly))
 
     def _readings(self, expected: Expected, computed: Sequence[Tensor], exactly: bool) -> Readings:
-        """The balls of a formula, and its exact values where they are asked for and take seconds at most, or None."""
+        """The balls of a formula, and its exact values, or None unless `exactly` and `EXACT_BUDGET` allow them."""
         rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
             cheap = self.tally.part != LARGE and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
@@ -335,7 +336,7 @@ class Judge:
         self, expected: Expected, computed: Sequence[Tensor], rounded: Sequence[Ball],
         exact: Sequence[Exact] | None = None,
     ) -> None:  # fmt: skip
-        """Judge computed outputs against readings that the caller has made."""
+        """Judge computed outputs against the readings of the formula, one for each output."""
         self._require_count(computed, rounded, expected.path, expected.make_script)
         for i, (tensor, ball) in enumerate(zip(computed, rounded, strict=True)):
             with self.tally.clock("compare"):
@@ -345,16 +346,16 @@ class Judge:
         """Judge one output.
 
         Args:
-            expected: what all outputs of the path are judged against. index: which of them this one is.
-            tensor: the output. ball, exact: its readings; without an exact one, it is made once an element is refused.
+            expected: the formula along the path. index: the number of the output. tensor: the output.
+            ball, exact: its readings; without an exact one, one is made after an element is refused.
         """
         name = expected.names[index]
         require_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
         facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
         order, fmt = expected.order + self.op.promises.order, FORMATS[dtype_name(tensor.dtype)]
         standing = hold(name, tensor, ball, facts, order, exact=exact)
-        # The accept set around the exact value contains the one around the centre, because the distance of the two is
-        # added to the bound. So an element at the edge may still be accepted here.
+        # The accept set around the exact value contains the one around the centre, because the distance between centre
+        # and exact value is added to the bound. So an element next to the edge may be accepted now.
         if standing.is_outside and exact is None and self._tells(expected, tensor):
             exact = evaluate(expected.formula, *expected.operands)[0][index]
             standing = hold(name, tensor, ball, facts, order, exact=exact)
@@ -395,5 +396,5 @@ class Judge:
             )
 
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:
-        """Whether a failing output is read exactly as a whole for the report; the ball alone proves the failure."""
+        """Whether a failing output is read exactly as a whole, for the report: the ball alone proves the failure."""
         return self.tally.part != LARGE and expected.cost(tensor.numel()) <= FAILURE_BUDGET

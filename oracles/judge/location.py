@@ -1,7 +1,7 @@
-"""Where the wrong elements of an output lie, and how they go with the right ones, in sentences.
+"""Sentences about where the wrong elements of an output are, and how they are related to the right values.
 
-A kernel author reads a fault off its place: a last tile that was not masked, a row that was shifted, a factor that was
-forgotten. Each sentence is said only where it is true of every wrong element.
+The place of wrong elements often shows the fault to a kernel's author: a last tile that was not masked, a row that was
+shifted, a factor that was forgotten. A sentence is given only if it is true of every wrong element.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 
 #: Extents of tiles that kernels work in, the largest first.
 _TILES = (1024, 512, 256, 128, 64, 32, 16, 8)
-#: Up to which part of itself an error is called the same in two elements. It chooses the words of a sentence after the
-#: verdict, and no verdict.
+#: Two errors are called the same if they differ by at most this share of themselves. That chooses the words of a
+#: sentence after the verdict; no verdict depends on it.
 _ALIKE = 2.0**-4
-#: A factor nearer to 1 is said by its distance, for four digits would show it as 1.
+#: A factor nearer to 1 is described by its distance from 1, because four digits would show it as 1.
 _ONE = 2.0**-7
-#: Elements that are looked at for how wrong and right values go together.
+#: The largest number of elements whose wrong and right values are compared with each other.
 _LOOKED_AT = 2**16
-#: What is said of rows that would be too many to name.
+#: The words for rows that are too many to name.
 _SOMEWHERE = "each as a whole"
-#: What is said where subnormal numbers were flushed, or memory was never written.
+#: The words for flushed subnormal numbers, or for memory that was never written.
 ALL_ZERO = "all of these are zero"
-#: A map has so many lines and columns at most, and is drawn of so many elements at least.
+#: The largest number of lines and of columns of a map, and the smallest number of elements of which one is drawn.
 _LINES, _COLUMNS, _SAMPLES = 8, 64, 16
 
 
@@ -38,7 +38,7 @@ def box_of(outside: Any) -> tuple[tuple[int, int], ...]:
 
 
 def describe_place(outside: Any) -> str:
-    """Where the wrong elements lie; empty where no short sentence is true of all.
+    """Where the wrong elements are, in words; empty if no short sentence is true of all of them.
 
     Args:
         outside: as for `box_of`.
@@ -176,14 +176,15 @@ def describe_relation(computed: Any, exact: Any, outside: Any) -> str:
 
 @np.errstate(invalid="ignore")  # elements that are right may be infinite
 def _describe_shift(computed: Any, exact: Any) -> str:
-    """Whether the output is the right one, moved by one along an axis."""
+    """A sentence if the output is the right one shifted by one along an axis; else empty."""
     for axis in range(computed.ndim):
         if computed.shape[axis] < 4:
             continue
         for step in (1, -1):
             moved = np.roll(exact, step, axis)
             inner = tuple(slice(1, -1) if i == axis else slice(None) for i in range(computed.ndim))
-            # Beside the error itself, because numbers that are nearly equal are near each other wherever they stand.
+            # The difference must be small relative to the error, because in an output of nearly equal numbers every
+            # shift gives small differences.
             error = np.abs(computed[inner] - exact[inner]).max(initial=0.0)
             if error and np.all(np.abs(computed[inner] - moved[inner]) <= _ALIKE * error):
                 here, right = (1, 0) if step == 1 else (0, 1)

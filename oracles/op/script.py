@@ -53,7 +53,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Spelt:
+class CallVariant:
     """A way of calling the subject, and lines of a program that define `call` as the same way of calling `op`."""
 
     function: Callable[..., Any]

@@ -39,7 +39,7 @@ def along_path(path: Path) -> Script:
     values = dict(zip(operands, map(ProgramTensor, path.own, path.copies), strict=True))
     directions = map(ProgramTensor, path.directions, path.direction_copies)
     values |= {f"d{k}": direction for k, direction in enumerate(directions)}
-    script = calling(problem, path.around)
+    script = define_function(problem, path.around)
     script = script.joined(_steps(path))
     return Script({**values, **script.values}, script.lines, script.imports)
 
@@ -55,7 +55,7 @@ def operands_of(problem: Problem) -> dict[str, object]:
     return {name: ProgramTensor(problem.args[i], problem.formula_args[i]) for i, name in operand_names(problem).items()}
 
 
-def calling(problem: Problem, around: tuple[str, ...] = ()) -> Script:
+def define_function(problem: Problem, around: tuple[str, ...] = ()) -> Script:
     """The lines that define `f`, a function of the operands that returns the judged outputs.
 
     Args:
@@ -99,14 +99,14 @@ def _steps(path: Path) -> Script:
     """The lines that make the transformed function of `f`, and call it."""
     passive, inputs, outputs = len(path.problem.fixed), len(path.problem.wrt), len(path.primal)
     compile_ = "torch.compile({}, fullgraph=True, dynamic=False)"
-    name, steps = "f", stepping(path.engine, path.word)
+    name, steps = "f", define_steps(path.engine, path.word)
     lines = [*steps.lines]
     if path.compiled and path.engine == "eager":
         lines.append(f"f = {compile_.format('f')}")
     for depth, step in enumerate(path.word):
         inner, name = name, f"step{depth}"
         if isinstance(step, Vmap):
-            lines += _mapped(name, inner, step.in_dims(passive, inputs))
+            lines += _define_vmap(name, inner, step.in_dims(passive, inputs))
             continue
         end = passive + inputs
         lines += [
@@ -125,7 +125,7 @@ def _steps(path: Path) -> Script:
     return Script(lines=tuple(lines), imports=steps.imports)
 
 
-def _mapped(name: str, inner: str, in_dims: tuple[int | None, ...]) -> list[str]:
+def _define_vmap(name: str, inner: str, in_dims: tuple[int | None, ...]) -> list[str]:
     """The lines that define a vmap; operands come with the batch first, also where vmap takes it from the last axis."""
     if -1 not in in_dims:
         return [f"{name} = torch.func.vmap({inner}, in_dims={in_dims})", ""]
@@ -138,7 +138,7 @@ def _mapped(name: str, inner: str, in_dims: tuple[int | None, ...]) -> list[str]
     ]
 
 
-def stepping(engine: str, word: Word) -> Script:
+def define_steps(engine: str, word: Word) -> Script:
     """The lines that define `jvp` and `vjp`, as far as the word has them, as an engine takes these steps."""
     script = Script()
     for short, function in (("jvp", ENGINES["eager"].jvp), ("vjp", ENGINES["eager"].vjp)):

@@ -1,4 +1,8 @@
-"""Scripts of questions that are not about one element: what a call raises, saves, writes, shares or repeats."""
+"""Scripts about whole calls, not one element: what a call raises, saves, writes, shares or repeats.
+
+A script computes, prints what it got and what is allowed, and exits with 1 where the fault is there, else with 0. The
+first sentence of a function names the fault; the last two functions only compute `outputs`.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,20 @@ import torch
 from ..op.declaration import Tensor
 from ..op.paths import Path, Problem
 from ..op.script import ProgramTensor, Script
-from .along import along_path, calling, function_lines, operand_names, operands_of, stepping
+from .along import along_path, define_function, define_steps, function_lines, operand_names, operands_of
 from .questions import of_bits, of_condition
 from .values import literal
 
 
 def _script_call(problem: Problem) -> Script:
-    """The lines that define `f` and the list `operands`, of which no derivative is taken in the first `passive`."""
-    script = calling(problem)
+    """The lines that define `f` and the list `operands`; no derivative is taken in the first `passive` operands."""
+    script = define_function(problem)
     names = operand_names(problem)
     whole = Script({**operands_of(problem), **script.values}, script.lines)
     return whole.then(f"operands = [{', '.join(names.values())}]", f"passive = {len(problem.fixed)}")
 
 
-#: `grads(operands)`: the outputs of a call, and their gradients for cotangents of ones.
+#: `called(operands)`: the outputs of a call, and the gradients in the operands for cotangents of ones.
 _GRADIENTS = (
     "def called(operands):",
     "    leaves = [x.detach().requires_grad_() for x in operands[passive:]]",
@@ -37,15 +41,15 @@ _GRADIENTS = (
 
 
 class Wording(NamedTuple):
-    """What a documented error must be: the name of its type, its possible heads, and patterns that its text matches."""
+    """A documented error: the name of its type, the possible words before its colon, and patterns of its text."""
 
     error: str
     heads: tuple[str, ...]
     patterns: tuple[str, ...]
 
 
-def refusal(args: Sequence[object], need: Wording, name: str) -> Script:
-    """Whether invalid input is accepted, or refused by another error than the documented one.
+def script_refusal(args: Sequence[object], need: Wording, name: str) -> Script:
+    """Invalid input is accepted, or refused with another error than the documented one.
 
     Args:
         args: the invalid input. need: the documented error. name: what is invalid.
@@ -73,8 +77,8 @@ def refusal(args: Sequence[object], need: Wording, name: str) -> Script:
     return of_condition(Script(tensors, lines, ("import re",)), "not fine", messages)
 
 
-def keeping(problem: Problem, positions: Sequence[int], allowed: int) -> Script:
-    """Whether more bytes are kept for backward than declared.
+def script_saved_bytes(problem: Problem, positions: Sequence[int], allowed: int) -> Script:
+    """A call saves more bytes for backward than declared.
 
     Args:
         problem: the op at a sample. positions: of the arguments that require grad. allowed: bytes.
@@ -100,8 +104,8 @@ def keeping(problem: Problem, positions: Sequence[int], allowed: int) -> Script:
     return of_condition(script, "computed > allowed", [message])
 
 
-def touching(problem: Problem) -> Script:
-    """Whether a call, or backward, leaves a mark on its inputs: values, versions, hooks, attributes, gradients."""
+def script_changed_inputs(problem: Problem) -> Script:
+    """A call or its backward changes an input: its values, version, hooks, attributes or `.grad`."""
     script = _script_call(problem).then(
         *_GRADIENTS,
         "def noted(t):",
@@ -117,8 +121,8 @@ def touching(problem: Problem) -> Script:
     return of_condition(script, "computed", [message])
 
 
-def around_views(path: Path) -> Script:
-    """Whether forward or reverse mode writes to an operand, or to the memory around it, of a path."""
+def script_overwrites(path: Path) -> Script:
+    """The plain call or the derivative of a path writes to an operand, or to the memory around it."""
     script = along_path(path)
     names = ", ".join(script.values)
     begin = f"before = [bytes(t.untyped_storage()) for t in ({names},)]"
@@ -131,8 +135,8 @@ def around_views(path: Path) -> Script:
     return of_condition(whole, "computed", [message])
 
 
-def sharing(problem: Problem, output: int) -> Script:
-    """Whether an output shares memory with an input, or with another output before it.
+def script_shared_memory(problem: Problem, output: int) -> Script:
+    """An output shares memory with an input, or with an output before it.
 
     Args:
         problem: the op at a sample. output: the number of the output.
@@ -147,8 +151,8 @@ def sharing(problem: Problem, output: int) -> Script:
     return of_condition(script, "computed", [message])
 
 
-def promising(problem: Problem, way: str) -> Script:
-    """Whether fake or meta tensors tell another shape, dtype, stride or device than eager ones have.
+def script_fake_tensors(problem: Problem, way: str) -> Script:
+    """Fake or meta outputs have another shape, dtype, stride or device than eager ones.
 
     Args:
         problem: the op at a sample. way: "fake tensors" or "meta tensors".
@@ -174,11 +178,11 @@ def promising(problem: Problem, way: str) -> Script:
     return Script(whole.values, whole.lines, ("from torch._subclasses.fake_tensor import FakeTensorMode",))
 
 
-def repeating(path: Path, threads: Sequence[int], runs: int) -> Script:
-    """Whether repeated calls, and calls with other numbers of threads, give other bits.
+def script_repeats(path: Path, threads: Sequence[int], runs: int) -> Script:
+    """Repeated calls, or calls with other numbers of threads, give other bits.
 
     Args:
-        path: of the word ("vjp",). threads: the numbers of threads that deterministic algorithms run with, in turn.
+        path: a plain vjp. threads: the numbers of threads that deterministic algorithms run with, in turn.
         runs: how many calls are made with the largest of these numbers.
     """
     script = along_path(path)
@@ -202,7 +206,7 @@ def repeating(path: Path, threads: Sequence[int], runs: int) -> Script:
     return of_bits(Script(script.values, lines, script.imports), "again, and with other numbers of threads")
 
 
-#: Ways to a primal, by what messages call them: lines that set `got`.
+#: Ways to compute the primal outputs of a call that is differentiated: name in messages -> lines that set `got`.
 PRIMALS = {
     "primal with requires_grad": ("got = g(*(x.detach().requires_grad_() for x in inputs))",),
     "primal of func.vjp": ("got = torch.func.vjp(g, *inputs)[0]",),
@@ -215,11 +219,11 @@ PRIMALS = {
 }
 
 
-def primals(path: Path, way: str) -> Script:
-    """Whether a primal has other bits than the plain call.
+def script_primal(path: Path, way: str) -> Script:
+    """The primal outputs of a call that is differentiated have other bits than those of the plain call.
 
     Args:
-        path: of the word ("jvp",), for its tangents. way: one of `PRIMALS`.
+        path: a jvp, whose tangents are used. way: a key of `PRIMALS`.
     """
     script = _script_call(path.problem)
     tangents = {f"d{k}": ProgramTensor(d, d) for k, d in enumerate(path.direction_copies)}
@@ -235,18 +239,18 @@ def primals(path: Path, way: str) -> Script:
     return of_bits(Script({**script.values, **tangents}, lines, ("from torch.autograd import forward_ad",)), way)
 
 
-def balancing(both: Path, bound: float) -> Script:
-    """Whether ⟨ȳ, Jv⟩ and ⟨Jᵀȳ, v⟩ differ by more than a bound.
+def script_adjoints(both: Path, bound: float) -> Script:
+    """⟨ȳ, Jv⟩ and ⟨Jᵀȳ, v⟩ differ by more than a bound.
 
     Args:
-        both: the path of the word ("jvp", "vjp"), whose directions are tangents and then cotangents. bound: absolute.
+        both: the vjp of a jvp; its directions are the tangents and then the cotangents. bound: absolute.
     """
     script, count = along_path(both), len(both.problem.wrt)
-    called = calling(both.problem, both.around)
+    called = define_function(both.problem, both.around)
     tangents, cotangents = (
         f"({''.join(f'd{k}, ' for k in which)})" for which in (range(count), range(count, len(both.directions)))
     )
-    steps = stepping(both.engine, ("jvp", "vjp"))
+    steps = define_steps(both.engine, ("jvp", "vjp"))
     names = operand_names(both.problem)
     lines = (
         *called.lines,
@@ -267,10 +271,10 @@ def balancing(both: Path, bound: float) -> Script:
     return of_condition(whole, "not abs(left - right) <= bound", [message])
 
 
-def batching(
+def script_vmap(
     problem: Problem, tensors: dict[int, Tensor], dims: Sequence[int | None], out_dims: Sequence[int]
 ) -> Script:
-    """The lines of vmap over some axes; `outputs` have the batch in front.
+    """The lines that call the op under vmap over some axes; `outputs` have the batch in front.
 
     Args:
         problem: the op at the arguments that are shared where they are not batched.
@@ -287,8 +291,8 @@ def batching(
     return Script({named[i]: t for i, t in tensors.items()}, lines)
 
 
-def jacobian(problem: Problem, name: str, weights: Tensor, of: int, by: int) -> Script:
-    """The lines of a jacobian or hessian of one output in one input; `outputs` has it alone.
+def script_jacobian(problem: Problem, name: str, weights: Tensor, of: int, by: int) -> Script:
+    """The lines that compute a jacobian or hessian of one output in one input, the only element of `outputs`.
 
     Args:
         problem: the op at a sample. name: "jacrev", "jacfwd", "hessian" or "jacrev(jacrev)".

@@ -14,7 +14,7 @@ from ..op.declaration import Op, Sample
 from ..op.paths import Problem
 from ..op.script import NoProgram, Script, plain_source
 from ..verdicts.verdict import Cell, clean
-from .along import calling, operand_names, operands_of
+from .along import define_function, operand_names, operands_of
 from .values import HELPERS, literal
 
 #: A program with more characters is not written. The program of a large sample that did not shrink would consist of
@@ -101,7 +101,7 @@ def ending(op: Op, cell: Cell, sample: Sample, case_id: str) -> str:
     problem = Problem(op, sample.args)
     names = operand_names(problem)
     passive, inputs = (", ".join(names[i] for i in positions) for positions in (problem.fixed, problem.wrt))
-    script = calling(problem)
+    script = define_function(problem)
     lines = [f"f({', '.join(names.values())})"]
     if inputs:
         function = f"lambda *x: f({passive}, *x)" if passive else "f"

@@ -113,7 +113,7 @@ def _pad(x: Parts, pad: Any, value: Any = 0) -> Parts:
 
 
 def _in_place(operation: Any) -> Callable[..., Parts]:
-    """A view that takes the place of what it is a view of."""
+    """An in-place operation, such as `transpose_`, that turns its operand into a view of itself."""
 
     def rule(x: Parts, *how: Any) -> Parts:
         x.real, x.imaginary = operation(x.real, *how), operation(x.imaginary, *how)
@@ -132,7 +132,7 @@ def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
     return fourier.to_real(x.real, x.imaginary, dim, power, length)
 
 
-#: Operations that take real numbers and give complex ones.
+#: Operations on real numbers with complex results.
 _BEGINNING = overloads("complex polar view_as_complex _fft_r2c")
 _EITHER = overloads(
     "view _unsafe_view reshape unsqueeze squeeze squeeze.dim squeeze.dims expand slice.Tensor select.int cat stack"
@@ -188,10 +188,14 @@ class RealInterpreter(torch.fx.Interpreter):
         return Parts(value.real.clone(), value.imag.clone()) if value.is_complex() else value
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """The rule of an operation on or to complex numbers; the operation itself on real ones.
+
+        Raises:
+            UntraceableError: the operation has no rule.
+        """
         dtype = kwargs.get("dtype")
-        begins = isinstance(dtype, torch.dtype) and dtype.is_complex
-        begins |= target in _BEGINNING
-        if not begins and not any(isinstance(x, (Parts, complex)) for x in pytree.tree_leaves((args, kwargs))):
+        to_complex = (isinstance(dtype, torch.dtype) and dtype.is_complex) or target in _BEGINNING
+        if not to_complex and not any(isinstance(x, (Parts, complex)) for x in pytree.tree_leaves((args, kwargs))):
             return super().call_function(target, args, kwargs)
         if target not in _RULES:
             raise UntraceableError(f"uses {target} of complex numbers, which has no rule")

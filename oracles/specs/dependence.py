@@ -1,12 +1,12 @@
-"""Which elements of a spec hang on which choice that rounding leaves open, found on its graph.
+"""Which elements of a spec depend on which choice that rounding leaves open, found on its graph.
 
-What this is for: a routed layer chooses experts for every token, and each token's output hangs on its own choice alone.
-So the choices of many tokens may be tried at the same time. Elements that hang on several choices, such as a mean over
-all tokens, need every combination.
+What this is for: a routed layer chooses experts for every token, and a token's output depends only on its own choice.
+So the choices of many tokens may be tried at the same time. Elements that depend on several choices, such as a mean
+over all tokens, need every combination.
 
-Every element has the least and the largest number of the groups of choices that it hangs on, as the pair (least,
-−largest): what is made of several elements has the smaller of both. Where an operation is not known here, each element
-of its result hangs on all that its operands do.
+The label of an element is the pair (least, −largest) of the numbers of the groups of choices that it depends on. What
+is computed from several elements has the minima of both numbers. Where an operation is not known here, each element of
+its result depends on every choice that its operands depend on.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _BY_VALUES = set(overloads("sort sort.stable topk kthvalue median median.dim max
 
 
 class Dependence(torch.fx.Interpreter):
-    """The groups that the elements of a graph's values hang on.
+    """The groups that the elements of a graph's values depend on.
 
     Attributes:
         groups: of the rows of each choice, by the name of its operation; -1 for a row that is not open.
-        is_whole: whether some element hangs on several groups, so that all rows are one group in truth.
+        is_whole: whether some element depends on several groups, so that all rows are one group in truth.
     """
 
     def __init__(self, graph: torch.fx.GraphModule, choices: Mapping[str, Decidable]) -> None:
@@ -51,7 +51,7 @@ class Dependence(torch.fx.Interpreter):
         self._choices, self._count = choices, 0
 
     def of_outputs(self) -> tuple[Any, ...]:
-        """For every output the group that each element hangs on, -1 for none; after `is_whole`, 0 for all."""
+        """For every output the group that each element depends on, -1 for none; after `is_whole`, 0 for all."""
         count = len(self.module.graph.find_nodes(op="placeholder"))  # type: ignore[operator, union-attr]
         labels = super().run(*[None] * count, enable_io_processing=False)
         several = any(label is not None and _several(label).any() for label in labels)
@@ -86,7 +86,7 @@ class Dependence(torch.fx.Interpreter):
         return _fitted(label, values.shape)
 
     def _of_choice(self, node: torch.fx.Node, label: Any) -> Any:
-        """What the result of a choice hangs on: on groups of earlier ones, or each open row on a group of its own.
+        """What the result of a choice depends on: on groups of earlier ones, or each open row on a group of its own.
 
         Args:
             node: that chooses. label: of its operand where it ranks its elements, else of its elements.
@@ -119,7 +119,7 @@ def _numbers(label: Any, is_whole: bool) -> Any:
 
 
 def _reduced(label: Any, axes: Sequence[int]) -> Any:
-    """What elements along some axes hang on together, with these axes of length 1."""
+    """What elements along some axes depend on together, with these axes of length 1."""
     return label.min(axis=tuple(1 + axis for axis in axes), keepdims=True)
 
 
@@ -141,7 +141,7 @@ def _all_together(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
 
 
 def _along_rule(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
-    """What the elements of a result hang on, where some operand hangs on a choice."""
+    """What the elements of a result depend on, where some operand depends on a choice."""
     target: Any = node.target
     shapes = [each.meta["val"].shape for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor)]
     if torch.Tag.pointwise in target.tags or target is torch.ops.aten._to_copy.default:
@@ -170,7 +170,7 @@ def _along_rule(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
 
 
 def _label_of(node: Any, label: Any) -> Any:
-    """The label of an operand; that of no group where it hangs on none."""
+    """The label of an operand; that of no group where it depends on none."""
     return np.full((2, *node.meta["val"].shape), _NONE) if label is None else label
 
 
@@ -200,7 +200,7 @@ def _of_product(node: torch.fx.Node, args: Any) -> Any:
 
 
 def _at_index(node: torch.fx.Node, args: Any) -> Any:
-    """Reading or writing along a dim by an index: all elements along the dim hang on each other."""
+    """Reading or writing along a dim by an index: all elements along the dim depend on each other."""
     data, dim, index = _label_of(node.args[0], args[0]), args[1], _label_of(node.args[2], args[2])
     shape = _shape_of(node)
     parts = [data, index] + [each for each in args[3:] if isinstance(each, np.ndarray)]
@@ -217,7 +217,7 @@ def _at_index(node: torch.fx.Node, args: Any) -> Any:
 
 
 def _looked_up(node: torch.fx.Node, args: Any) -> Any:
-    """Elements of what hangs on no choice, at indices that do; these count its first axes."""
+    """Elements of what depends on no choice, at indices that do; these count its first axes."""
     shape, indices = _shape_of(node), args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
     sources: Any = node.args[1] if isinstance(node.args[1], (list, tuple)) else [node.args[1]]
     if any(each is None for each in sources):

@@ -1,8 +1,8 @@
-"""Operations on integers that rounding leaves open: the least and the largest integer that may result.
+"""Operations on integers that rounding leaves open (`Whole`): the least and the largest integer of each result.
 
 Where few integers are possible, torch itself does an elementwise operation on each of them, so that the result is
-torch's, wrapping around included. Operations that grow with their operands, or move them, are done on the bounds. All
-others are left to the rules for real numbers.
+torch's, wrapping around included. Operations that are monotone in their operands, or move them, are done on the bounds.
+All others are left to the rules for real numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _Torch = Callable[[Any, Any], Any]
 
 
 def is_read_at(target: Any, args: Sequence[Any]) -> bool:
-    """Whether an operation reads at places that are open.
+    """Whether an operation reads at indices that rounding leaves open.
 
     Raises:
         NoReadingError: the operation writes at such places.
@@ -65,7 +65,7 @@ def is_read_at(target: Any, args: Sequence[Any]) -> bool:
     if place is None or not any(isinstance(leaf, Whole) for leaf in pytree.tree_leaves(args[place])):
         return False
     if target in _WRITING:
-        raise NoReadingError("it writes at a place that hangs on how numbers are rounded")
+        raise NoReadingError("it writes at a place that depends on how numbers are rounded")
     return True
 
 
@@ -187,11 +187,13 @@ def _bound_product(target: Any, args: Sequence[Any], by_torch: _Torch) -> Any:
 
 
 def read_at(target: Any, args: Sequence[Any], by_rule: Callable[[Any], Any]) -> Any:
-    """What an operation reads at places of which some are open: an element at any of the places that are possible.
+    """The elements that an operation reads at indices some of which rounding leaves open.
+
+    An element may be any of those at its possible indices. It is unbounded if too many indices are possible.
 
     Args:
-        target, args: of the operation, which `is_read_at` such places.
-        by_rule: args -> what the operation reads at known places, of an array of a reading or of integers.
+        target, args: of the operation, for which `is_read_at` is true.
+        by_rule: (args with known indices) -> the elements that are read, from an array of a reading or of integers.
     """
     position = _READING[target]
     leaves, structure = pytree.tree_flatten(args[position])
@@ -223,7 +225,7 @@ def read_at(target: Any, args: Sequence[Any], by_rule: Callable[[Any], Any]) -> 
             continue
         other = condition(np.zeros(places.shape, bool), places != first_places, reading)
         elements = np.where(other, candidates, elements)
-    # A place with too many possible integers may be any: nothing is known of its element, unless there is only one.
+    # An index with too many possible values may be any, so nothing is known of its element, unless there is only one.
     ends = [[np.where(small, one.low, end) for one, small in zip(every, few, strict=True)] for end in (0, -1)]
     nowhere = np.not_equal(*(at(parts, numbers) for parts in ends))
     if nowhere.any():

@@ -1,7 +1,7 @@
 """torch's operators that take functions, `scan`, `while_loop`, `cond` and `map`, traced as what they call in turn.
 
-How often a loop goes round, and which branch is taken, may hang on integers and truth values that a spec is given, and
-not on floating numbers, as everywhere.
+How often a loop runs, and which branch is taken, may depend on integers and truth values that a spec is given, but as
+everywhere not on floating numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of the nodes of a spec's graph before it is evaluated: dtypes, and what values they hang on."""
+"""What is known of the nodes of a spec's graph before it is evaluated: dtypes, and what values they depend on."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def last_nodes(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
 
 
 def moving_nodes(graph: torch.fx.GraphModule) -> set[Any]:
-    """The nodes whose values hang on floating inputs."""
+    """The nodes whose values depend on floating inputs."""
     nodes: set[Any] = set()
     for node in graph.graph.nodes:
         value = node.meta.get("val")

@@ -309,7 +309,7 @@ def _reason(err: Exception) -> str:
     if isinstance(err, NoReadingError) and "numpy" not in text.lower():
         return text
     if isinstance(err, NoReadingError):  # Its advice is for authors of formulas in NumPy.
-        return "the rule for it needs numbers that are known, and these hang on rounded ones; write it in another way"
+        return "the rule for it needs numbers that are known, and these depend on rounded ones; write it in another way"
     return f"its rule does not know such arguments ({type(err).__name__}: {text}); write it with other operations"
 
 
@@ -384,7 +384,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _is_floating(value: Any) -> bool:
-    """Whether a value is, or hangs on, floating numbers."""
+    """Whether a value is, or depends on, floating numbers."""
     return isinstance(value, (Array, Condition)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
 
 

@@ -1,5 +1,5 @@
-"""What a spec was traced as, by what each trace holds for: shapes and dtypes, and values of integers where it reads
-those.
+"""The traces of a spec. Each holds for calls of the same shapes and dtypes, and of the same integers if the spec reads
+their values.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Values(enum.Enum):
-    """Values of its tensors that a spec may read numbers, branches or shapes off; its trace holds for those alone."""
+    """Which values a spec may read, for a number, a branch or a shape; its trace holds for these values only."""
 
     NONE = enum.auto()
-    INTEGERS = enum.auto()  # those of integers and truth values that are given, and what is computed of them alone
-    ALL = enum.auto()  # floating ones, too, of which rounding may decide a branch
+    INTEGERS = enum.auto()  # of integer and bool arguments, and of what is computed from these alone
+    ALL = enum.auto()  # floating ones, too, so that rounding may decide a branch
 
 
 class Traces(Generic[T]):
@@ -37,11 +37,11 @@ class Traces(Generic[T]):
         self._traces: dict[str, T] = {}
 
     def at(self, form: str, integers: Sequence[npt.NDArray[np.generic]], trace_of: Callable[[Values], T]) -> T:
-        """The trace that holds for a call; it is made where there is none.
+        """The trace that holds for a call: an earlier one, or else a new one.
 
         Args:
-            form: of the call: all that a trace holds for but values. integers: arrays of integers and truth values.
-            trace_of: traces the spec at the call, which may read some values.
+            form: everything but values on which a trace depends. integers: the integer and bool arguments.
+            trace_of: (values that the spec may read) -> its trace at the call.
         """
         if not self.reads_values:
             try:
@@ -57,7 +57,7 @@ class Traces(Generic[T]):
         return self._traces[key]
 
     def all_as(self, trace: T) -> Traces[T]:
-        """The same with one trace in place of each."""
+        """A copy in which each trace is replaced by one."""
         other: Traces[T] = Traces()
         other.reads_values, other._traces = self.reads_values, dict.fromkeys(self._traces, trace)
         return other

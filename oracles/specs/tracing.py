@@ -53,7 +53,7 @@ _READS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 _VALUE_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _INDEXING = set(overloads("index.Tensor _unsafe_index.Tensor"))
 _READ_OFF_FLOATS = (
-    "a number, a branch or a shape hangs on values of floating tensors there, which rounding may decide; a spec may"
+    "a number, a branch or a shape depends on values of floating tensors there, which rounding may decide; a spec may"
     " read those of integers and truth values that it is given"
 )
 
@@ -85,7 +85,7 @@ class Traced:
     def __call__(self, *arrays: Any, like: Any = None) -> tuple[Any, ...]:
         """The outputs for arrays of any reading, or of NumPy, in place of the inputs.
 
-        Integers and truth values come as NumPy arrays, unless they hang on floating numbers.
+        Integers and truth values come as NumPy arrays, unless they depend on floating numbers.
 
         Args:
             arrays: in place of the inputs. like: an array of the reading, of which no other is known where all inputs
@@ -216,7 +216,7 @@ def _functional(
 
 
 def _require_reads_of_integers(graph: torch.fx.GraphModule) -> None:
-    """Raise an UntraceableError for a number, a branch or a shape that hangs on floating inputs."""
+    """Raise an UntraceableError for a number, a branch or a shape that depends on floating inputs."""
     moving = moving_nodes(graph)
     for node in graph.graph.nodes:
         if not _VALUE_TAGS.isdisjoint(getattr(node.target, "tags", ())) and _deciding(node) & moving:

@@ -1,7 +1,7 @@
-"""Memory that nothing has written: a result that hangs on what is there has no right value.
+"""Memory that nothing has written: a result that depends on its contents has no right value.
 
-A spec may take such memory and write all of it, as `out=` and filling by rows do. So whether a result hangs on what was
-there before is found by reading the spec twice, with other numbers in that memory.
+A spec may take such memory and write all of it, as `out=` and filling by rows do. So the spec is read twice, with other
+numbers in that memory, which shows whether a result depends on its contents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Ca
 
 
 def describe(nodes: Sequence[torch.fx.Node]) -> str:
-    """What is wrong with results that hang on the memory that these nodes take."""
+    """What is wrong with results that depend on the memory that these nodes take."""
     places = ", ".join(dict.fromkeys(f"{node.target}{line_of(node)}" for node in nodes))
     return f"it gives memory that nothing has written ({places}): write all of it, or begin with torch.zeros"
 

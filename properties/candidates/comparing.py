@@ -1,4 +1,4 @@
-"""All outputs of a candidate held against their readings, and what a card says of them."""
+"""The comparison of all outputs of a candidate with their readings, and the cards of wrong outputs."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def hold_all(
     names: Sequence[str], computed: Sequence[Tensor], readings: Sequence[Reading], terms: Terms,
     native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0, whole: bool = True,
 ) -> list[Standing]:  # fmt: skip
-    """Hold every output against its reading.
+    """Compare every output with its reading.
 
     Args:
         names, computed, readings, native: as for `hold`, one for each output.
-        terms: what was allowed, for messages. facts, order: as for `hold`.
-        whole: whether the whole card is made of a value that is wrong, which takes longer than to find that it is.
+        terms: of the readings, for messages. facts, order: as for `hold`.
+        whole: whether a wrong value gets its full card, which takes longer than the comparison.
     """
     if len(computed) != len(readings):
         return [Standing(Violation(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(readings)}"), 0, 0)]
@@ -79,14 +79,14 @@ def hold_all(
 
 
 def _placed(y: Tensor, reading: Reading) -> Any:
-    """The values of a result that is judged by its residual; None for others, or of another shape."""
+    """The values of an output that is judged by its residual; None for other outputs, or for a wrong shape."""
     return y.detach().double().cpu().numpy() if isinstance(reading, Residual) and y.shape == reading.shape else None
 
 
 def decide_by(
     computed: Sequence[Tensor], readings: Sequence[Reading], facts: OperandFacts, *, every: bool = False
 ) -> Decision:
-    """The readings with the choices that outputs show, where they are open; other arguments as for `decide`."""
+    """The readings given the choices that the outputs show; the other arguments are those of `decide`."""
     return decide(readings, computed, lambda i, y, reading: are_right(y, reading, facts, 0, None), every)
 
 
@@ -94,14 +94,14 @@ def hold_in_turn(
     names: Sequence[str], computed: Sequence[Tensor], reader: Callable[[Terms], Sequence[Reading]], terms: Terms,
     native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0, plain: bool = True,
 ) -> list[Standing]:  # fmt: skip
-    """Hold every output against the reading of the spec's own text, and then, if need be, with all algorithms.
+    """Compare every output with the reading of the spec's own text, and if one is refused, with that of all algorithms.
 
-    Other algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is accepted
-    without them is accepted.
+    Other algorithms of a spec only widen a ball, and the reading of each costs as much as that of the spec itself. So
+    outputs that are accepted without them need no further reading.
 
     Args:
-        names, computed, terms, native, facts, order: as for `hold_all`. reader: the readings under some terms.
-        plain: whether it is likely to be accepted without them; else it is held with them at once.
+        names, computed, terms, native, facts, order: as for `hold_all`. reader: (terms) -> the readings.
+        plain: whether the spec's own text is tried first, because it will probably suffice.
     """
     if plain:
         outcomes = hold_all(names, computed, reader(terms.of_text_alone), terms, native, facts, order, whole=False)
@@ -115,7 +115,7 @@ def hold_in_turn(
 def tell_of_torch(
     outcomes: Sequence[Standing], native: Sequence[Tensor] | None, terms: Terms, facts: OperandFacts, order: int = 0
 ) -> list[Standing]:
-    """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
+    """The outcomes, with a line on the card of each output that torch's own evaluation of the spec also gets wrong."""
     if native is None or len(native) != len(outcomes):
         return list(outcomes)
     pairs = zip(outcomes, native, strict=True)
@@ -130,7 +130,7 @@ def _describe_disagreement(standing: Standing, own: Tensor, terms: Terms, facts:
 
 
 def _count_unbounded(name: str, ball: Ball, fmt: Any, left: Any) -> tuple[int, str]:
-    """How many of the elements that are left have an exact value that the format can hold, and why no bound."""
+    """How many elements without a bound have an exact value in the format's range, and why they have no bound."""
     with np.errstate(all="ignore"):
         centre = ball.centre.astype(np.float64, copy=False)
         missed = left & np.isfinite(centre) & np.isfinite(round_array(fmt, np.where(left, centre, 0.0)))
@@ -155,6 +155,6 @@ def _is_vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
     with np.errstate(all="ignore"):
         wide = picked.half_widths(fmt)
         size = np.abs(np.asarray(picked.centre, dtype=np.float64))
-    # Zeros are known up to an underflow, which is no width to speak of.
+    # The width of a zero is an underflow, which counts as none.
     width = np.where(picked.radii() == 0, 0.0, wide)[size > 0]
     return bool(width.size and np.median(width) > np.median(size[size > 0]))

@@ -1,8 +1,8 @@
-"""Rejections that say nothing of a candidate, because something else explains all that is held against it.
+"""Rejections that are not valid, because something other than the candidate explains all faults that were found.
 
-What is hard here: a candidate that ends its process, or is late, is rejected, and from outside a process that the
-system ended, or that runs another version of this package than its judge, looks the same. So what the machine says of
-itself is compared before and after.
+What is hard here: a candidate that ends its process, or is late, is rejected. From outside this looks the same as a
+process that the system ended, or that runs another version of this package than its judge. So facts about the machine
+are compared before and after.
 """
 
 from __future__ import annotations

@@ -73,16 +73,16 @@ class FailingCall:
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one question.
+    """The result of one question.
 
     Attributes:
-        question: its code. outcome: weak where half of the elements have a bound wider than themselves, or none has a
-            bound; and where something is wrong by what is likely alone.
-        wrong: what is wrong, or why it was refused or not asked.
-        judged, elements: how many elements were held against a bound, of how many.
-        sampled: which share of the question was asked of a large problem, in words; empty for all of it.
-        left_out: what of the question could not be asked, in words; empty where all of it was.
-        call: that shows what is wrong, where one call does. verdict: of a property of the table.
+        question: its code. outcome: "weak" if half of the elements have a bound wider than themselves, if no element
+            has a bound, or if only a statistical test finds a fault.
+        wrong: the fault, or the reason why the call was refused or the question not asked.
+        judged, elements: how many elements were compared with a bound, and how many there are.
+        sampled: the part of a large problem that was compared, in words; empty for all of it.
+        left_out: the part of the question that could not be asked, in words; empty if there is none.
+        call: the call that shows the fault, if a single one does. verdict: if the question is a property of an op.
         by_residual: whether some of the elements were judged by their residual.
     """
 
@@ -104,7 +104,7 @@ class Finding:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether all is within its bound, and farther off than independent rounding errors are likely to be."""
+        """Whether all elements are within their bounds, but their errors are improbable for independent roundings."""
         return self.outcome is Outcome.WEAK and self.wrong is not None
 
     @property
@@ -121,7 +121,7 @@ class Finding:
 
 
 def summed(question: str, standings: Sequence[Standing], arguments: CallArguments) -> Finding:
-    """The finding of several outputs of a call: the first that is wrong decides."""
+    """The finding for all outputs of a call; the first wrong one decides."""
     judged, elements = sum(each.judged for each in standings), sum(each.elements for each in standings)
     wrong = next((each.wrong for each in standings if each.wrong is not None), None)
     if wrong is not None:

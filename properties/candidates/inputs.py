@@ -120,10 +120,10 @@ def filled(arguments: CallArguments, way: Way, rng: Any, of_sequences: bool = Fa
 
 
 def stand_in(arguments: CallArguments) -> CallArguments:
-    """Arguments at which a spec does what it does at these, and gives something else: floating ones end to front.
+    """Arguments at which a spec does the same operations and gives other results: floating tensors in reverse order.
 
-    What is asked hangs on shapes of a spec's outputs, and on whether it takes some arguments; their values must not be
-    computed before the candidate has answered.
+    Some requests depend on the shapes of a spec's outputs, and on whether it accepts some arguments. The outputs at
+    these arguments must not be computed before the candidate has answered, which could find them in memory.
     """
 
     def reverse(tensor: Tensor) -> Tensor:

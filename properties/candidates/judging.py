@@ -122,7 +122,7 @@ def ask_all(
     findings, error, stopped = _ask(session, plan, start, progress, ask_property)
     misread = "" if error else _misread(session)
     if misread:
-        error, findings = misread, []  # What was held against such bounds says nothing.
+        error, findings = misread, []  # Findings by the bounds of a wrong reading are not valid.
     findings.sort(key=lambda finding: list(TABLE).index(finding.question))
     weaknesses = [] if error else session.records.weaknesses(findings) + _unanswered(findings, plan) + stopped
     weaknesses += [

@@ -23,7 +23,7 @@ class MemoryLayout(enum.StrEnum):
 
 
 def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
-    """The strides of a shape in a layout; of fewer axes than the layout needs, those of every second element."""
+    """The strides of a shape in a layout; in STEPPED where the shape has fewer axes than the layout needs."""
     if not shape:
         return []
     if layout is MemoryLayout.EXPANDED:
@@ -37,7 +37,10 @@ def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
 
 
 def strides_of_input(layout: MemoryLayout, tensor: Tensor) -> list[int]:
-    """The strides of an input in a layout; integers, which offsets would be no more once all are equal, are stepped."""
+    """The strides of an input in a layout; integers are STEPPED in place of EXPANDED.
+
+    Expanded integers are all equal, and could no longer be offsets, which increase.
+    """
     stays = layout is MemoryLayout.EXPANDED and not tensor.is_floating_point()
     return strides_of(MemoryLayout.STEPPED if stays else layout, tensor.shape)
 
@@ -52,10 +55,10 @@ def own_strides(tensors: Sequence[Tensor]) -> list[list[int]]:
 
 
 def place(tensor: Tensor, strides: Sequence[int], offset: int = 0) -> Tensor:
-    """Equal values in new memory with these strides; what lies around them is NaN, or an integer that the tensor has.
+    """A copy of a tensor in new memory with these strides; the gaps contain NaN, or one of the tensor's integers.
 
-    They begin after `offset` elements. Where an axis has stride 0, the values along it are those of its first index.
-    Strides by which elements would overlap otherwise give a contiguous tensor.
+    The copy begins after `offset` elements. Along an axis of stride 0 it has the values of the first index. Where other
+    strides make elements overlap, the tensor itself is returned.
     """
     if not tensor.numel():
         return tensor

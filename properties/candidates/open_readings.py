@@ -1,13 +1,13 @@
 """Readings of a spec that computes from choices which rounding leaves open, and the choice that a candidate made.
 
-What this is for: a routed layer multiplies by the experts that its scores choose. Where two scores are too near for a
-decision, one kernel takes one expert and another the other, and each is right with its own. So the outputs are read
-given the candidate's choice. Where it gives the indices, they say which that is. Where it does not, all choices that an
-evaluation may make are tried, and one of them must explain all that hangs on it.
+What this is for: a routed layer multiplies by the experts that its scores choose. Where two scores differ by less than
+their errors, two kernels may take different experts, and both are right. So the outputs are read given the candidate's
+choice. If the candidate returns the indices, they are its choice. If not, all choices that an evaluation may make are
+tried, and one of them must explain all elements that depend on it.
 
-What is hard here are many open choices at the same time. Those of rows that no element has in common are tried side by
-side (`oracles/specs/dependence.py`), others in every combination. After `MOST` readings nothing more is tried. Then
-what was right with none of them is not judged, which a verdict says.
+What is hard here are many open choices at the same time. Choices of rows on which no element depends in common share
+readings (`oracles/specs/dependence.py`), others are tried in every combination. After `MOST` readings the search ends.
+Elements that none of the readings explains are then not judged, and the verdict says so.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ...reference.decidable import Decidable
 from ...reference.draw import Draw
 from .arguments import Tensor
 
-#: So many readings are made of one spec at most, so that a candidate's choice is decision.
+#: The largest number of readings of one spec in the search for a candidate's choice.
 MOST = 32
-#: What is said of an element that is right with none of them.
+#: The message about an element that is right with none of these readings.
 BEYOND = f"it is right with none of {MOST} choices of indices that were tried, and rounding leaves more of them open"
-#: More rows than these need not vary in turn: as many with two choices each have more combinations than `MOST`.
+#: The largest number of rows whose choices are combined: with two choices each they have more combinations than `MOST`.
 _ROWS = MOST.bit_length()
 
 #: (position of an output, the output, its reading) -> which elements are right.
@@ -43,12 +43,12 @@ Accepts = Callable[[int, Tensor, Reading], Any]
 
 @dataclass(frozen=True)
 class Decision:
-    """What is read of a spec given the choice of a candidate.
+    """The reading of a spec given the choice of a candidate.
 
     Attributes:
-        readings: of all outputs. picks: rows of indices, by the operation that chooses. count: of choices tried.
-        beyond: by output, elements that are right with none of those tried, where there are more.
-        is_unique: whether of those tried one alone explains the outputs.
+        readings: of all outputs. picks: operation that chooses -> rows of indices. count: of choices tried.
+        beyond: output -> elements that no tried choice explains, if not all choices were tried.
+        is_unique: whether only one of the tried choices explains the outputs.
     """
 
     readings: Sequence[Reading]
@@ -60,7 +60,7 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class OpenReading:
-    """One output, or one gradient, that may hang on open choices.
+    """One output, or one gradient, that may depend on open choices.
 
     Attributes:
         choices: those of all outputs. position: of the output among them. first: its reading with the likely choice.
@@ -89,11 +89,11 @@ class OpenChoices:
         """
         self._read, self._first, self._picks = reader, first, decisions.picks
         self._open = dict(decisions.open)
-        #: By output the group of choices that each element hangs on, and by choice that of each row; None for 0 in all.
+        # By output the group of choices that each element depends on, and by choice that of each row, or None for 0.
         self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
         self._groups: Mapping[str, Any] | None = None
         if graph is not None:
-            # What cannot be followed through the graph leaves everything to hang on everything.
+            # What cannot be followed through the graph leaves everything to depend on everything.
             with contextlib.suppress(Exception):
                 dependence = Dependence(graph, decisions.open)
                 self._labels, self._groups = dependence.of_outputs(), dependence.groups
@@ -137,7 +137,7 @@ class OpenChoices:
         search, complete = _Search(labels, computed, accepts), False
         attempts = self._try({**self._picks, **self.named_by(computed)})
         for readings, picks, is_known in attempts:
-            search.look_at(readings, picks)
+            search.compare(readings, picks)
             complete = is_known and (complete or search.count == 1)
             if (search.explains and not every) or search.count == MOST:
                 break
@@ -212,13 +212,14 @@ class _Search:
     """How well readings by several choices explain outputs: for each group of rows the best choice so far.
 
     Attributes:
-        count: how many readings were looked at. first: the first of them.
+        count: how many readings were compared. first: the first of them.
     """
 
     def __init__(self, labels: Mapping[int, Any], computed: Mapping[int, Tensor], accepts: Accepts) -> None:
         self.first: Sequence[Reading] = ()
         self._labels, self._computed, self._accepts = labels, computed, accepts
         count = 1 + max((label.max(initial=-1) for label in labels.values()), default=-1)
+        # For each group: the fewest wrong elements, the choice that gives them, and how many choices give none.
         self._fewest, self._best = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
         self._explanations = np.zeros(count, dtype=np.int64)
         self._picks: list[Mapping[str, Any]] = []
@@ -229,16 +230,16 @@ class _Search:
 
     @property
     def explains(self) -> bool:
-        """Whether nothing that hangs on a choice is wrong with the best one."""
+        """Whether the best choices explain all elements that depend on a choice."""
         return not self._fewest.any()
 
     @property
     def is_unique(self) -> bool:
-        """Whether for every group one choice alone is right, of those tried."""
+        """Whether for every group exactly one of the tried choices is right."""
         return bool((self._explanations == 1).all())
 
-    def look_at(self, readings: Sequence[Reading], picks: Mapping[str, Any]) -> None:
-        """Compare the outputs with readings by a choice."""
+    def compare(self, readings: Sequence[Reading], picks: Mapping[str, Any]) -> None:
+        """Compare the outputs with readings; `picks`: the choice that they are given."""
         self.first = self.first or readings
         counts = np.zeros(len(self._fewest))
         for i, wrong in self.find_refusals(readings).items():
@@ -249,7 +250,7 @@ class _Search:
         self._picks.append(picks)
 
     def find_refusals(self, readings: Sequence[Reading]) -> dict[int, Any]:
-        """By output, the wrong elements that hang on a choice."""
+        """output -> the wrong elements that depend on a choice."""
         wrong = {}
         for i, label in self._labels.items():
             mask = (label >= 0) & ~np.asarray(self._accepts(i, self._computed[i], readings[i]))
@@ -258,7 +259,7 @@ class _Search:
         return wrong
 
     def best(self, groups: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """The indices of every row, from the choice that is best for its group; without groups there is one."""
+        """The indices of every row, from the best choice for its group; all rows are one group if `groups` is None."""
         if groups is None:
             return self._picks[self._best[0] if len(self._best) else 0]
         best = dict(self._picks[0])
@@ -275,7 +276,7 @@ class _Search:
 
 
 def _without(reading: Reading, beyond: Any) -> Reading:
-    """A reading of which some elements are not judged."""
+    """A copy of a reading in which some elements are not judged."""
     if isinstance(reading, Ball):
         ball = Ball(reading.centre, np.where(beyond, np.nan, reading.radii()), reading.contract, True)
         ball.stray = reading.stray
@@ -287,7 +288,7 @@ def _without(reading: Reading, beyond: Any) -> Reading:
 
 
 class PartOfChoice(Choice):
-    """A choice of which some indices are not judged."""
+    """A choice some indices of which are not judged."""
 
     def __init__(self, whole: Choice, beyond: Any) -> None:
         self._beyond = beyond
@@ -298,7 +299,7 @@ class PartOfChoice(Choice):
 
 
 def decide(readings: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decision:
-    """Readings given the choice of who computed these outputs; readings that hang on no open choice as they are.
+    """Readings given the choice of who computed these outputs; readings that depend on no open choice as they are.
 
     Args:
         readings: a reading for each output. computed: the outputs.

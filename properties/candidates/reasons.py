@@ -105,7 +105,7 @@ def with_advice(session: Session, findings: Sequence[Finding], name: str) -> lis
         if finding.question not in first or finding.wrong is None or finding.wrong.outlier is None:
             continue
         reason = None
-        with contextlib.suppress(Exception):  # A verdict does not hang on what explains it.
+        with contextlib.suppress(Exception):  # A verdict does not depend on what explains it.
             reason = likely_reason(session.spec, session.records.evidence, first[finding.question], session.terms)
         lines = [] if reason is None else [f"likely     {reason}"]
         earlier = any(each.is_wrong for each in findings[:i])

@@ -1,4 +1,4 @@
-"""One candidate under judgement: the spec, the inputs, the terms, and how a set of values is asked and held."""
+"""One candidate under judgement: the spec, the inputs, the terms, and how outputs are requested and compared."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from .results import Result, SpecRun, unlike
 from .row_sample import Part
 from .specification import Specification
 
-#: Before and after so many calls the process is compared, which takes a while; what a first call replaces, a second may
-#: find replaced.
+#: The number of first calls before and after which the state of the process is compared, which takes a while. It is two
+#: because a call may behave differently after a first call has replaced something.
 _WATCHED = 2
-#: Bytes of arguments that are looked at after every call; to look at more of them takes longer than the call.
+#: The largest size of arguments, in bytes, that are read back after every call; for larger ones that takes longer than
+#: the call.
 _FEW_BYTES = 2**18
-#: How a call is made that hangs on calls before it.
+#: The manners of calls whose results may depend on earlier calls.
 _AFTER_OTHERS = (Manner.SAME, Manner.REBORN)
 
 
 @dataclass(frozen=True)
 class ProblemCut:
-    """What of a problem one question asks for, and holds.
+    """The part of a problem that one question calls the candidate with, and the part that it compares.
 
     Attributes:
-        call_arguments: of the call. spec_arguments: those at whose rows the spec is computed, the same where all is
-            held.
-        rows: which of the outputs are held; None where the call has no others.
-        share: of a large problem, in words; empty for all of it.
+        call_arguments: of the call. spec_arguments: of the spec; they have only the rows that are compared.
+        rows: the rows of the outputs that are compared; None if the call computes no others.
+        share: the part of a large problem that is compared, in words; empty for all of it.
     """
 
     call_arguments: CallArguments
@@ -58,11 +58,11 @@ class Session:
     """One candidate under judgement.
 
     Attributes:
-        spec, candidate, terms, draws: what is judged, by what, under which terms, and from which random state.
-        arguments: of the call. draw: (seed) -> arguments, where the spec's file gives any number of them.
-        part: how the problem is cut where it is large; None where it is asked as a whole.
-        share: what of a large problem is asked for, in words, where rows of it are the problem now.
-        history: of the calls. records: of what was held. packed: findings of questions that were asked in one call.
+        spec, candidate, terms, draws: the spec, the candidate that is judged by it, the terms, and the random state.
+        arguments: the given ones. draw: (seed) -> arguments, where the spec's file draws any number of them.
+        part: how rows of a large problem are cut out; None where the whole problem is compared.
+        share: the part of a large problem that its rows are, in words, once these rows have become the problem.
+        history: of the calls. records: of comparisons. packed: findings of questions that share one call.
         readings: of outputs and gradients at the given arguments, by terms, operands and cotangents.
     """
 
@@ -80,16 +80,16 @@ class Session:
     readings: dict[Any, Sequence[Reading]] = field(default_factory=dict)
 
     def generator(self, question: str) -> Any:
-        """NumPy's generator for the inputs of a question; it depends on the draws and on the question alone."""
+        """NumPy's generator for the inputs of a question; its state depends only on the draws and the question."""
         return self.draws.generator(question)
 
     def filled(self, arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
-        """The arguments with other values; integers stay what the spec reads them as."""
+        """The arguments with other values; integers that the spec reads as offsets, say, remain valid ones."""
         return filled(arguments, way, rng, self.spec.reads_values)
 
     @property
     def shared(self) -> list[str]:
-        """Names of the spec's parameters and buffers that the candidate has, too, in the same shapes."""
+        """Names of the spec's parameters and buffers that the candidate also has, with the same shapes."""
         state, shapes = self.spec.state, self.candidate.shapes
         return [name for name in state if shapes.get(name) == tuple(state[name].shape)]
 
@@ -107,16 +107,16 @@ class Session:
         self, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
         layout: MemoryLayout | None = None, backward: BackwardCall | None = None, watched: bool = False, **sequel: Any,
     ) -> Answer:  # fmt: skip
-        """The candidate's answer.
+        """Call the candidate, and return its answer.
 
         Args:
-            arguments: of the call. state: parameters and buffers that are set before; None for those of the spec.
+            arguments: of the call. state: parameters and buffers to set before; None for those of the spec.
             manner: see `Manner`. layout: of the tensor arguments; None for their own.
             backward, watched: see `CandidateCall`. sequel: attributes of `Sequel`.
         """
         tensors = self.spec.state if state is None else state
         self.history.calls += 1
-        # The candidate's process keeps the arguments of the first such call, which rows of them are not.
+        # The candidate's process keeps the given arguments from the first call with them; rows of them are not kept.
         stored = arguments is self.arguments and not self.share
         strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
         strides = strides if layout is None else [strides_of_input(layout, t) for t in arguments.tensors]
@@ -137,7 +137,7 @@ class Session:
             self.history.note(arguments, answer, self.native, usual)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
-        if places is None and answer.form == DESTINATIONS:  # a type that has this name
+        if places is None and answer.form == DESTINATIONS:  # the candidate returned a type of this name
             answer = msgspec.structs.replace(answer, form=f"?{DESTINATIONS}")
         self.history.executed = answer.executed or self.history.executed
         require_no_fault(answer.executed)
@@ -148,17 +148,17 @@ class Session:
         return answer
 
     def _destinations(self, arguments: CallArguments, state: State) -> Result | None:
-        """What the spec gives for other values, where the candidate has a parameter for each of its outputs."""
+        """The spec's result at other values, if the candidate has a parameter for each output of the spec, or None."""
         count = len(lacking(self.candidate.parameters, arguments.args))
         result = self.spec.run(stand_in(arguments), state).result if count else None
         return result if result is not None and len(result.tensors) == count else None
 
     def cut_for(self, question: str, arguments: CallArguments, *, alone: bool = True) -> ProblemCut:
-        """What a question asks for at some arguments: all, or rows of a large problem.
+        """What a question calls and compares at some arguments: everything, or rows of a large problem.
 
         Args:
             question: its code. arguments: the given ones, or others for the same call.
-            alone: whether a call with those rows and no others will do, where the candidate takes them.
+            alone: whether the call may be made with those rows alone, if the candidate accepts them.
         """
         if self.part is None or arguments.shapes != self.arguments.shapes:
             return ProblemCut(arguments, arguments, None, self.share)
@@ -178,13 +178,13 @@ class Session:
         self, question: str, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
         sharp: bool = False, refusable: bool = False, alone: bool = False, layout: MemoryLayout | None = None,
     ) -> Finding:  # fmt: skip
-        """Ask for the outputs at some arguments, and hold them.
+        """Call the candidate at some arguments, and compare its outputs with the spec.
 
         Args:
             question: its code. arguments, state, manner, layout: see `call`.
-            sharp: whether what is exact in every order must be exact.
-            refusable: whether an exception is no fault of the candidate.
-            alone: whether rows of a large problem will do for the call, where the candidate takes them alone.
+            sharp: whether results that are exact in every order of evaluation must be exact.
+            refusable: whether the candidate may raise an exception.
+            alone: whether the call may be made with rows of a large problem alone, if the candidate accepts them.
         """
         tensors = dict(self.spec.state) if state is None else dict(state)
         cut = self.cut_for(question, arguments, alone=alone)
@@ -192,27 +192,28 @@ class Session:
             answer = self.call(cut.call_arguments, tensors, manner, layout=layout, fetched=True)
             if answer.raised:
                 return raised(question, answer.raised, refusable)
-            return self.held_in_part(question, arguments, tensors, answer, cut.rows, sharp)
+            return self.compare_rows(question, arguments, tensors, answer, cut.rows, sharp)
         answer = self.call(
             cut.call_arguments, tensors, manner, layout=layout, writes=self.writes_at(cut.spec_arguments, tensors)
         )
-        # The candidate is asked first: what is not computed yet cannot be found. What the spec refuses, it may refuse.
+        # The candidate is called before the spec, so that it cannot find the right result in memory. Where the spec
+        # raises, the candidate may raise, too.
         run = self.spec.run(cut.spec_arguments, tensors)
         call = FailingCall(cut.call_arguments, tensors, layout, manner)
         if answer.raised:
-            return self.shown_by(call, raised(question, answer.raised, refusable))
+            return self.attach_call(call, raised(question, answer.raised, refusable))
         usual = manner is Manner.PLAIN and layout is None and cut.rows is None
         finding = self.hold(question, cut.spec_arguments, tensors, run, answer, sharp, usual=usual)
         finding = replace(finding, sampled=cut.share)
         finding = in_variant(finding, self.history.executed)
-        return self.shown_by(call, finding, run.names[: len(run.outputs)])
+        return self.attach_call(call, finding, run.names[: len(run.outputs)])
 
-    def shown_by(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:
-        """A finding with the call that shows what is wrong, where a call alone shows it.
+    def attach_call(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:
+        """The finding with the call that shows what is wrong, if a single call shows it.
 
         Args:
-            call: of which nothing is said yet but how it was made. finding: what came of it.
-            names: of the outputs or gradients that it may be about; None where it says that the call raised.
+            call: how the call was made; which output is wrong is added here. finding: about this call.
+            names: of the outputs or gradients that the finding may be about; None if it says that the call raised.
         """
         if finding.wrong is None or call.manner in _AFTER_OTHERS or self.spec.numpy:
             return finding
@@ -223,28 +224,28 @@ class Session:
             return finding
         return replace(finding, call=replace(call, place=names.index(outlier.output)))
 
-    def reduced(self) -> None:
-        """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""
+    def reduce_to_rows(self) -> None:
+        """Make rows the whole problem, if the candidate accepts them alone, after it was wrong at the given size."""
         if self.part is None or not self.rows_alone:
             return
         rows = self.rows_for("GIVEN", self.arguments)
         self.share, self.arguments, self.draw, self.part = self.part.describe(rows), self.given_rows, None, None
-        vars(self).pop("first", None)  # the answer at the given size is none to these arguments
+        vars(self).pop("first", None)  # the stored answer belongs to the arguments of the given size
 
     @functools.cached_property
     def rows_alone(self) -> bool:
-        """Whether the candidate takes rows of a large problem alone, and is right there if it was at the given size.
+        """Whether the candidate accepts rows of a large problem alone, and is as right there as at the given size.
 
-        A call that need not have the given size is made with those rows alone then, for it takes a share of the time.
+        If so, calls that need not have the given size are made with these rows only, which takes less time.
         """
         assert self.part is not None
         answer = self.call(self.given_rows)
         if answer.raised or self.history.strayed:
             return not answer.raised
-        # As AGAIN, because the inputs are those of another question.
+        # AGAIN is the question, because with that code no evidence is recorded: the inputs belong to another question.
         finding = self.hold("AGAIN", self.given_rows, self.spec.state, self.native, answer)
         if finding.wrong is not None:
-            # Other questions are asked at the given size, so that they do not tell of this fault again.
+            # Other questions use the given size from now on, so that they do not report this fault again.
             self.packed["SIZES"] = replace(finding, question="SIZES")
         return finding.wrong is None
 
@@ -252,11 +253,11 @@ class Session:
         self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False,
         *, usual: bool = False,
     ) -> Finding:  # fmt: skip
-        """Hold an answer against the spec.
+        """Compare an answer with the spec.
 
         Args:
             question, arguments, state, sharp: as for `values`.
-            run: what torch computes of the spec there. answer: of the candidate. usual: whether to a plain call.
+            run: the spec as torch computes it there. answer: of the candidate. usual: whether to a plain call.
         """
         form = "" if answer.form == DESTINATIONS else unlike(answer.form, answer.plain, run.result)
         other_form = form or self._elsewhere(run, answer)
@@ -280,9 +281,9 @@ class Session:
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:
             self.records.remember(question, names, outcomes)
-        # Of an output of another shape or dtype nothing can be asked afterwards.
+        # An output of a wrong shape or dtype cannot be compared by later questions.
         fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in outcomes)
-        # What is wrong is looked into for a reason.
+        # Later questions search for the reason of a wrong output, so such outputs are evidence, too.
         evident = question in OF_ARITHMETIC + OF_LIKELY or (self.history.erring and question in (*WAYS, "PARAMS"))
         if operands is OperandFacts.FINITE and fits and evident:
             torchs = tuple(native or [None] * len(names))
@@ -294,7 +295,7 @@ class Session:
         return summed(question, outcomes, arguments)
 
     def _elsewhere(self, run: SpecRun, answer: Answer) -> str:
-        """An output that is on another device than the spec's, in words; empty if there is none."""
+        """A sentence about an output that is on another device than the spec's; empty if there is none."""
         if self.spec.numpy:
             return ""
         pairs = zip(run.names, answer.outputs, run.outputs, strict=False)
@@ -302,7 +303,7 @@ class Session:
         return next(others, "")
 
     def writes_at(self, arguments: CallArguments, state: State) -> Writes:
-        """What a call is asked for so that what the spec writes can be held."""
+        """The written tensors that a call must return, so that the ones that the spec writes can be compared."""
         places = self.spec.find_writes(arguments, state)
         positions = [place for place in places if isinstance(place, int)]
         return Writes(self._shared_of(places), positions, bool(positions))
@@ -313,10 +314,10 @@ class Session:
     def select_for_comparison(
         self, run: SpecRun, answer: Answer
     ) -> tuple[tuple[str, ...], tuple[Tensor, ...], tuple[int, ...]]:
-        """Of an answer: names and tensors that are compared with the spec, and their positions among the spec's values.
+        """Names and tensors of an answer that are compared with the spec, and their positions among the spec's values.
 
         Args:
-            run: of the spec. answer: to a call that is asked for `writes_at` it.
+            run: of the spec. answer: to a call that returns the tensors of `writes_at`.
         """
         count = len(run.outputs)
         if len(answer.outputs) != count:
@@ -328,15 +329,15 @@ class Session:
         every = [*enumerate(answer.outputs), *((i, value) for i, value in rows if value is not None)]
         return tuple(run.names[i] for i, _ in every), tuple(value for _, value in every), tuple(i for i, _ in every)
 
-    def held_in_part(
+    def compare_rows(
         self, question: str, arguments: CallArguments, state: State, answer: Answer, rows: Sequence[int],
         sharp: bool = False, part: Part | None = None,
     ) -> Finding:  # fmt: skip
-        """Hold rows of the answer to the call before.
+        """Compare rows of the answer to the latest call with the spec.
 
         Args:
-            question, arguments, state, sharp: as for `values`. answer: of the candidate. rows: which.
-            part: how the arguments are cut; None where it is as the given ones are.
+            question, arguments, state, sharp: as for `values`. answer: of the candidate. rows: their numbers.
+            part: how rows are cut out of the arguments; `self.part` by default.
         """
         part = part or self.part
         assert part is not None
@@ -351,29 +352,29 @@ class Session:
 
     @functools.cached_property
     def native(self) -> SpecRun:
-        """What torch computes of the spec at the given arguments, or at rows of them."""
+        """The spec as torch computes it at the given arguments, or at rows of them."""
         return self.spec.run(self.given_rows, self.spec.state)
 
     @functools.cached_property
     def changed_by_spec(self) -> list[str]:
-        """What the spec itself changes of the process: one that makes a parameter draws from torch's generator."""
+        """What the spec itself changes in the process; one that makes a parameter draws from torch's generator."""
         with process.seeded(0), process.watched(process.SampleSettings()) as changed:
             self.spec.run(self.given_rows, self.spec.state)
         return changed
 
     def disagreement(self) -> str:
-        """Why the spec as it was read is not what torch runs of it, at the given arguments; empty where it is."""
+        """How the reading of the spec contradicts torch's run of it at the given arguments; empty if it does not."""
         read = functools.partial(self.read, self.given_rows, self.spec.state)
         return disagreement(self.spec, self.given_rows, self.native, read, self.terms)
 
     def rows_for(self, question: str, arguments: CallArguments) -> list[int]:
-        """Rows that a question holds; at the given arguments they are the same for all, and are read once."""
+        """Rows that a question compares; the given arguments have the same rows for all questions, read only once."""
         assert self.part is not None
         return self.part.rows(self.generator("GIVEN" if arguments is self.arguments else question))
 
     @functools.cached_property
     def given_rows(self) -> CallArguments:
-        """The given arguments; of a large problem the rows of them that are held."""
+        """The given arguments, or the rows of them that are compared if the problem is large."""
         arguments, part = self.arguments, self.part
         return arguments if part is None else part.of(arguments, self.rows_for("GIVEN", arguments))
 
@@ -383,7 +384,7 @@ class Session:
         return self.given_rows if arguments is self.arguments else self.part.of(arguments, rows)
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
-        """The spec's outputs as balls; at the given arguments, which several questions ask at, they are read once."""
+        """The spec's outputs as balls; at the given arguments, which several questions use, they are read once."""
         own = all(state.get(name) is value for name, value in self.spec.state.items())
         if sharp or arguments is not self.given_rows or not own:
             return self.spec.read(arguments, state, terms, sharp)
@@ -392,5 +393,5 @@ class Session:
         return self.readings[terms]
 
 
-#: What asks one question of a session.
+#: A function that answers one question about the candidate of a session.
 Asking = Callable[[Session], Finding]

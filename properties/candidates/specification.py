@@ -169,7 +169,7 @@ class Specification:
     # ---------------------------------------------------------------------------------------------------- readings
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
-        """The outputs as balls; one that is not floating as an array, or as a `Condition` where it hangs on floats.
+        """The outputs as balls; one that is not floating as an array, or as a `Condition` where it depends on floats.
 
         Where more is computed from indices that rounding leaves open, all are an `OpenReading`.
 
@@ -207,7 +207,7 @@ class Specification:
             arguments, state, terms: as for `read`.
             wanted: positions among the floating tensors of the state and then of the arguments.
             cotangents: one for each floating output.
-            picks: the choices of the call whose gradients are asked, as far as they are known.
+            picks: the known choices of the call whose gradients these are.
         """
 
         def read(decisions: Decisions) -> Sequence[Reading]:
@@ -221,7 +221,7 @@ class Specification:
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
         draws: np.random.Generator,
     ) -> Evaluations:  # fmt: skip
-        """`drawn` of the gradients; other arguments as for `gradients`."""
+        """`drawn` for the gradients; the other arguments are those of `gradients`."""
         return self._of_gradients(arguments, state, terms, wanted, cotangents).perturb(draws)
 
     def _of_gradients(
@@ -229,7 +229,7 @@ class Specification:
         cotangents: Sequence[Tensor], decisions: Decisions | None = None,
     ) -> BoundQuestion:  # fmt: skip
         question = self._question(arguments, state, terms, order=1, decisions=decisions)
-        # What the spec writes comes behind its outputs, and has no cotangents.
+        # The operands that the spec writes follow its outputs, and have no cotangents.
         count = None if self.numpy else -len(self.traced_at(arguments, state).written_inputs) or None
         passive = [i for i in range(len(question.operands)) if i not in wanted]
         order = [*passive, *wanted]
@@ -257,12 +257,13 @@ class Specification:
         operands = [*state.values(), *arguments.tensors]
         floating = [i for i, t in enumerate(operands) if is_float(t)]
         contract = terms.contract(self.dtype_of(arguments, state), device_of(operands), order)
-        # A function of arrays in the places of the state and of the tensors among the arguments.
+        # `inner` takes an array for each tensor of the state, and then for each one among the arguments.
         inner: Any = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
         inner = replace(inner, decisions=decisions) if isinstance(inner, Traced) else inner
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
         casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
-        # What is computed of integers alone is rounded, too; an array that the spec does not see says by which reading.
+        # The class of an array says which reading evaluates a spec, also one that rounds what it computes of integers
+        # alone. So without floating operands there is an array that the spec does not see.
         unseen = [] if floating or self.numpy else [np.zeros(())]
 
         def function(*arrays: Any, of: Callable[..., Any] = inner) -> tuple[Any, ...]:
@@ -280,10 +281,10 @@ class Specification:
         return BoundQuestion(first, [*(to_array(operands[i]) for i in floating), *unseen], contract)
 
     def traced_at(self, arguments: CallArguments, state: State) -> Traced:
-        """The operations of a torch spec at tensors like these; its outputs, and then what it writes.
+        """The trace of a torch spec at tensors of these shapes and dtypes; it returns outputs, then written operands.
 
         Raises:
-            SpecError: it cannot be traced.
+            SpecError: the spec cannot be traced.
         """
         tensors = [*state.values(), *arguments.tensors]
         others = [leaf for leaf in arguments.leaves if not isinstance(leaf, Tensor)]
@@ -302,35 +303,35 @@ class Specification:
         return not self.numpy and has_residuals(self.traced_at(arguments, state).graph)
 
     def drawn_outputs(self, arguments: CallArguments, state: State) -> frozenset[int]:
-        """Positions of the outputs that hang on random numbers."""
+        """Positions of the outputs that depend on random numbers."""
         graph = self.traced_at(arguments, state).graph
         (output,), nodes = graph.graph.find_nodes(op="output"), drawing_nodes(graph)
         return frozenset(i for i, node in enumerate(output.args[0]) if node in nodes)
 
     @property
     def reads_values(self) -> bool:
-        """Whether the spec was seen to read values of integers: then shapes and places of elements follow from them."""
+        """Whether a trace has read values of integers, on which shapes and positions of elements then depend."""
         return self._traces.reads_values
 
     def with_trace(self, other: Traced) -> Specification:
-        """The same, read as other operations at all tensors that it was traced at."""
+        """A copy that evaluates another trace in place of each of its own."""
         return replace(self, _traces=self._traces.all_as(other))
 
     def of_tensors(
         self, arguments: CallArguments, names: Sequence[str],
-        called: Callable[[dict[str, Tensor], Args], Any],
+        function: Callable[[dict[str, Tensor], Args], Any],
     ) -> Callable[..., tuple[Tensor, ...]]:  # fmt: skip
-        """A function of a state and arguments as one of tensors: of those of the state, and then of the arguments.
+        """A function of a state and arguments as a function of their tensors: first the state's, then the arguments'.
 
         Args:
-            arguments: of the call. names: of the state. called: the function; `self.call_at` for the spec.
+            arguments: of the call. names: of the state. function: the function; `self.call_at` for the spec.
         """
 
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
             own_state = dict(zip(names, tensors, strict=False))
-            outputs = result_of(called(own_state, arguments.with_tensors(tensors[len(names) :]).args)).tensors
+            outputs = result_of(function(own_state, arguments.with_tensors(tensors[len(names) :]).args)).tensors
             for name, tensor in zip(names, tensors, strict=False):
-                if own_state[name] is not tensor:  # The module has another one there now: a write like one in place.
+                if own_state[name] is not tensor:  # The module assigned a new tensor: treated as a write in place.
                     tensor.copy_(self._replaced(name, own_state[name], tensor))
             return outputs
 

@@ -1,6 +1,6 @@
-"""`audit-task`: which trivial programs would pass a check that somebody else has chosen, with its tolerance and inputs.
+"""`audit-task`: which trivial programs would pass the check of a task, with the tolerance and inputs of the task.
 
-The tolerances here are the user's: this is the one place that knows any, and it judges them, not a candidate.
+The tolerances here are the user's. No other module has any, and here they are what is judged, not a candidate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .results import SpecRun
 from .rewrites import MOVES, Rewritten, name_of, stand_ins_of
 from .specification import SpecError, Specification, specification
 
-#: The ways of filling inputs that a right output should depend on.
+#: Ways of filling inputs between which a right output should differ.
 _UNLIKE = ("SEEDS", "SIGNS", "NEARONE")
 #: How many operations are left out, one at a time.
 _MOST = 60

@@ -296,6 +296,8 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
 
 
 def _module(name: str) -> Module:
+    """The class `NLLLoss` or `CrossEntropyLoss` as a subject: a module is built of the arguments of a call."""
+
     def of(source: Any) -> Callable[..., ModuleCall]:
         def build(x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
                   reduction: str = "mean", **more: float) -> ModuleCall:  # fmt: skip
@@ -304,6 +306,7 @@ def _module(name: str) -> Module:
 
         if name == "NLLLoss":
             return build
+        # The formula also takes label_smoothing by position, as its sixth argument.
         return lambda *args, label_smoothing=0.0: build(*args[:5], label_smoothing=(*args[5:], label_smoothing)[0])
 
     return Module(name, of)

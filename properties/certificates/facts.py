@@ -24,9 +24,9 @@ def facts(item: Data) -> Data:
         item: `op`, `subject` and `device`, names of a cell.
 
     Returns:
-        `sources`: of the op, its formula and its declaration, file -> SHA-256. `functions`: elementary functions that
-        the formula's text names. `contract`: dtype -> the errors that an evaluation may make. `properties`: code ->
-        title, of all properties. `environment`: of this process.
+        `sources`: file -> SHA-256 for the op, its formula and its declaration. `functions`: elementary functions that
+        the formula's text names. `contract`: dtype -> the terms that say which errors an evaluation may make.
+        `properties`: code -> title, of all properties. `environment`: of this process.
     """
     op = load_op(item["op"])
     functions = elementary_functions(op.reference, CPU_FUNCTIONS)

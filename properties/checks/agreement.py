@@ -18,7 +18,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different, same_results
 from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ...oracles.op.paths import Path
-from ...oracles.op.script import Spelt
+from ...oracles.op.script import CallVariant
 from ...oracles.op.transforms import Word
 from ...oracles.programs.along import along_path, defer_script
 from ...oracles.verdicts.verdict import Code
@@ -74,7 +74,7 @@ def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: s
     """
     path = reverse_path(judge, sample)
     plain = path.primal
-    if isinstance(function, Spelt):
+    if isinstance(function, CallVariant):
         path = replace(path, around=function.lines)
     if not backward or not path.problem.wrt:
         with torch.no_grad():

@@ -11,7 +11,7 @@ from ...oracles.judge.card import attribute
 from ...oracles.judge.judge import Judge
 from ...oracles.op.declaration import OWN, Sample, dtype_name, flat_outputs
 from ...oracles.op.paths import in_arguments
-from ...oracles.op.script import Spelt
+from ...oracles.op.script import CallVariant
 from ...oracles.process import interrupt
 from ...oracles.verdicts.verdict import Code
 
@@ -29,7 +29,7 @@ def check_autocast(judge: Judge, sample: Sample) -> None:
         "        return op(*args)",
         "",
     )
-    under = Spelt(cast, lines)
+    under = CallVariant(cast, lines)
 
     got = flat_outputs(judge.call(under, *sample.args, what="under autocast"))
     _require_torch_dtype(judge, sample, got[0], lines)

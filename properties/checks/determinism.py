@@ -59,7 +59,7 @@ def _call_repeatedly(judge: Judge, sample: Sample) -> None:
     except Violation as violation:
         if violation.code is not Code.BITS:
             raise
-        violation.make_script = functools.partial(programs.repeating, reverse_path(judge, sample), THREADS, RUNS)
+        violation.make_script = functools.partial(programs.script_repeats, reverse_path(judge, sample), THREADS, RUNS)
         raise
     finally:
         torch.set_num_threads(threads)

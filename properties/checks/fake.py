@@ -34,11 +34,11 @@ TORCHS = frozenset(("aten", "prim", "prims", "profiler", "c10d", "c10d_functiona
 def check_fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs; under vmap of all tensors as well."""
     eager = _describe(_outputs_and_gradients(judge, sample.args, "eager"))
-    _compare_fakes(judge, sample.args, eager, "fake tensors", telling=_telling(judge, sample, "fake tensors"))
+    _compare_fakes(judge, sample.args, eager, "fake tensors", make_script=_defer_script(judge, sample, "fake tensors"))
     # Meta tensors are on a device of that name by definition, so only the device of fake tensors is compared.
     meta = [a.to("meta") if isinstance(a, Tensor) else a for a in sample.args]
     promised = _without_devices(_describe(_outputs_and_gradients(judge, meta, "meta tensors")))
-    _compare(judge, promised, _without_devices(eager), "meta tensors", _telling(judge, sample, "meta tensors"))
+    _compare(judge, promised, _without_devices(eager), "meta tensors", _defer_script(judge, sample, "meta tensors"))
     if judge.subject_name == OWN:
         args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
         with _Rules(judge):
@@ -57,12 +57,12 @@ def _without_devices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _compare_fakes(
     judge: Judge, args: Sequence[Any], eager: list[dict[str, Any]], what: str, *,
-    batched: bool = False, telling: ScriptMaker | None = None,
+    batched: bool = False, make_script: ScriptMaker | None = None,
 ) -> None:  # fmt: skip
     """Violation unless fake tensors in place of the arguments promise what eager ones give."""
     with silent(_LOG), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, Tensor) else a for a in args]
-        _compare(judge, _describe(_outputs_and_gradients(judge, fake, what, batched)), eager, what, telling)
+        _compare(judge, _describe(_outputs_and_gradients(judge, fake, what, batched)), eager, what, make_script)
 
 
 class _Rules(TorchDispatchMode):
@@ -129,18 +129,24 @@ def _describe(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
     return rows
 
 
-def _telling(judge: Judge, sample: Sample, way: str) -> ScriptMaker:
-    return functools.partial(programs.promising, Problem(judge.op, sample.args, sample.originals), way)
+def _defer_script(judge: Judge, sample: Sample, way: str) -> ScriptMaker:
+    return functools.partial(programs.script_fake_tensors, Problem(judge.op, sample.args, sample.originals), way)
 
 
 def _compare(
-    judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str, telling: ScriptMaker | None = None
+    judge: Judge,
+    got: list[dict[str, Any]],
+    need: list[dict[str, Any]],
+    path: str,
+    make_script: ScriptMaker | None = None,
 ) -> None:
     if len(got) != len(need):
         wrong = f"got {len(got)} outputs, eager has {len(need)}"
-        raise judge.violation(Code.ATTRIBUTE, wrong, where=path).showing(telling)
+        raise judge.violation(Code.ATTRIBUTE, wrong, where=path).showing(make_script)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a != b:
             lines = [f"{key}: got {a.get(key)}, eager has {b[key]}" for key in b if a.get(key) != b[key]]
-            raise judge.violation(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path).showing(telling)
+            raise judge.violation(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path).showing(
+                make_script
+            )
         judge.tally.count(1)

@@ -16,7 +16,7 @@ from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import OWN, TURNS, Sample, Stream, Tensor, is_float
 from ...oracles.op.paths import Problem
 from ...oracles.programs.along import defer_script
-from ...oracles.programs.particular import around_views
+from ...oracles.programs.particular import script_overwrites
 from ...oracles.verdicts.verdict import Code
 from .agreement import require_equal, require_same
 from .invariance import check_repeated
@@ -93,7 +93,7 @@ def check_layouts(judge: Judge, sample: Sample) -> None:
     for buffer, before in buffers:
         if not same_bits(buffer, before):
             violation = judge.violation(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
-            raise violation.showing(functools.partial(around_views, path))
+            raise violation.showing(functools.partial(script_overwrites, path))
     if judge.subject_name == OWN and "jvp" not in judge.op.promises.without:
         _tangents_of_transposed(judge, sample)
     if judge.op.mutated_positions(sample.args):
@@ -250,7 +250,7 @@ def check_sizes(judge: Judge, sample: Sample) -> None:
     for buffer, before in buffers:
         if not same_bits(buffer, before):
             violation = judge.violation(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
-            raise violation.showing(functools.partial(around_views, path))
+            raise violation.showing(functools.partial(script_overwrites, path))
     if sample.turn in REPEATED:
         check_repeated(judge, sample)
 

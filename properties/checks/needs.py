@@ -1,4 +1,4 @@
-"""NEEDS: every gradient is the same whichever others are asked for, and what needs none gets none.
+"""NEEDS: a gradient is the same whichever others are computed with it, and an input that needs none gets none.
 
 What this is for: a backward that skips the gradients that nobody needs has a branch for every set of needed ones, and a
 test that always asks for all gradients takes one branch. In the others a gradient may land in its neighbour's place, be
@@ -27,7 +27,8 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation
 from .gradients import gradients
 
-#: Of up to this many inputs every set is asked for; of more, all, none, each alone, all but each, and `DRAWN` others.
+#: Of up to this many inputs every set is tried; of more, the sets of all, none, one alone and all but one, and `DRAWS`
+#: random sets.
 EVERY = 4
 DRAWS = 8
 
@@ -58,7 +59,10 @@ def check_needs(judge: Judge, sample: Sample) -> None:
 
 
 def _choose_sets(count: int, sample: Sample) -> list[frozenset[int]]:
-    """Sets of `count` inputs: every set, or some; any two inputs differ in whether one of the sets has them."""
+    """Sets of `count` inputs that require grad: all sets, or some (see `EVERY`).
+
+    For any two inputs there is a set that contains the first and not the second.
+    """
     whole = (1 << count) - 1
     numbers: Sequence[int] = range(whole + 1)
     if count > EVERY:

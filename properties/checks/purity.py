@@ -48,13 +48,13 @@ def _judge_purity(judge: Judge, sample: Sample) -> None:
     before = [(t.clone(), _note_state(t)) for t in tensors.values()]
     outputs = flat_outputs(judge.call(judge.subject, *sample.args, what="forward"))
     problem = Problem(judge.op, sample.args, sample.originals)
-    telling = functools.partial(programs.touching, problem)
-    _require_untouched(judge, tensors, before, "forward", telling)
+    make_script = functools.partial(programs.script_changed_inputs, problem)
+    _require_untouched(judge, tensors, before, "forward", make_script)
     primal = [t.detach() for t in outputs]
     cotangents = judge.path(sample, ("vjp",), primal).directions
     copies = [g.clone() for g in cotangents]
     _gradients_of_call(judge, problem, cotangents)
-    _require_untouched(judge, tensors, before, "forward + vjp", telling)
+    _require_untouched(judge, tensors, before, "forward + vjp", make_script)
     require_same(judge, cotangents, copies, "cotangents after backward", Code.MUTATED)
     _require_declared_sharing(judge, outputs, sample.args)
     _judge_schema(judge, sample)
@@ -78,7 +78,7 @@ def _note_state(tensor: Tensor) -> list[object]:
 
 def _require_untouched(
     judge: Judge, tensors: Mapping[str, Tensor], before: Sequence[tuple[Tensor, list[object]]], path: str,
-    telling: ScriptMaker,
+    make_script: ScriptMaker,
 ) -> None:  # fmt: skip
     """Violation unless tensors have the values and the state (`_note_state`) that they had before a call."""
     for (name, t), (copy, notes) in zip(tensors.items(), before, strict=True):
@@ -88,7 +88,7 @@ def _require_untouched(
             violation = judge.violation(Code.MUTATED, f"{(changed or ['wrote to'])[0]} its argument {name}", path=path)
             # The input stays as it is now, so that the same call need not change it again.
             violation.once = True
-            raise violation.showing(telling)
+            raise violation.showing(make_script)
 
 
 def _require_no_write(judge: Judge, sample: Sample, cotangents: Sequence[Tensor]) -> None:
@@ -167,7 +167,7 @@ def _require_declared_sharing(judge: Judge, outputs: Sequence[Tensor], args: Seq
         elif y.numel() and y.untyped_storage().data_ptr() in owned:
             other = "an input" if y.untyped_storage().data_ptr() in inputs else "another output"
             violation = judge.violation(Code.ALIASED, f"out[{i}] shares memory with {other}", path="forward")
-            raise violation.showing(functools.partial(programs.sharing, Problem(judge.op, args), i))
+            raise violation.showing(functools.partial(programs.script_shared_memory, Problem(judge.op, args), i))
         owned.add(y.untyped_storage().data_ptr())
 
 
@@ -230,7 +230,7 @@ def _require_same_primal(
             require_same(judge, values, plain, what)
         except Violation as violation:
             path = judge.path(sample, ("jvp",), plain)
-            violation.make_script = functools.partial(programs.primals, path, what)
+            violation.make_script = functools.partial(programs.script_primal, path, what)
             raise
     else:
         # The bits of the plain call are right here even where they are not near the exact value: that is for FWD to
@@ -279,7 +279,7 @@ def check_memory(judge: Judge, sample: Sample) -> None:
             wrong = f"keeps {size} bytes for backward, declared {allowed}"
             violation = judge.violation(Code.MEMORY, wrong, [f"requires grad: {names}"], path="forward")
             problem = Problem(judge.op, sample.args, sample.originals)
-            raise violation.showing(functools.partial(programs.keeping, problem, sorted(tracked), allowed))
+            raise violation.showing(functools.partial(programs.script_saved_bytes, problem, sorted(tracked), allowed))
 
 
 def _draw_sets(count: int, rng: Any) -> Sequence[int]:

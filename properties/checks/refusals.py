@@ -53,10 +53,10 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         raise
     except refusal.error as err:
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
-        wrong = _badly_worded(str(err), judge.op.promises.error_names, refusal) if judge.subject_name == OWN else ""
+        wrong = _wording_fault(str(err), judge.op.promises.error_names, refusal) if judge.subject_name == OWN else ""
         if wrong:
             violation = judge.violation(Code.NOT_RAISED, wrong, error_lines(err), path=refusal.name)
-            raise violation.showing(_telling(judge, refusal, args)) from err
+            raise violation.showing(_defer_script(judge, refusal, args)) from err
         return
     except BaseException as err:
         interrupt.reraise()
@@ -64,13 +64,13 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         # An exception that asks to end the process, such as SystemExit, is wrong on any input, valid or not.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         violation = Violation(code, title, error_lines(err)[:1], refusal.name)
-        raise violation.showing(_telling(judge, refusal, args)) from err
+        raise violation.showing(_defer_script(judge, refusal, args)) from err
     violation = judge.violation(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
-    raise violation.showing(_telling(judge, refusal, args))
+    raise violation.showing(_defer_script(judge, refusal, args))
 
 
-def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> ScriptMaker | None:
-    """A program that asks for a refusal; None where the documented error is no name of Python."""
+def _defer_script(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> ScriptMaker | None:
+    """What makes the program of a failure; None where the documented error is not built into Python."""
     if getattr(builtins, refusal.error.__name__, None) is not refusal.error:
         return None
     own = judge.subject_name == OWN
@@ -79,25 +79,25 @@ def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Script
         tuple(dict.fromkeys(judge.op.promises.error_names)) if own else (),
         tuple(map(_whole, refusal.mentions)) if own else (),
     )
-    return functools.partial(programs.refusal, args, wording, f"{judge.op.name}: {refusal.name}")
+    return functools.partial(programs.script_refusal, args, wording, f"{judge.op.name}: {refusal.name}")
 
 
-def _badly_worded(text: str, called: Sequence[str], refusal: Refusal) -> str:
+def _wording_fault(text: str, names: Sequence[str], refusal: Refusal) -> str:
     """What is wrong with the text of an error: the op that it names, or a missing word; empty where it is right.
 
-    The text must begin with one of the names in `called`, if there are any.
+    The text must begin with one of `names` and a colon, if there are names.
     """
-    if called:
+    if names:
         head, _, text = text.partition(": ")
-        if head not in called:
-            return f"the error for {refusal.name} begins with {head[:40]!r}, need {' or '.join(dict.fromkeys(called))}"
+        if head not in names:
+            return f"the error for {refusal.name} begins with {head[:40]!r}, need {' or '.join(dict.fromkeys(names))}"
     # The op's name stands before the colon, so an argument's name is looked for after the colon, as a whole word.
     missing = [word for word in refusal.mentions if not re.search(_whole(word), text)]
     return f"the error for {refusal.name} does not mention {missing[0]!r}" if missing else ""
 
 
 def _whole(word: str) -> str:
-    """A pattern that finds a word, or a phrase, where it is no part of a longer word."""
+    """A pattern that matches a word or a phrase only where it is not part of a longer word."""
     first, last = (r"\b" if re.fullmatch(r"\w", letter) else "" for letter in (word[:1], word[-1:]))
     return first + re.escape(word) + last
 
@@ -109,7 +109,7 @@ def _raises_clearly(judge: Judge, refusal: Refusal, args: tuple[object, ...]) ->
     except Unsupported:
         raise
     except Exception as err:
-        # No documentation says of which type the error is, so any error will do whose text says what is wrong.
+        # No documentation names the type of the error, so any error is accepted whose text says what is wrong.
         if not clear(err):
             title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need an error that says what is wrong"
             raise Violation(Code.NOT_RAISED, title, error_lines(err)[:1], refusal.name) from err

@@ -45,12 +45,13 @@ def check_special_values(judge: Judge, sample: Sample) -> None:
     rng = sample.seeded(Stream.SPECIAL)
     problem = Problem(judge.op, sample.args)
     subnormal = judge.subject_name == EXECUTED
-    # Of a sample that fills the blocks of kernels, subnormal numbers show what one value at one site does not.
+    # A large sample, which fills the blocks of kernels, gets subnormal numbers only: they show there what a special
+    # value at one site does not.
     count = 0 if subnormal and judge.tally.part == LARGE else VALUES
     # An op without gradients has no differentiable operands, so its values are judged in all of its operands.
     for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.mutated_positions(sample.args)):
-        # Three samples in a row have all values in each argument. The arguments of one sample begin with different
-        # values, so that it has more than three.
+        # In three successive samples each argument gets all nine values. The arguments of one sample begin with
+        # different values, so that one sample has more than three of them.
         for special in _plant(sample.args[i], VALUES * (sample.turn + i), count, rng, subnormal):
             laced = sample.with_args([*sample.args[:i], special, *sample.args[i + 1 :]])
             judge.hold(laced, ())
@@ -61,7 +62,7 @@ def check_special_values(judge: Judge, sample: Sample) -> None:
 
 
 def _judge_directions(judge: Judge, sample: Sample, count: int, rng: Any) -> None:
-    """Special values, `count` of them, in every cotangent of reverse mode, and in every tangent of forward mode.
+    """Judge both modes with `count` special values in turn in each cotangent, and in each tangent.
 
     A derivative is linear in its direction. So an infinity or a NaN in it must not be lost, nor reach a result that
     does not depend on it.
@@ -70,25 +71,25 @@ def _judge_directions(judge: Judge, sample: Sample, count: int, rng: Any) -> Non
         primal = judge.primal(sample)
     for word in _MODES if "jvp" not in judge.op.promises.without else _MODES[:1]:
         path = judge.path(sample, word, primal, "eager")
-        # Each direction gets another value than its neighbour, and over nine samples in a row every value.
+        # Neighbouring directions get different values, and in nine successive samples each direction gets every value.
         for i, direction in enumerate(path.directions):
             for special in _plant(direction, 4 * sample.turn + 2 * i, count, rng, judge.subject_name == EXECUTED):
                 laced = path.along(word, [*path.directions[:i], special, *path.directions[i + 1 :]])
                 computed = judge.run(laced)
                 name = f"{path.name} with a special value in direction {i}"
                 expected = laced.expected(name, make_script=defer_script(laced))
-                # The ball knows what a finite direction gives; the exact reading alone, what NaN and infinities do.
+                # Balls bound results of finite directions; only the exact reading gives those of NaN or infinities.
                 judge.against(expected, computed, exactly=not (judge.light and expected.finite))
 
 
 def _plant(tensor: Tensor, first: int, count: int, rng: Any, subnormal: bool) -> Iterator[Tensor]:
-    """Copies of a tensor with one special value each, at one site each; no copy of a tensor without elements.
+    """Copies of a tensor with one special value at one site; no copy of a tensor without elements.
 
     Args:
         tensor, rng: what is copied, and the generator of sites. first, count: the numbers of the special values.
-        subnormal: whether there are two more copies, for instructions of PTX with `.ftz`: one all of subnormal numbers,
-            because beside a normal number nobody would see that they are lost, and one of numbers the exponentials of
-            whose differences are subnormal, a few of them so large that without those they would overflow.
+        subnormal: whether there are two more copies, for instructions of PTX with `.ftz`. One has only subnormal
+            numbers, because the loss of one would not show in a sum with a normal number. In the other the exponentials
+            of differences are subnormal, and a few elements are large, so that exponentials without them overflow.
     """
     if not tensor.numel():
         return

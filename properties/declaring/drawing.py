@@ -158,7 +158,7 @@ def samples_of(
 def row_structures(
     draw: st.DrawFn, dtype: str, kind: str, centres: Mapping[str, float], numbers: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
-    """The structure of a sample of an op of rows: shapes, dtypes of parameters, regime, numbers.
+    """The structure of a sample of an op on rows: shapes, dtypes of parameters, regime, numbers.
 
     Args:
         dtype, kind: of the samples. centres, numbers: as for `normalized_rows`.
@@ -186,11 +186,11 @@ def row_arguments(rng: Any, structure: ArgumentsByName, dtype: str, centres: Map
 
 
 def normalized_rows(centres: Mapping[str, float], **numbers: Sequence[Any]) -> Callable[..., st.SearchStrategy[Draft]]:
-    """Samples of an op like layer_norm, whose rows extend along the last axes of `input`: those of `normalized_shape`.
+    """Samples of an op like layer_norm, whose rows extend along the last axes of `input`, of `normalized_shape`.
 
     Args:
-        centres: by name of each parameter of that shape the mean of its values; now and then it is None.
-        numbers: by name of each other argument the values to draw from, the simplest first.
+        centres: name -> mean of the values, for each parameter of shape `normalized_shape`, which is sometimes None.
+        numbers: name -> values to draw from, the simplest first, for each other argument.
 
     Raises:
         ValueError: there is nothing to draw a number from.

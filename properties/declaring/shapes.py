@@ -110,7 +110,7 @@ class Shapes:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """All symbols, that of the last axis of the first tensor first, because this axis is the row."""
+        """All symbols; the first is that of the last axis of the first tensor, because rows extend along this axis."""
         axes = [axis for extents in self.arguments.values() for axis in reversed(extents)]
         axes += [below for _, below in self.integers.values()]
         return tuple(dict.fromkeys(symbol for _, symbol in axes if symbol))
@@ -128,7 +128,7 @@ class Shapes:
         }
 
     def range_of(self, name: str, extents: Mapping[str, int]) -> tuple[int, int]:
-        """The smallest value of an argument of integers, and what its values are below."""
+        """The smallest value of an argument of integers, and the exclusive upper limit of its values."""
         whole, (factor, symbol) = self.integers[name]
         return whole.least, max(factor * (extents[symbol] if symbol else 1), whole.least + 1)
 
@@ -142,11 +142,11 @@ class Shapes:
         )
 
     def is_tensor(self, name: str) -> bool:
-        """Whether an argument is a tensor, and no int of Python."""
+        """Whether an argument is a tensor rather than a Python int."""
         return name not in self.integers or self.integers[name][0].shape is not None
 
     def smallest(self) -> dict[str, int]:
-        """Small extents, which are different for all symbols that may have any extent."""
+        """Small extents, a different one for each free symbol, and the smallest that is allowed for each other one."""
         free = {symbol: 2 + i for i, symbol in enumerate(self.free)}
         return {symbol: min(self.sizes[symbol]) if symbol in self.sizes else free[symbol] for symbol in self.symbols}
 
@@ -156,7 +156,7 @@ class Shapes:
         return max(ORDINARY, min(SEVERAL * self.elements_of_largest(), strategies.MOSTLY))
 
     def bands(self, symbol: str) -> tuple[str, ...]:
-        """The bands of a symbol in an ordinary sample; the first alone, if fixed extents leave no room for others."""
+        """The bands of a symbol in an ordinary sample; only the first if fixed extents leave no room for the others."""
         names = [
             name for name, extents in BANDS.items() if self.elements_of_largest({symbol: min(extents)}) <= self.ordinary
         ]
@@ -168,7 +168,10 @@ class Shapes:
         return max(math.prod(shape) for shape in self.at(largest | dict(extents)).values())
 
     def within(self, extents: Mapping[str, int], limit: int) -> dict[str, int]:
-        """The extents, halved until each tensor has at most `limit` elements; the longest one is halved last."""
+        """The extents, halved until each tensor has at most `limit` elements.
+
+        The second longest is halved first, so that the longest keeps its band as long as another one can be halved.
+        """
         smaller = dict(extents)
         while max(math.prod(shape) for shape in self.at(smaller).values()) > limit:
             long = sorted((s for s in self.free if smaller[s] > 1), key=lambda s: smaller[s])

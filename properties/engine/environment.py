@@ -85,8 +85,7 @@ def environment() -> dict[str, str]:
     facts["libc"] = " ".join(platform.libc_ver())
     facts["cpu"] = _cpu_name()
     facts["cpu capability"] = torch.backends.cpu.get_cpu_capability()
-    # What counts are the processors that this process may use, which in a container are often fewer than the machine
-    # has.
+    # The number of processors that this process may use; in a container the machine often has more.
     facts["cpu count"] = str(len(os.sched_getaffinity(0)))
     facts["torch threads"] = str(torch.get_num_threads())
     facts["mkldnn"] = str(torch.backends.mkldnn.is_available())

@@ -288,7 +288,12 @@ class Picked:
         self, kind: str, entries: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
         choice: Every, seeds: Callable[[Draft], int],
     ) -> None:  # fmt: skip
-        """Judge the entries that are chosen. The first that fails is made simple; then others follow for a while."""
+        """Judge drafts; simplify the first that fails, and then judge the others for a limited time.
+
+        Args:
+            entries: the drafts. drafts, limits: where simpler ones are drawn from. choice: says which entries to judge.
+            seeds: the seed of a draft's data.
+        """
         ask = functools.partial(self._ask, kind)
         try:
             draws.run(entries, ask, choice, seeds)

@@ -26,7 +26,7 @@ def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     spec = draw(_specs(dtype, kind))
     outer, inner = draw(strategies.shapes(kind, 1, draw(strategies.axes_beside("axes of rows", 1, (1, 0, 2))), 12))
     whole = (*outer, *inner)
-    alike = spec.rule == "whole"
+    alike = spec.rule == "whole"  # one call on the batch, whose first dim broadcasts only between equal shapes
     filled = {term.factors[0][0] for term in spec.terms if term.factors[0][1] == "filled"}
     shapes = [whole if alike or i in filled else draw(_broadcastable(whole)) for i in range(spec.arity)]
     if kind in ("empty", "large"):  # without a tensor of the whole shape, no tensor might be of the kind

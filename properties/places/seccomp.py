@@ -1,4 +1,4 @@
-"""A filter of system calls, by seccomp(2): no network, and no way around what Landlock and limits of memory hold.
+"""A filter of system calls, by seccomp(2): it refuses the network and what would evade Landlock or memory limits.
 
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html; the numbers are those of `asm/unistd.h`.
 """
@@ -13,26 +13,27 @@ import struct
 import sys
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
-#: Instructions: load a word of what is known of the call; go on if it is equal, or at least so large; and the result.
+#: BPF instructions: load a word of the call's `seccomp_data`, jump if it is equal, jump if it is not less, and return.
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-#: Where the number of the call, the machine and the first argument are.
+#: Offsets in `seccomp_data` of the call's number, of the machine and of the first argument's lower word.
 _NUMBER, _MACHINE, _FIRST = 0, 4, 16
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 #: Numbers of this and more are those of x32, a second set of the same calls.
 _X32 = 0x40000000
 
-#: Calls that are refused, and why: they make what outlives all processes and counts as nobody's memory; they do what a
-#: filter does not see, or open files by no path; they read and write another process; they are a whole machine.
+#: Calls that are refused, by line: those that make objects which outlive all processes and count as nobody's memory;
+#: those that the filter does not see into, or that open files without a path; those that read and write another
+#: process; and those that load programs into the kernel or measure it.
 _FORBIDDEN = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl",
             "io_uring_setup", "open_by_handle_at",
             "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd",
             "bpf", "perf_event_open")  # fmt: skip
 _X86 = (29, 64, 68, 240, 248, 249, 250, 425, 304, 101, 310, 311, 438, 321, 298)
 _ARM = (194, 190, 186, 180, 217, 218, 219, 425, 265, 117, 270, 271, 438, 280, 241)
-#: Calls of which one first argument alone is let through: sockets between processes of this machine, and limits of the
-#: process itself.
+#: Calls that are allowed with this first argument only: sockets between processes of this machine, and limits of the
+#: calling process itself.
 _ONLY = {"socket": int(socket.AF_UNIX), "prlimit64": 0}
-#: machine -> its word in what is known of a call, the numbers of `_REFUSED`, and those of `_ONLY`.
+#: machine -> its word in `seccomp_data`, and the numbers there of the calls in `_FORBIDDEN` and in `_ONLY`.
 _MACHINES = {
     "x86_64": (0xC000003E, _X86, (41, 302)),
     "aarch64": (0xC00000B7, _ARM, (198, 261)),
@@ -45,7 +46,7 @@ def knows_machine() -> bool:
 
 
 def refuse_calls() -> bool:
-    """Have this thread, and what it starts from now on, refused the calls above, with EACCES; whether it is so."""
+    """Refuse the calls above to this thread and to what it starts from now on, with EACCES; whether that succeeded."""
     if not knows_machine():
         return False
     program = _program(*_MACHINES[platform.machine()])
@@ -57,6 +58,12 @@ def refuse_calls() -> bool:
 
 
 def _program(machine: int, numbers: tuple[int, ...], only: tuple[int, ...]) -> bytes:
+    """The filter, as BPF instructions.
+
+    Args:
+        machine: the word of this machine; calls of another one are refused. numbers: of the calls that are refused.
+        only: the numbers of the calls in `_ONLY`.
+    """
     no, yes = _step(_RETURN, _REFUSE | errno.EACCES), _step(_RETURN, _ALLOW)
     steps = [_step(_LOAD, _MACHINE), _step(_EQUAL, machine, 1, 0), no, _step(_LOAD, _NUMBER)]
     steps += [_step(_AT_LEAST, _X32, 0, 1), no]
@@ -68,5 +75,5 @@ def _program(machine: int, numbers: tuple[int, ...], only: tuple[int, ...]) -> b
 
 
 def _step(code: int, word: int, true: int = 0, false: int = 0) -> bytes:
-    """An instruction, and how many are passed over where a comparison is true, and where it is false."""
+    """One instruction; `true` and `false` say how many instructions are skipped after a comparison with `word`."""
     return struct.pack("<HBBI", code, true, false, word)

@@ -87,7 +87,7 @@ def torch_op(name: str) -> Op:
         formula = Opaque(f"not read: {_why_not(name)}")
         formula.__signature__ = inspect.signature(subject)
     promises = Promises(lambda args: _dtypes(subject, args), nesting=NESTING, one_graph=False)
-    of_memory = "what it gives hangs on how its operand lies in memory"
+    of_memory = "what it gives depends on how its operand lies in memory"
     not_asked = dict.fromkeys(("LAYOUT", "VMAP"), of_memory) if name.startswith("as_strided") else {}
     documented = Documented(_OWN_ERROR, limits=_LIMITS, not_asked=not_asked)
     return Op(

@@ -225,7 +225,7 @@ def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
     return attach(value, moved, always=True)
 
 
-#: The name of the contract's storage format. What is stored in a format by its name has stored derivatives, too.
+#: The name of the contract's storage format. A value that is stored in a format of a name has stored derivatives, too.
 STORAGE = "storage"
 
 
@@ -233,20 +233,20 @@ def store(x: Any, dtype: str = "", always: bool = True) -> Any:
     """`x` as a later step reads it back from memory: rounded to a format.
 
     Args:
-        dtype: torch's name of the format, or `STORAGE`. By default it is the contract's storage format, too, and
+        dtype: torch's name of the format, or `STORAGE`. Without a name the format is the contract's storage format, and
             derivatives are not stored.
-        always: whether the formula asks for the rounding; else the contract says whether an evaluation may make it.
+        always: whether the formula requires the rounding; else an evaluation may round if the contract allows it.
     """
     return bind("store", (x,), {"dtype": dtype, "always": always}) if isinstance(x, Array) else x
 
 
 def cast(x: Any, dtype: str, saturates: bool) -> Any:
-    """`x` as a number of a format of few bits, which every evaluation gives: the nearest, ties to even.
+    """`x` rounded by every evaluation to a format of few bits: to the nearest number, ties to even.
 
-    Unlike `store`, it is a part of what a formula means: the exact value is rounded, too. Derivatives are cast alike.
+    Unlike `store`, a cast is part of the formula: the exact value is rounded, too. Derivatives are cast the same way.
 
     Args:
-        dtype: name of the format (`EVERY_FORMAT`). saturates: whether what is beyond it becomes its largest number.
+        dtype: name of the format (`EVERY_FORMAT`). saturates: whether numbers beyond it become its largest number.
     """
     if isinstance(x, Array):
         return bind("cast", (x,), {"dtype": dtype, "saturates": saturates})
@@ -254,12 +254,12 @@ def cast(x: Any, dtype: str, saturates: bool) -> Any:
 
 
 def among(ways: Sequence[Algorithm], *arrays: Any) -> Any:
-    """The result of the first of several ways, which are equal in exact arithmetic; an evaluation may go any of them.
+    """The result of the first of several ways, which are equal in exact arithmetic; an evaluation may use any of them.
 
     Args:
-        ways: functions of the arrays with one array as result. One that has a name counts only where the contract
-            allows that name, and one that raises `Inapplicable` does not count.
-        arrays: at least one of a reading, or all of NumPy.
+        ways: functions of the arrays with one array as result. A way with a name counts only if the contract allows
+            that name, and a way that raises `Inapplicable` does not count.
+        arrays: at least one array of a reading, or NumPy arrays only.
     """
     if not any(isinstance(x, Array) for x in arrays):
         return ways[0].formula(*arrays)
@@ -270,10 +270,10 @@ def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False, in
     """Zeros of `shape` with `x` added at `index`: the adjoint of `getitem`.
 
     Args:
-        x, index, shape: see above.
-        in_place: whether an evaluation adds one by one to what is stored, and the contract says whether it may.
-        inserted: whether the zeros are there for the sake of the formula alone, as a margin is, so that an evaluation
-            may leave out products with them. That matters where the other factor is not finite.
+        x: of the shape of `zeros(shape)[index]`. index: NumPy's; elements with equal indices are added up.
+        in_place: whether an evaluation may round after each addition to an element, if the contract allows it.
+        inserted: whether an evaluation may leave out products with these zeros, because they are only a means of the
+            formula, as a margin is. That matters where the other factor is not finite.
     """
     if not isinstance(x, Array):
         out = np.zeros(tuple(shape))

@@ -56,7 +56,7 @@ def _copysign(x: Any, sign: Any) -> Any:
 def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     infinite = is_infinite(x)
     if (posinf is None or neginf is None) and np.any(np.asarray(infinite, dtype=bool)):
-        raise NoReadingError("nan_to_num: got an infinity, need posinf= and neginf=, which else hang on the dtype")
+        raise NoReadingError("nan_to_num: got an infinity, need posinf= and neginf=, which else depend on the dtype")
     numbers = choose(is_nan(x), nan, x)
     if posinf is None or neginf is None:
         return numbers

@@ -26,7 +26,7 @@ from .functions import irrational
 from .numbers import DEFAULT_PRECISION, Raw, bits_in_use, precision, primitives_at
 from .structure import STRUCTURE, objects, raw_array, wrap_scalar
 
-#: Binary64 inputs need up to 2100 bits to add up without rounding; more never helps.
+#: In bits: six times as many as a sum of binary64 numbers takes that is not rounded, 2100.
 LARGEST_PRECISION = 12_800
 #: What moves the elements of one operand, and so the signs of its zeros.
 _KEEP_SIGNS = frozenset({"reshape", "transpose", "broadcast", "getitem"})
@@ -137,8 +137,8 @@ def evaluate(
         bits: the first precision.
 
     Returns:
-        The outputs, each element at the higher of the two precisions that agreed on it, and the lower precision of
-        the element that took most.
+        The outputs, each element at the higher of the two precisions that agreed on it; and the largest, over all
+        elements, of the lower of these two precisions, in bits.
 
     Raises:
         PrecisionError: no agreement up to `LARGEST_PRECISION` bits.
@@ -150,8 +150,8 @@ def evaluate(
         upper = _outputs_at(function, operands, 2 * bits)
         scale = max((_exponent(raw) for x in (*operands, *upper) for raw in x.values.ravel().tolist()), default=0)
         pairs = [pair for x, y in zip(lower, upper, strict=True) for pair in _pairs(x, y)]
-        # One by one: a residue that shrinks with every precision, and a tiny value that only a high one resolves, agree
-        # at precisions that need not overlap.
+        # Each element stops by itself. A residue of an exact zero agrees at low precisions, and a tiny value at high
+        # ones only, so there may be no precision at which all elements agree.
         for i, (a, b) in enumerate(pairs):
             if i not in agreed and agree(a, b, bits, scale):
                 agreed[i] = b

@@ -36,8 +36,9 @@ point = flint.arb  # a number of Python, exactly: flint rounds results, never wh
 ZERO, ONE, INFINITY, NAN = map(point, (0.0, 1.0, math.inf, math.nan))
 WHOLE = point(0, INFINITY)
 
-#: Every domain in use ends, and every pole lies, at a landmark: between two of them one number stands for all. None is
-#: whole, because the power of a negative base that is not is NaN; `functions.power` sees to whole exponents.
+#: Every function in use has the ends of its domain and its poles at landmarks, so one sample stands for all numbers
+#: between two landmarks. No sample is an integer, because a negative base to an exponent that is no integer is NaN;
+#: `functions.power` handles exponents that are integers.
 _LANDMARKS = (-INFINITY, -ONE, ZERO, ONE, INFINITY)
 _BETWEEN = (-2.5, -0.5, 0.5, 2.5)
 
@@ -48,9 +49,9 @@ def is_point(x: Interval) -> bool:
 
 
 def extended(name: str, of_arb: Function) -> Function:
-    """A function of arb, and at infinities, poles, NaN and outside of its domain the function of NumPy with that name.
+    """A function of arb, with the values of NumPy's function `name` at infinities, poles, NaN and outside the domain.
 
-    There NumPy's special value comes before arb's own, which has an arc sine of NaN, and a sine of ∞ in [−1, 1].
+    NumPy follows IEEE 754 there, and arb does not: its arc sine has a value at NaN, and its sine of ∞ is [−1, 1].
     """
     of_floats = getattr(math if name in ("erf", "erfc") else np, name)
 
@@ -66,10 +67,11 @@ def extended(name: str, of_arb: Function) -> Function:
 
 
 def _special(of_floats: Callable[..., Any], operands: tuple[Interval, ...]) -> Interval:
-    """The special value that a function has on all of these intervals; `WHOLE` if it has several, or another one.
+    """The special value that a function has everywhere on these intervals; `WHOLE` if there is no such value.
 
-    An infinity of floats can be an overflow, and a finite float be rounded; hence numbers between landmarks are small
-    ones, and a finite value counts where the operands are landmarks or NaN, if it is whole.
+    The value is computed in floats, at a sample of each part of the intervals. An infinity could be an overflow, so the
+    samples are small numbers. A finite value could be rounded, so it counts only if it is an integer and all operands
+    are landmarks or NaN.
     """
     samples = [_samples(x) for x in operands]
     first, *others = (float(of_floats(*numbers)) for numbers in itertools.product(*samples))
@@ -80,7 +82,7 @@ def _special(of_floats: Callable[..., Any], operands: tuple[Interval, ...]) -> I
 
 
 def _samples(x: Interval) -> list[float]:
-    """A number from each part of the line that the interval meets, and NaN where that is possible."""
+    """A number from each part of the real line that the interval meets, and NaN where the interval may contain it."""
     if x.is_nan():
         return [math.nan]
     parts = zip(_BETWEEN, itertools.pairwise(_LANDMARKS), strict=True)

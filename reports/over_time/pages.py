@@ -51,9 +51,12 @@ def _draw_times(trend: Trend) -> Markup:
 
 
 def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callable[[float], str]) -> Markup:
-    """A line through the values with marks for the last and for runs with `failed` cells; its text says the same.
+    """An SVG line through the values of runs; its title gives the first, the last and the largest value.
 
-    NaN is left out, and what is infinite is drawn at the top.
+    The last run has a mark, and each run in which cells failed. A NaN is left out, an infinity is drawn at the top.
+
+    Args:
+        values: one per run. failed: how many cells failed, one per run. describe: the text of a value.
     """
     finite = [value for value in values if math.isfinite(value)]
     top = max(finite, default=0.0) or 1.0

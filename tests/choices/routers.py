@@ -154,7 +154,7 @@ def _with_capacity(keeps_first: bool, top: Top = torch.topk) -> Callable[..., ob
 
 
 def _apart(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Scores that rounding leaves in no doubt: with capacities everything hangs on every choice."""
+    """Scores that rounding leaves in no doubt: with capacities everything depends on every choice."""
     x, router, _ = _inputs(dtype)
     router[:, 5] = -router[:, 2]
     return x, router

@@ -74,7 +74,7 @@ def test_a_case_asks_its_question_again_and_its_program_shows_it(
     assert set(failures) == {"GIVEN", "SAME", "SMALL", "PARAMS", "STRIDES", "ALIGN"}
     files = {path.name for path in (pair / "report" / "cases").iterdir()}
     assert {f"{failure.case_id}.json" for failure in failures.values()} <= files
-    # SAME hangs on the call before it, so that one call does not show it.
+    # SAME depends on the call before it, so that one call does not show it.
     assert f"{failures['SAME'].case_id}.py" not in files
     assert failures["SAME"].snippet.startswith("# No program: One call")
     # The weight takes more bytes than a program has in its text.

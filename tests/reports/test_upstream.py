@@ -38,7 +38,7 @@ TREE = Path(__file__).resolve().parents[2]
 DOSSIERS = {name: read_dossier(TREE, name) for name in list_dossiers(TREE)}
 #: Compiling takes longer than all other programs.
 SLOW = {"torch_compile_scalar_write"}
-#: What these show hangs on the vectors of the CPU; it was seen with AVX2 and AVX-512.
+#: What these show depends on the vectors of the CPU; it was seen with AVX2 and AVX-512.
 VECTORS = {"torch_cdist", "torch_conv_float16", "torch_erf_half", "torch_fmod", "torch_gelu", "torch_layer_norm_bias"}
 PROGRAM = """\
 import colorsys

@@ -18,9 +18,10 @@ the operation and the line of the spec that asked for it; a formula in NumPy may
 
 A spec may choose by values (`topk`, `argmax`, `sort`) and compute from what it chose, and it may draw random numbers
 (`dropout`, `multinomial`, `rand`): what is right then is told in [choices_and_chance.md](choices_and_chance.md). A
-number, a branch or a shape may hang on the values of integers and truth values that the spec is given, such as offsets,
-lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`, `while_loop`,
-`cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried operands.
+number, a branch or a shape may depend on the values of integers and truth values that the spec is given, such as
+offsets, lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`,
+`while_loop`, `cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried
+operands.
 What Cholesky, QR, `lu`, `eigh`, `svd`, solves and inverses give is judged by its residual, at a spec's end:
 [residuals.md](residuals.md).
 Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,

@@ -89,7 +89,7 @@ class PtxFate:
     Attributes:
         outcome: "killed"; "survived"; "allowed", where one rounding goes in another direction, bits differ, and every
             result is within the bound; "equivalent", where the instruction gave other results, on which others hang,
-            and all bits stayed; "without effect", where it gave the same on all inputs, or no result hangs on it.
+            and all bits stayed; "without effect", where it gave the same on all inputs, or no result depends on it.
         by, how: the property that refused it, and its verdict. why: of an equivalent one. questions, of: how many
             cells it was asked, and how many there are. seconds: of CPU.
     """
@@ -176,7 +176,7 @@ class PtxCampaign:
         )  # fmt: skip
 
     def _conclude(self, mutant: PtxMutant, cells: Sequence[Cell]) -> Answer:
-        """Of a mutant that survived: whether it left other bits, and whether any result hangs on what it changed."""
+        """Of a mutant that survived: whether it left other bits, and whether any result depends on what it changed."""
         machine = self.machine
         acts, differs = machine.acts, machine.differs
         other = disturb(mutant, machine.programs[mutant.program].kernel.entry)

@@ -83,9 +83,9 @@ def mutants_of(family: str, program: str, text: str, entry: Listing, blocks: set
 
 
 def disturb(mutant: PtxMutant, entry: Listing) -> PtxMutant | None:
-    """Another mutant of the same instruction, which shows whether any result hangs on it: what it gives has other bits.
+    """Another mutant of the same instruction, whose result has other bits: it shows whether any output depends on it.
 
-    A store is left out. None for a barrier, on which no result hangs where nothing races.
+    A store is left out. None for a barrier, on which no output depends where nothing races.
 
     Args:
         mutant: of a program. entry: the program, as it was read.

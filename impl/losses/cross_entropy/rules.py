@@ -95,14 +95,14 @@ def _tangents_of_loss(args: Record, tangents: Record) -> Outputs:
 
 
 def _logits_gradient(args: Record) -> Tensor:
-    """D - p <D>."""
+    """D - p <D>, the gradient in the logits, of their shape; D is the adjoint of the loss in z at `grad_output`."""
     x = raised(args.input)
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
     masked = form.may_ignore()
     p = torch.softmax(masked_scores(x, form) if masked else x, form.dim)
     g, weight = args.grad_output, args.weight
     d = form.to_scores(g, weight)
-    # dz = (I - 1 p') dx as matrices over the classes. Its adjoint is I - p 1', so p stands outside of the sum here.
+    # With vectors over the classes dz = (I - 1 p') dx. The adjoint matrix is I - p 1', so p is a factor of the sum.
     if masked or weight is not None:
         return torch.addcmul(d, p, sums.everywhere(d, (form.dim,)), value=-1)
     # Without weights D is -(1 - s) g at the target and -s/C g at each of C classes, so <D> = -g.

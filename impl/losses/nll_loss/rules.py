@@ -198,9 +198,10 @@ def moved(
 
 
 def with_one_more_batch(size: int, dims: Record, args: Record) -> list[Any]:
-    """The arguments of an op of losses with one more batch dim in front; the op keeps a loss per batch index.
+    """The arguments of an op of losses with one more batch dim in front; the op computes a loss per batch index.
 
-    A tensor without the batch is expanded, in the dtype of sums, for the derivative of expanding is a sum.
+    A tensor without the batch is expanded. Its gradient is then a sum over the batch, so it is first converted to the
+    dtype of sums.
     """
     operands = []
     for name, value, dim in zip(args._fields, args, dims, strict=True):
@@ -302,13 +303,14 @@ Forward = Operator[Tensor, Tensor, Tensor | None, int, int, int, tuple[Tensor, T
 
 
 def _name_kernel(kernel: Callable[[kernels.Loss, str], tuple[Tensor, Tensor]]) -> Callable[[kernels.Loss], Any]:
-    """A kernel whose messages have the name that torch has for the op of these dims."""
+    """The kernel, with messages that name ATen's op for the number of dims of the target."""
     return lambda args: kernel(args, kernels.aten_name("forward", args.target.dim() - args.batch_ndim))
 
 
 def _define_forward(
     name: str, cpu: Callable[..., Any], cuda: Callable[..., Any], autocast: tuple[tuple[str, torch.dtype], ...]
 ) -> Forward:
+    """The operator of a loss and its total weight, with the kernels of both devices and the rules of its transforms."""
     return Operator(
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",

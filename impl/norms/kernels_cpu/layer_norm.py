@@ -73,7 +73,7 @@ def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
 
 
 def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN.
+    """`layer_norm`, where the mean of a row with an infinity is that infinity; ATen returns NaN.
 
     Args:
         x, weight, bias, row_ndim, eps: as for `layer_norm`.
@@ -143,8 +143,8 @@ def layer_norm_backward(args: LayerBackward) -> Gradients:
         return _gradients_by_aten(operands)
     mask = operands.mask
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
-    # ATen's kernel takes one weight for all rows and sums parameter gradients over all rows. Where batch
-    # dims ask for a weight, or for a gradient, per batch index it can do neither.
+    # ATen's kernel takes one weight for all rows and sums parameter gradients over all rows. So it cannot be used where
+    # each batch index has its own weight, or needs its own gradient of a parameter.
     sliced = batch_ndim > 0 and (mask[1] or mask[2] or (weight is not None and weight.dim() > row_ndim))
     if statistics or sliced:  # round once, after the last term
         operands = operands.raised()

@@ -1,4 +1,4 @@
-"""Balls: arrays of centres and radii, on which the primitives of a formula act."""
+"""Balls: arrays of intervals around centres, on which the primitives of a formula act."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from .spread import SLACK, largest_of
 #: Elements of a block of a large array, of which a few arrays stay in the cache.
 _BLOCK = 2**14
 
-#: The rule of every primitive, by name. It is filled by `rules.py`: a rule makes balls, and a ball asks for rules.
+#: primitive -> its rule. `rules.py` fills it, because rules construct balls, and balls call rules.
 RULES: dict[str, Callable[..., Ball]] = {}
-#: Of a primitive, by name: which elements of its result no evaluation rounds. It is filled by `lattice.py`.
+#: primitive -> a function that says which elements of a result no evaluation rounds. `lattice.py` fills it.
 EXACT: dict[str, Callable[..., Any]] = {}
-#: Of a primitive, by name: what its result knows of operands without a bound. It is filled by `beyond.py`.
+#: primitive -> a function that sets `beyond` of a result whose operands have no bound. `beyond.py` fills it.
 HANDED_ON: dict[str, Callable[..., None]] = {}
-#: Of a primitive, by name: what its result knows as a sum. They are filled by `accumulators.py` and `recurrences.py`.
+#: primitive -> a function that sets `summed` or `chain` of a result. `accumulators.py` and `recurrences.py` fill them.
 ACCUMULATED: dict[str, Callable[..., None]] = {}
 CHAINED: dict[str, Callable[..., None]] = {}
-#: Of a primitive, by name: its result where operands have inserted zeros. It is filled by `insertions.py`.
+#: primitive -> its result where operands have inserted zeros. `insertions.py` fills it.
 MARKED: dict[str, Callable[..., Ball]] = {}
-#: Hands the common errors of operands on to a result. It is filled by `common_errors.py`.
+#: A function that sets the common errors of a result from those of its operands. `common_errors.py` fills it.
 FOLLOW: list[Callable[..., None]] = []
 
 
 class Ball(Array):
-    """Centres, radii (None: exactly zero), and the contract.
+    """Centres and radii such that every evaluation that the contract allows is within the radius of the centre.
 
     Attributes:
-        radius: of every element; None where all are zero. parts: share and part of radii made by `scaled`; else None.
-        most: a bound on |c| + r of all elements; infinite where none is known.
-        special: whether some element, or one that it came from, is not finite.
+        radius: of every element; None if all are zero. parts: share and part of radii made by `scaled`; else None.
+        most: a bound on |c| + r of all elements; infinite if none is known.
+        special: whether an element is not finite, or was computed from one that is not.
         bounded: whether all centres are known to be finite.
-        nonnegative: whether no evaluation gives a negative element, however far below zero the radius reaches: squares,
-            and what is made of them by sums and products.
-        common: errors that elements have in common, of which the radius is the sum and more.
-        origin: the ball that this one repeats along some axes; None for any other.
-        systematic: of a result, the part of every radius that may be the same error in every sample; None if not read.
+        nonnegative: whether no evaluation gives a negative element, even if the radius reaches below zero, as for
+            squares and for sums and products of them.
+        common: errors that several elements have in common; the radius includes them.
+        origin: the ball that this one repeats along some axes; None if it repeats none.
+        systematic: the part of a result's radius that may be the same error in every sample; None if not computed.
         inserted: which elements are zeros, or −∞ before an exponential, that an evaluation need not form; or None.
-        stray: which elements may be NaN as well, as a product of such a zero and an infinity is; None for none.
-        beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
-            of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
-        summed: of a sum: how many roundings a further summand may pass, and the sum of the magnitudes of its terms
-            (`accumulators.py`); None for what is no sum. chain: of products that are added (`recurrences.py`); or None.
+        stray: which elements may also be NaN, as a product of an inserted zero and an infinity may; None for none.
+        beyond: for elements with an infinite radius, a lower bound of the magnitude in every evaluation, whose sign is
+            that of the centre; 0 where none is known (`beyond.py`), and None if none is known for any element.
+        summed: for a sum, how many roundings a further summand may pass, and the sum of the magnitudes of its terms
+            (`accumulators.py`); else None. chain: for a sum of products (`recurrences.py`); else None.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Ball(Array):
         return self._radius is None and self.parts is None
 
     def around(self, centre: Any) -> Ball:
-        """The same radii around centres of the same magnitudes."""
+        """A ball with the same radii around other centres of the same magnitudes."""
         out = Ball(centre, self._radius, self.contract)
         out.parts, out.bounded, out.most = self.parts, self.bounded, self.most
         return out
@@ -155,8 +155,8 @@ class Ball(Array):
         stray = [x.stray for x in (self, other) if x.stray is not None]
         if (exact and not stray) or other is self or not self.contract.systematic:
             return answers
-        # Where the two balls meet, evaluations may differ in the answer. They agree at elements without any error, and
-        # at infinities and NaNs that every evaluation gives.
+        # Where the two balls overlap, evaluations may give different answers. They give the same answer at elements
+        # without error, and at infinities and NaNs that every evaluation gives.
         reach = self.radii() + other.radii()
         apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
         if self.beyond is not None or other.beyond is not None:
@@ -171,7 +171,7 @@ class Ball(Array):
     def ends(self) -> tuple[Any, Any]:
         if self.radius is None:
             return self.centre, self.centre
-        # An element without any bound may be anywhere; the next numbers cover the roundings of the ends.
+        # An element without a bound may have any value; `nextafter` covers the roundings of the ends.
         radius = np.where(np.isnan(self.radii()) & ~np.isnan(self.centre), np.inf, self.radii())
         low, high = self.centre - radius, self.centre + radius
         moved = radius > 0
@@ -186,7 +186,7 @@ class Ball(Array):
         radius = self.radii()
         low, high = self.ends()
         possibly = ~(high < np.max(low, axis=axes, keepdims=True))
-        # An element that no other can reach is surely the largest, and so are several equal ones without any error.
+        # An element is certainly the largest if no other can be as large, and so are several equal ones without error.
         alone = np.sum(possibly, axis=axes, keepdims=True) == 1
         exact = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
         return possibly & (alone | exact), possibly
@@ -209,7 +209,7 @@ class Ball(Array):
         width = np.empty(self.shape)
         rows = _rows_of_blocks(self.shape)
         for start in range(0, len(width) if width.ndim else 1, rows):
-            # Blocks, because what is computed of them stays in the cache.
+            # In blocks, so that intermediate arrays stay in the cache.
             part = slice(start, start + rows) if width.ndim else ()
             radius = np.asarray(self.radii()[part], dtype=np.float64)
             ulps = 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre[part], dtype=np.float64)) + radius)
@@ -221,8 +221,8 @@ def scaled(centre: Any, share: Any, part: Any, contract: Contract, most: float) 
     """A ball with the radii `share` · |c| + `part`, all of whose elements are finite.
 
     Many results have such radii, where share and part are numbers, or one number for each row: an operand without
-    errors less the mean of its row, and that times a scale of its row. A rule that reads the two numbers need not walk
-    through the radii at all, so they are computed only when somebody asks for them.
+    errors minus the mean of its row, and this difference times a scale of its row. A rule that reads share and part
+    need not read the array of radii, so that array is computed only when it is needed.
 
     Args:
         centre: of the elements. share, part: arrays that broadcast to its shape. contract: of the ball.
@@ -234,23 +234,23 @@ def scaled(centre: Any, share: Any, part: Any, contract: Contract, most: float) 
 
 
 def magnitude_of(centre: Any) -> Any:
-    """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
+    """|c| as a new float64 array for a radius; `SLACK` covers the rounding of a wider centre to float64."""
     size = np.abs(centre)
     return size if size.dtype == np.float64 else size.astype(np.float64)
 
 
 def centre_of(primitive: str, params: Params, contract: Contract, *arrays: Any) -> Any:
-    """The centre of what a primitive makes of arrays without errors."""
+    """The centre of a primitive's result for arrays without errors."""
     return RULES[primitive](contract, *(Ball(each, None, contract) for each in arrays), **params).centre
 
 
 def _rows_of_blocks(shape: tuple[int, ...]) -> int:
-    """How many elements along axis 0 make a block."""
+    """The number of elements along axis 0 of a block."""
     return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1
 
 
 def ball(values: Any, contract: Contract) -> Ball:
-    """float64 inputs, held exactly by the dtype under test."""
+    """The ball of inputs, float64 values that the dtype under test has exactly."""
     centre = np.asarray(values, dtype=contract.centre_type)
     lost: Any = 0.0
     if contract.flush:  # Subnormal operands are read as zero.
@@ -269,7 +269,7 @@ def ball(values: Any, contract: Contract) -> Ball:
 
 
 def _credit_exact(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
-    """The result with radius zero where no evaluation rounds, and with a radius above zero elsewhere."""
+    """The result with a radius of zero where no evaluation rounds, and of more than zero elsewhere."""
     contract = out.contract
     if primitive == "divide":  # never exact, because an implementation may average in one pass, whatever the divisor
         return Ball(out.centre, np.maximum(out.radii(), contract.underflow), contract, out.special)
@@ -283,7 +283,7 @@ def _credit_exact(primitive: str, out: Ball, operands: list[Ball], params: Param
 
 
 def _settle(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
-    """The radii of a result where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+    """The radii of a result with NaN or infinite operands: 0 where all evaluations give the same, else NaN."""
     if primitive in RUNNING:
         return _settle_scan(out, operands, params["axis"])
     if primitive in BILINEAR:
@@ -298,7 +298,7 @@ def _settle(primitive: str, out: Ball, operands: list[Ball], params: Params) -> 
         strange = strange | np.any(~finite, axis=axes, keepdims=True)
     if primitive == "logaddexp":  # With -inf as one operand, the result is the other operand with its errors.
         strange = strange & ~np.isfinite(out.centre)
-    # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
+    # 0 / 0 without errors (the mean of no elements) is NaN in every evaluation; singularities may give other results.
     nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
     if primitive in LOGARITHMS:
         nothing = (operands[0].centre == 0) & (operands[0].radii() == 0)

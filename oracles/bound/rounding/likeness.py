@@ -1,34 +1,36 @@
-"""Whether an output is as near to its centre as evaluations with random errors are, and to both sides of it.
+"""Whether the errors of an output are as small as those of evaluations with random errors, and have both signs.
 
-How sure: with many roundings the error e and its models (`chance`) are nearly normal. Of `RUNS` runs the estimate σ² of
-its variance has as many degrees of freedom, and |e| / σ is at most Student's t with so many. A candidate is suspect
-beyond what is less likely than `RISK`, a third of which is each of three tests':
-- the largest |e_i| / σ_i of N elements, beyond the quantile of RISK / 3N on both sides, for the chance that one of N
-  events happens is at most the sum of their chances (Bonferroni), whatever they have to do with each other;
-- the root mean square of |e_i| / σ_i, beyond the quantile of RISK / 12. The mean of variables F with one tail exceeds x
-  with probability E max(F - a, 0) / (x - a) at most, for any a < x and whatever they have to do with each other
+The risk: with many roundings the error e and its models (`chance`) are nearly normal. The estimate σ² of its variance
+from `RUNS` runs has `RUNS` degrees of freedom, and |e| / σ is at most Student's t with so many. A candidate is suspect
+if something less probable than `RISK` happens. Each of three tests has a third of that risk:
+- the largest |e_i| / σ_i of N elements exceeds the two-sided quantile of RISK / 3N. The probability that one or more of
+  N events happen is at most the sum of their probabilities, whether or not they are independent (Bonferroni);
+- the root mean square of |e_i| / σ_i exceeds the quantile of RISK / 12. The mean of variables F with the same tail
+  exceeds x with probability at most E max(F - a, 0) / (x - a), for any a < x, whether or not they are independent
   (Markov); for the square of Student's t with 32 degrees, near that quantile, a = 9x/10 makes it less than 4 P(F > x);
-- in half types, whose sums are float32, to which side the output lies of the exact result rounded to nearest, beyond
-  the quantile of RISK / 6 for each of two directions: up, and away from zero.
+- in half types, whose sums are float32, the output is on one side of the exact result rounded to nearest more often
+  than the quantile of RISK / 6 allows, for each of two directions: up, and away from zero.
 
-The third test sees what no single element shows: a result cut off in place of rounded is off by less than one ulp, and
-always to one side. It sums S = Σ w_i (y_i - c_i) / h_i, with y_i the output, c_i the exact result rounded to nearest,
-h_i half the width of its accept set, and w_i = 1 or the sign of c_i. A kernel that computes in float32 and rounds to
-nearest once has y_i = c_i, but for the few elements next to the middle between two numbers: the rounding itself, which
-need not be centred (x times 1.001 in bfloat16 is x, and always too small), is in both. What a contract lets it store in
-between is in the random evaluations, rounded in the end as the output is. So S has their standard deviation, over √3
-because errors of roundings to nearest are uniform, and those of the model as large as they may be; and as
-stores need not be centred either, it is measured from the nearest value between 0 and the S of torch's own evaluation
-of the spec. By Bernstein's inequality a sum of independent terms of size b at most exceeds its standard deviations by
-2/3 b ln(2/p) more where it is rarely anything but 0, with b = 2 here. A row may have the error of its scale in common,
-and rows are few; so the sums of several calls are added up before they are held against their standard deviation.
+The third test detects what no single element shows: a result that is cut off and not rounded has an error of less than
+one ulp, but always of the same sign. The test sums S = Σ w_i (y_i - c_i) / h_i, with y_i the output, c_i the exact
+result rounded to nearest, h_i half the width of its accept set, and w_i = 1 or the sign of c_i. A kernel that computes
+in float32 and rounds to nearest once has y_i = c_i, except for the few elements next to the middle of two numbers: the
+error of this rounding, whose mean need not be 0 (x times 1.001 in bfloat16 is x, and always too small), is in y_i and
+in c_i. Intermediates that a contract lets a kernel store are also stored in the random evaluations, which are rounded
+to the output's format at the end. So S has their standard deviation divided by √3, because errors of roundings to
+nearest are uniform, and those of the model are as large as they may be. The mean error of stores need not be 0 either,
+so S is measured from the nearest value between 0 and the S of torch's own evaluation of the spec. By Bernstein's
+inequality a sum of independent terms of size at most b that are rarely other than 0 exceeds a multiple of its standard
+deviation by up to 2/3 b ln(2/p), with b = 2 here. All elements of a row may have the error of its scale, and rows are
+few; so the sums of several calls are added up before they are compared with their standard deviation.
 
 Another formula may measure the elements of a row from one of them: a norm of x - x_0, a sum of exp(x - max) whose
-largest changes on the way. The gradient of that element has terms of all others, which cancel but for their errors.
-That is so where the result does not depend on where zero is along some axes, or moves with it: the gradient adds up to
-nothing along them, or to the cotangent. There the variance of an element is its own and that of the sum of all errors.
+largest element changes during the sum. The gradient of that element has terms of all others, which cancel except for
+their errors. This happens where a shift of the elements along some axes does not change the result, or shifts it as
+well: the gradient then sums to 0 along these axes, or to the cotangent. There the variance of an element is the sum of
+its own and of that of the sum of all errors.
 
-This is a model and no proof. What it says is never mixed with what the worst case says.
+This is a model and no proof. Its results are never mixed with those of the worst case.
 """
 
 from __future__ import annotations
@@ -46,19 +48,19 @@ import numpy as np
 from ....reference.formats import Format, round_array, ulp_array
 from .ball import Ball
 
-#: Evaluations with random errors.
+#: The number of evaluations with random errors.
 RUNS = 32
-#: How likely a candidate within the model is called suspect at one output.
+#: The probability that a candidate within the model is called suspect at one output.
 RISK = 1e-6
-#: What the third test adds to its standard deviations: 2/3 b ln(2/p) with b = 2 and p = RISK / 6.
+#: The term of Bernstein's inequality in the third test: 2/3 b ln(2/p) with b = 2 and p = RISK / 6.
 _RARE = 4 / 3 * math.log(12 / RISK)
-#: Axes that are looked at for sums that vanish.
+#: The largest number of axes along which `_totals` forms sums.
 _MOST_AXES = 4
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How far evaluations with random errors are from the centre of an output.
+    """The distances of evaluations with random errors from the centre of an output.
 
     Attributes:
         sigma: standard deviation of every element, an array. sides: variance of the two sums of the third test.
@@ -70,10 +72,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Leaning:
-    """To which side outputs lie: S of the third test, up and away from zero, over the elements of one call or several.
+    """The sums S of the third test, up and away from zero, over the elements of one call or several.
 
     Attributes:
-        computed, native: of an output, and of torch's own. variance: in the model. elements: how many there are.
+        computed, native: S of an output, and of torch's own output. variance: of S in the model. elements: how many.
     """
 
     computed: Any
@@ -87,7 +89,7 @@ class Leaning:
 
     @property
     def beyond(self) -> tuple[float, float]:
-        """How far the two means are beyond what is likely, with their sign; 0 where they are within."""
+        """By how much the two means exceed their limits, with their sign; 0 if they do not."""
         nearest = np.clip(self.computed, np.minimum(self.native, 0.0), np.maximum(self.native, 0.0))
         off = self.computed - nearest
         most = quantile(RISK / 6) * np.sqrt(self.variance) + _RARE
@@ -97,12 +99,12 @@ class Leaning:
 
 @dataclass(frozen=True)
 class Likeness:
-    """Where an output stands among evaluations with random errors.
+    """The comparison of an output with evaluations that have random errors.
 
     Attributes:
-        largest, overall: of the first two tests, in standard deviations of the model.
-        most: beyond which each is suspect.
-        at: the element whose error is the largest. elements: that were looked at.
+        largest, overall: the values of the first two tests, in standard deviations of the model.
+        most: the limits of both.
+        at: the index of the element with the largest error. elements: the number of compared elements.
     """
 
     largest: float
@@ -119,7 +121,7 @@ class Likeness:
 def spreads(
     balls: Sequence[Any], formats: Sequence[Any], runs: Iterator[Sequence[Any]], cotangents: Sequence[Any] | None = None
 ) -> list[Spread | None]:
-    """How far `RUNS` evaluations with random errors are from the centres of outputs.
+    """The distances of `RUNS` evaluations with random errors from the centres of outputs.
 
     Args:
         balls: of the outputs; an output without a ball has another object in its place. formats: of the outputs with
@@ -130,7 +132,7 @@ def spreads(
     Returns:
         A spread for each ball, and None for an output without one.
     """
-    # One evaluation is held at a time, because all of them together take more memory than the rest of a judgement.
+    # One evaluation is in memory at a time, because all of them together need more than the rest of a judgement.
     squares: list[Any] = [0.0] * len(balls)
     sides: list[Any] = [np.zeros(2)] * len(balls)
     totals = [{} if cotangents is None or not isinstance(ball, Ball) else _totals(ball, cotangents) for ball in balls]
@@ -159,32 +161,37 @@ def spreads(
 
 
 def _totals(ball: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]:
-    """The smallest sets of axes along which a gradient's sum may be zero, or a cotangent, within its bounds.
+    """The smallest sets of axes over which the sum of a gradient is zero or a cotangent, as far as its bounds say.
+
+    Args:
+        ball: of the gradient. cotangents: arrays; one with as many elements as the sum is compared with it.
 
     Returns:
-        By the axes, the sum: zeros, or the cotangent.
+        Axes -> the exact sum over them, an array with these axes kept.
     """
     totals: dict[tuple[int, ...], Any] = {}
     axes = [i for i, length in enumerate(ball.shape) if length > 1][:_MOST_AXES]
     for count in range(1, len(axes) + 1):
-        for some in itertools.combinations(axes, count):
-            total = np.sum(ball.centre, some, keepdims=True)
-            alike = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
-            radius = np.sum(ball.radii(), some, keepdims=True)
-            for need in (np.zeros(total.shape), *alike):
-                if not any(set(fewer) <= set(some) for fewer in totals) and np.all(np.abs(total - need) <= radius):
-                    totals[some] = need
+        for subset in itertools.combinations(axes, count):
+            total = np.sum(ball.centre, subset, keepdims=True)
+            same_size = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
+            radius = np.sum(ball.radii(), subset, keepdims=True)
+            for exact in (np.zeros(total.shape), *same_size):
+                if not any(set(smaller) <= set(subset) for smaller in totals) and np.all(
+                    np.abs(total - exact) <= radius
+                ):
+                    totals[subset] = exact
     return totals
 
 
 def likeness(computed: Any, fmt: Format, ball: Ball, spread: Spread) -> Likeness | None:
-    """Hold an output against evaluations with random errors.
+    """Compare an output with evaluations that have random errors.
 
     Args:
-        computed: float64 values of the output, in a format. ball: its ball. spread: of it.
+        computed: float64 values of the output. fmt: its format. ball: its ball. spread: of the evaluations.
 
     Returns:
-        None where no element has an error that the model knows.
+        None if no element has an error in the model.
     """
     centre = np.asarray(ball.centre, dtype=np.float64)
     radius, sigma = np.asarray(ball.radii(), dtype=np.float64), spread.sigma
@@ -193,7 +200,7 @@ def likeness(computed: Any, fmt: Format, ball: Ball, spread: Spread) -> Likeness
         usable &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
         if not usable.any():
             return None
-        # The rounding to the output's own format is no error of the model, so the most that it may be is subtracted.
+        # The model does not include the rounding to the output's own format, so its largest error is subtracted.
         error = np.abs(computed - centre) - 0.5 * ulp_array(fmt, np.abs(centre) + radius)
         error = np.where(usable, np.maximum(error, 0.0), 0.0)
         scores = np.where(usable, error / np.where(usable, sigma, 1.0), 0.0)
@@ -205,10 +212,10 @@ def likeness(computed: Any, fmt: Format, ball: Ball, spread: Spread) -> Likeness
 
 
 def leaning(computed: Any, fmt: Format, ball: Ball, spread: Spread, native: Any) -> Leaning | None:
-    """To which side of the exact result an output lies; None where sums are in its own format.
+    """The sums S of an output; None if the contract's sums are in the output's own format.
 
     Args:
-        computed, fmt, read, spread: as for `likeness`. native: what torch computes of the spec, as float64 values.
+        computed, fmt, ball, spread: as for `likeness`. native: torch's own output, as float64 values.
     """
     if fmt.precision >= ball.contract.accumulate.precision:
         return None
@@ -217,7 +224,7 @@ def leaning(computed: Any, fmt: Format, ball: Ball, spread: Spread, native: Any)
 
 
 def _sides(values: Any, fmt: Format, ball: Ball) -> Any:
-    """The two sums of the third test; zeros for a format in which there is no third test."""
+    """The two sums S of the third test; zeros for a format without that test."""
     if fmt.precision >= ball.contract.accumulate.precision:
         return np.zeros(2)
     centre = np.asarray(ball.centre, dtype=np.float64)
@@ -228,7 +235,7 @@ def _sides(values: Any, fmt: Format, ball: Ball) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def quantile(risk: float) -> float:
-    """What Student's |t| with `RUNS` degrees of freedom exceeds with this probability."""
+    """The number that Student's |t| with `RUNS` degrees of freedom exceeds with this probability."""
     low, high = 0.0, 1.0e6
     for _ in range(64):
         middle = 0.5 * (low + high)

@@ -306,7 +306,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _shape_after(primitive: str, shapes: Sequence[tuple[int, ...]], params: Params) -> tuple[int, ...]:
-    """The shape of the result of a primitive, by its own rule on balls that take no memory."""
+    """The shape of the result of a primitive; MixedRowsError for one that mixes rows."""
     if primitive in ELEMENTWISE or primitive == _COMPARE:
         return np.broadcast_shapes(*shapes, np.shape(params["condition"]) if "condition" in params else ())
     if primitive not in _KEEPS_ROWS:
@@ -318,6 +318,7 @@ def _shape_after(primitive: str, shapes: Sequence[tuple[int, ...]], params: Para
     if "axes" in params and primitive != "transpose":
         (shape,) = shapes
         return tuple(1 if i in params["axes"] else n for i, n in enumerate(shape))
+    # For the other primitives their rule is applied to zeros that take no memory.
     views = (np.broadcast_to(np.float64(0.0), shape) for shape in shapes)
     return centre_of(primitive, params, _ANY, *views).shape  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""The rule of every primitive: what it makes of balls, in any evaluation that the contract allows."""
+"""The rule of every primitive: the ball that contains its results in every evaluation that the contract allows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark, of_ends
 from .spread import SLACK, limited
 
-#: Elements of a window, up to which the largest is found element by element for all windows at once.
+#: The largest number of elements of a window whose maximum is taken element by element, for all windows at once.
 _SMALL_WINDOW = 2**10
-#: Elements of a row from which on the cost of means is small beside that of additions.
+#: The number of elements of a row above which the error of means is small relative to that of additions.
 _LONG_ROW = 2**8
 
 
 def rule_of(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
-    """The rule of an elementary function whose results reach so far over a ball."""
+    """The rule of an elementary function; `reach` bounds how far its values over a ball are from that at the centre."""
 
     def rule(contract: Contract, a: Ball) -> Ball:
         return evaluated(contract, name, a, value(a.centre), reach)
@@ -52,12 +52,12 @@ def _exp(contract: Contract, a: Ball) -> Ball:
 
 
 def flushed_below(power: Ball, exponent: Ball) -> Ball:
-    """An exponential as kernels have it, whose results below twice the smallest normal number may be zero.
+    """An exponential of a computed exponent, whose results below twice the smallest normal number may be zero.
 
-    The exponent of a softmax, of attention and of a decay is computed, and what such an exponential leaves is added to
-    numbers around 1. Fast exponentials of GPUs (PTX: ex2.approx.ftz) flush what is not normal, and that of torch's
-    attention on CPUs all of the last binade, of which it has the power of two first: 1.28e-38 is 0 there. The
-    exponential of a number that is given is no such step, and keeps its digits.
+    In a softmax, attention or a decay the exponent is computed, and the exponential is added to numbers around 1. Fast
+    exponentials of GPUs (PTX: ex2.approx.ftz) flush subnormal results, and that of torch's attention on CPUs flushes
+    the smallest normal binade, too, because it forms the power of two first: 1.28e-38 is 0 there. The exponential of a
+    given number is not flushed.
     """
     least, y = 2.0 * power.contract.accumulate.smallest_normal, power.centre
     if exponent.exact or not np.min(y, initial=np.inf) < least:
@@ -74,8 +74,8 @@ def _exponent(contract: Contract, a: Ball) -> Ball:
     # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
     argument = rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
     if not argument.bounded:
-        # The product with an infinity is that infinity; and where the product overflows, so that only its sign and a
-        # share of its size are known, the exponential has come to its limit long before.
+        # The product with an infinity is that infinity. Where the product overflows, so that only its sign and a share
+        # of its size are known, the exponential is at its limit already.
         size = magnitude_of(a.centre)
         lost = np.isinf(argument.radii()) & (a.radii() <= 0.25 * size)
         argument.radius = np.where(np.isinf(a.centre), a.radii(), np.where(lost, 0.5 * size, argument.radii()))
@@ -83,7 +83,7 @@ def _exponent(contract: Contract, a: Ball) -> Ball:
 
 
 def _sigmoid(contract: Contract, a: Ball) -> Ball:
-    # 1 / (1 + exp(−x)) of an exponent that is off is the sigmoid of a number that is off by as much.
+    # An error of the exponent in 1 / (1 + exp(−x)) is an error of the sigmoid's argument of the same size.
     a = _exponent(contract, a)
     decay = np.exp(-np.abs(a.centre))
     y = np.where(a.centre < 0, decay, 1.0) / (1.0 + decay)
@@ -100,13 +100,13 @@ def _bound_constant_power(contract: Contract, a: Ball, exponent: float) -> Ball:
         radius = np.asarray(spread.of_power(a.centre, a.radius, exponent), dtype=np.float64)
     times = 2.0 * contract.functions.ulps["power"]
     if exponent == int(exponent):
-        # An integer power may be made of n - 1 products, and the reciprocal of those.
+        # An integer power may be computed by n - 1 products, and the reciprocal of the last.
         times = max(times, abs(exponent) - (exponent > 0))
         if exponent < 0:  # Where those overflow, their reciprocal is 0.
             beyond = np.power(np.abs(a.centre), -exponent) > contract.limit
             lost = np.where(beyond & np.isfinite(a.centre), magnitude_of(y), 0.0)
             radius = lost if radius is None else np.maximum(radius, lost)
-    # An evaluation rounds the exponent, which makes x^d more, with |d| <= u |exponent|; so does the centre.
+    # An evaluation rounds the exponent, which multiplies the power by x^d, |d| <= u |exponent|; so does the centre.
     off = 0.0 if contract.holds(exponent) else abs(exponent) * contract.accumulate.unit_roundoff
     off += abs(exponent.low) if isinstance(exponent, Precise) else 0.0
     if off:
@@ -117,7 +117,7 @@ def _bound_constant_power(contract: Contract, a: Ball, exponent: float) -> Ball:
 
 
 def _extreme(choose: Any) -> Callable[..., Ball]:
-    """The larger, or the smaller, of two: between the choice of their lower ends and that of their upper ends."""
+    """The rule of the larger, or smaller, of two, which is between that of the lower and that of the upper ends."""
 
     def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
         centre = choose(a.centre, b.centre)
@@ -150,7 +150,7 @@ def _radius(a: Ball) -> Any:
 
 
 def _attach(contract: Contract, a: Ball, b: Ball, always: bool = False) -> Ball:
-    """The value of `a`; unless it is `always`, an evaluation may compute it once more in the way of `b`."""
+    """The value of `a`; unless `always`, an evaluation may compute the value of `b` in its place."""
     radius = _radius(a) + (0.0 if always else _radius(b) + magnitude_of(a.centre - b.centre))
     return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
@@ -161,14 +161,14 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     if summands <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
     lengths.record_sum(summands)
-    # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
+    # Every order has n - 1 additions; the last factor covers the roundings of the sums that are computed here.
     unit = (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
     growth = (summands - 1) * unit
     sizes = a.centre if a.nonnegative and a.centre.dtype == np.float64 else magnitude_of(a.centre)
     size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
     radii_sum = None if a.exact else _sum_of_radii(a, axes, size, summands)
     radius = size * (error := contract.error_of_sum(summands) * (1.0 + summands * SLACK))
-    # Beyond first derivatives no proof says which sums a closed form has, so there the whole bound stays.
+    # For higher derivatives no proof says which sums a closed form has, so the bound is not reduced there.
     if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
         radius = np.minimum(radius, _of_partial_sums(size, centre, radii_sum, growth))
         if means:
@@ -184,7 +184,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
 
 
 def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> Any:
-    """Σ r along axes; of radii s |c| + p it is s Σ |c| + n p where s and p are the same for all that is added up.
+    """Σ r along axes; for radii s |c| + p it is s Σ |c| + n p if s and p are the same for all terms of a sum.
 
     Args:
         size: Σ |c|. summands: n.
@@ -201,9 +201,9 @@ def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> A
 def _of_partial_sums(size: Any, centre: Any, radii_sum: Any, growth: float) -> Any:
     """A bound on the error of a sum in which terms cancel: half of (n - 1) u Σ |x| where the sum is zero.
 
-    Each of the n - 1 additions is off by u times its result, which is the sum of some of the terms and of the errors
-    made in it. Positive terms add up to P and the magnitudes of negative ones to N, so that the sum of some terms is
-    max(P, N) = (Σ |x| + |Σ x|) / 2 at most, and the errors are E <= (n - 1) u (max(P, N) + E). This holds for every
+    The error of each of the n - 1 additions is at most u times its result, which is the sum of some terms and of their
+    errors so far. Positive terms add up to P and the magnitudes of negative ones to N, so that the sum of some terms is
+    at most max(P, N) = (Σ |x| + |Σ x|) / 2, and the errors are E <= (n - 1) u (max(P, N) + E). This is true of every
     order and tree.
 
     Args:
@@ -214,12 +214,12 @@ def _of_partial_sums(size: Any, centre: Any, radii_sum: Any, growth: float) -> A
 
 
 def _of_means(summands: int, unit: float) -> float:
-    """The further error of an evaluation that keeps means in place of sums, in shares of Σ |x − μ|.
+    """The further error of an evaluation that computes means in place of sums, as a share of Σ |x − μ|.
 
     Two means of a and b terms are combined as m + (m' − m) b / (a + b), along any tree (T. F. Chan, G. H. Golub,
-    R. J. LeVeque, COMPSTAT 1982). The difference, the share and their product are rounded besides, by 3 u b |m' − m| on
-    the scale of sums. That difference is the same of the terms less μ, whose sums are t' and t: b |m' − m| <= |t'| +
-    |t| b / a. So a term x adds |x − μ| times 1 where it is in the second part and b / a where it is in the first.
+    R. J. LeVeque, COMPSTAT 1982). The difference, the share and their product are rounded, too, which adds an error of
+    3 u b |m' − m| to a sum. The difference is the same for the terms minus μ, whose sums are t' and t: b |m' − m| <=
+    |t'| + |t| b / a. So a term x adds |x − μ| times 1 if it is in the second part, and times b / a if in the first.
     With b <= 2 a, as where the larger part comes first or rows are halved, both are at most log((a + b) / part) /
     log 1.5, for 1 <= log(1 + a / b) / log 1.5 and b / a <= log(1 + b / a) / log 1.5. Along the tree these add up to
     log n / log 1.5.
@@ -228,7 +228,7 @@ def _of_means(summands: int, unit: float) -> float:
 
 
 def _apart(a: Ball, axes: tuple[int, ...], centre: Any, size: Any, radii_sum: Any) -> Any:
-    """A bound on Σ |x − μ|; for long rows Σ |x|, because the error of their many additions exceeds the difference.
+    """A bound on Σ |x − μ|; for long rows Σ |x|, because the error of their many additions is larger anyway.
 
     Args:
         centre: Σ x. size: Σ |x|. radii_sum: Σ of the radii, None for zero.
@@ -254,7 +254,7 @@ def _largest_along(values: Any, axes: tuple[int, ...]) -> Any:
     lengths = [values.shape[i] for i in axes]
     if values.flags.c_contiguous or axes[0] != values.ndim - len(axes) or not 0 < math.prod(lengths) <= _SMALL_WINDOW:
         return np.max(values, axis=axes, keepdims=True)
-    # Of windows, which overlap in memory, one element after another: NumPy would walk through each window by itself.
+    # For windows, which overlap in memory, element by element: NumPy would take the maximum of each window by itself.
     out: Any = None
     for offset in np.ndindex(*lengths):
         part = values[(..., *offset)]
@@ -271,14 +271,14 @@ def _store(contract: Contract, a: Ball, dtype: str = "", always: bool = True) ->
     added = np.where(fits, 0.0, fmt.unit_roundoff * size + fmt.eta)
     if not dtype and always:
         return Ball(a.centre, a.radii() + added, contract)
-    # A number beyond the narrower format becomes an infinity there, so that its radius is infinite.
+    # A number beyond the narrower format may become an infinity there, so its radius is infinite.
     stored = Ball(a.centre, a.radii() + np.where((size <= fmt.max) | fits, added, np.inf), contract)
     mark(stored, np.maximum(magnitude_of(a.centre) - a.radii() - added, 0.0))
     return stored
 
 
 def joined(a: Ball, b: Ball) -> Ball:
-    """A ball around a's centre that holds both; where b is NaN in every evaluation, that is right beside a's number."""
+    """A ball around a's centre that contains both; where b is NaN in every evaluation, NaN is right, too."""
     stray = [x for x in (a.stray, b.stray) if x is not None]
     with np.errstate(all="ignore"):
         if a.bounded and b.bounded:
@@ -297,7 +297,7 @@ def joined(a: Ball, b: Ball) -> Ball:
 
 
 def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
-    """The first way, and those of the others that a contract allows."""
+    """The first way, and the other ways that a contract allows."""
     names = {"", *contract.algorithms} if contract.others else set()
     if contract.others and contract.may_store(contract.stores):
         names.add(STORED)
@@ -305,7 +305,7 @@ def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
 
 
 def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
-    """The ball that holds the results of every way that the contract allows."""
+    """The ball that contains the results of every way that the contract allows."""
     first, *others = ways_of(ways, contract)
     readings: Ball = first.formula(*balls)
     for way in others:
@@ -317,7 +317,7 @@ def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
 
 
 def _move_exactly(move: Callable[..., Any]) -> Callable[..., Ball]:
-    """A structural primitive: centres and radii move alike, exactly."""
+    """The rule of a structural primitive, which moves centres and radii in the same way, without error."""
 
     def rule(contract: Contract, a: Ball, **params: Any) -> Ball:
         centre = move(a.centre, **params)
@@ -338,7 +338,7 @@ def _concatenate(contract: Contract, *balls: Ball, axis: int) -> Ball:
 
 
 def _put(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
-    """Zeros with values at an index that reaches every element once."""
+    """Zeros with values at an index in which no element occurs twice."""
     out = np.zeros(shape, dtype=values.dtype)
     out[index] = values
     return out
@@ -359,7 +359,7 @@ def _scatter_add(
     radii, size = np.zeros(shape), np.zeros(shape)
     np.add.at(radii, index, a.radii())
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
-    # Elements that go to one place are added up there, in any order: the bound is that of `_sum_over` for each place.
+    # Elements with the same index are added up in any order, with the bound of `_sum_over`.
     additions = np.maximum(hits - 1.0, 0.0)
     lost = additions * contract.underflow if contract.flush else 0.0
     growth = additions * (contract.roundoff + contract.centre_roundoff)

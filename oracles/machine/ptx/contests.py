@@ -80,10 +80,10 @@ class Contests:
 
 
 def rank_stores(threads: Lanes, elements: Lanes, bits: Lanes) -> Lanes:
-    """Of threads that store bits to elements, numbers of which the largest wins; that it was asked is counted.
+    """Numbers of threads that store to the same elements; the thread with the largest wins. The call is counted.
 
-    The count tells whoever executes a launch that its results may hang on the hardware, which is why it is executed on
-    several (`account.py`).
+    The count shows that the results of a launch may depend on the hardware, so that it is executed on several
+    (`account.py`).
     """
     approximations.executed[approximations.STORE] += 1
     winner = hardware.current().winner

@@ -168,7 +168,7 @@ class PlacedLaunch:
             self._require_equal(
                 memory, replace(on, poison=(on.poison + _OTHER) & 0xFF), Violation(Code.UNDEFINED, text)
             )
-        # Where threads wait for others, results may rightly hang on who comes first.
+        # Where threads wait for others, results may rightly depend on who comes first.
         if memory.doubt is not None and not self._unordered and not self._kernel.waits:
             for order in ORDERS:
                 if order != on.order:

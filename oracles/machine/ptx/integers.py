@@ -70,7 +70,7 @@ def reverse_bits(a: Lanes) -> Lanes:
 
 
 def look_up(a: Lanes, b: Lanes, c: Lanes, table: Lanes) -> Lanes:
-    """lop3: of three bits the one that a table of eight bits has for them."""
+    """lop3: the bitwise function of a, b and c whose truth table are the eight bits of `table`."""
     result: Lanes = np.uint32(0)
     for row in range(8):
         term = np.where((table >> np.uint32(row)) & np.uint32(1), np.uint32(0xFFFFFFFF), np.uint32(0))

@@ -88,7 +88,7 @@ class Listing:
     labels: dict[str, int] = field(default_factory=dict)
 
     def declare(self, declaration: str) -> None:
-        """Give a variable its place, or its bytes."""
+        """Record the offset of a variable in shared or local memory, or the bytes of one of the module."""
         match = _VARIABLE.search(declaration)
         if match is None or match[4] in self.places:
             return
@@ -99,12 +99,12 @@ class Listing:
         align = int(match[2] or width)
         place = -(-self.sizes[space] // align) * align
         self.places[name] = place
-        # "[]" is dynamic: it begins behind all others, and the launch says how long it is.
+        # An array "[]" is dynamic: it begins after all others, and the launch gives its size.
         self.sizes[space] = place + (0 if match[5] == "" else width * int(match[5] or 1))
 
 
 def _initial(text: str, kind: str, count: int) -> bytes:
-    """The bytes of a variable that begins with the numbers in "{1, 2}"; with zeros where there are none."""
+    """The bytes of a variable whose initial values are "{1, 2}", say; zeros where there are no values."""
     numbers = [read_number(each.strip(), kind).tobytes() for each in text.strip("{} ;").split(",") if each.strip()]
     return b"".join(numbers).ljust(WIDTHS[kind] * count, b"\0")
 

@@ -20,7 +20,7 @@ from ....reference.algorithms import Algorithm, Reverse
 from ....reference.array import Array, among, attach
 from .table import DECOMPOSED, LIBRARY, RULES, enter
 
-#: torch's own operation returns a table whose shape hangs on the lengths, so that it cannot be traced without them.
+#: torch's own operation returns a table whose shape depends on the lengths, so that it cannot be traced without them.
 LIBRARY.define("ctc_loss(Tensor x, Tensor labels, Tensor steps, Tensor lengths, int blank, bool zeroed) -> Tensor")
 LIBRARY.impl("ctc_loss", lambda x, *rest: x.new_empty(x.shape[1] if x.dim() == 3 else ()), "Meta")
 _OPERATION = torch.ops.opassay_specs.ctc_loss.default

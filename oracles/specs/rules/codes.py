@@ -62,7 +62,8 @@ def _codes_of(x: Any, format: str) -> Any:
 def _numbers_of(codes: Any, dtype: torch.dtype) -> Any:
     low, high = _ends_of(codes)
     if not np.array_equal(low, high):
-        raise NoReadingError("bytes that hang on rounded numbers are not read as numbers again; keep the tensor itself")
+        text = "bytes that depend on rounded numbers are not read as numbers again; keep the tensor itself"
+        raise NoReadingError(text)
     values = bits_to_float64(EVERY_FORMAT[dtype_name(dtype)], low)
     return codes.lift(values) if isinstance(codes, Array) else values
 

@@ -191,7 +191,7 @@ def _exclusive(a: Any, b: Any) -> Any:
 
 
 def _is_negative(x: Any) -> Any:
-    """Whether a sign is set; that of a zero and of a NaN hangs on how they came about, which no reading knows."""
+    """Whether a sign is set; that of a zero and of a NaN depends on how they came about, which no reading knows."""
     below, not_above = np.less(x, 0.0), np.logical_not(np.greater(x, 0.0))
     return condition(surely(below), possibly(not_above), constant(x))
 

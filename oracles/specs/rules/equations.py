@@ -1,4 +1,4 @@
-"""Aten operations of linear algebra whose results are right by what they leave of an equation."""
+"""Aten operations of linear algebra whose results are judged by their residuals in an equation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _errors_of(x: Any) -> SubstitutionErrors:
         raise NoReadingError("no law is known for factors of fewer exponents, or for accumulators of tensor cores")
     if products.partials is not None:
         unit = max(unit, products.partials.unit_roundoff)
-    # An ulp is two units, and the square of a root is off by twice what the root is.
+    # An ulp is at most two roundoff units, and the relative error of the square of a root is twice that of the root.
     root = 1 + math.ceil(4 * contract.functions.ulps["sqrt"])
     division = math.ceil(contract.division)
     factors, sums = products.factors, max(products.sums, 1.0)

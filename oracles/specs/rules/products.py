@@ -19,7 +19,7 @@ from .table import LIBRARY, RULES, Rule, enter, may_store
 def _add_product(product: Rule) -> Rule:
     """β c + α (a b). With β = 0, c is not used at all: a NaN in it does not reach the result.
 
-    A product that is scaled may be stored before, and so may what it is added to; torch's derivatives scale last, too.
+    A scaled product may be stored before it is added, and so may β c. For the product itself see `_scale_product`.
     """
 
     def rule(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
@@ -35,18 +35,20 @@ def _add_product(product: Rule) -> Rule:
 
 
 def _scale_product(product: Rule, alpha: float, a: Any, b: Any) -> Any:
-    """α (a b), where the product, and in backward those with the cotangent, may be stored before they are scaled.
+    """α (a b), where the product may be stored before it is scaled, and so may the two products of the backward.
 
-    Those are the texts of `addmm`, `addmv`, `baddbmm` and `addbmm` in torch's `derivatives.yaml`.
+    The backward is that of `addmm`, `addmv`, `baddbmm` and `addbmm` in torch's `derivatives.yaml`.
     """
 
     def cotangent(position: int) -> Rule:
-        def text(a: Any, b: Any, g: Any) -> Any:
+        """The rule of the cotangent of a (0) or of b (1), which scales the product with the output's cotangent g."""
+
+        def rule(a: Any, b: Any, g: Any) -> Any:
             moved, fixed = (a, b) if position == 0 else (b, a)
             _, pull = vjp(lambda x: product(x, fixed) if position == 0 else product(fixed, x), (moved,))
             return may_store(pull(g)[0]) * alpha
 
-        return text
+        return rule
 
     ways = [
         Algorithm(lambda a, b: product(a, b) * alpha, ""),

@@ -66,7 +66,7 @@ def _log_softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
 
 
 def _over(reduce: Callable[..., Any]) -> Rule:
-    """`any` or `all` of truth values that hang on floating numbers, and so may be open."""
+    """`any` or `all` of truth values that depend on floating numbers, and so may be open."""
 
     def rule(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         axes, x = axes_of(dim), truth_of(x)

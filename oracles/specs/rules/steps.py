@@ -1,9 +1,9 @@
-"""Aten operations whose kernels keep their steps in the dtype of their operands, which counts in half types.
+"""Aten operations whose kernels round each step to the dtype of their operands, which matters in half types.
 
-What this is for. A contract that lets intermediates be stored lets a result be stored between two operations. Some
-operations of torch are several steps of arithmetic inside one kernel, which computes in the half type itself; others
-add one by one to what is stored. Both are what the same steps give as operations of their own, and so they are legal.
-torch's decompositions of them compute in float32, so here are others, or rules with a way that stores its steps.
+What this is for. A contract that lets intermediates be stored lets an evaluation round between two operations. Some
+kernels of torch do several steps of arithmetic in the half type itself; others add terms one by one to a stored sum.
+Separate operations for the same steps would round in the same places, so both are legal. torch's decompositions of
+these operations compute in float32, so here are other decompositions, or rules with a way that stores its steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .table import DECOMPOSED, Rule, enter, may_store
 
 
 def reduce_loss(loss: Any, reduction: int) -> Any:
-    """The losses of all elements, of a tensor or of an array, or one loss: aten numbers how they become one."""
+    """The losses of all elements, a tensor or an array, after the reduction that has this number in aten."""
     if reduction == NONE:
         return loss
     return loss.mean() if reduction == MEAN else loss.sum()
@@ -33,20 +33,22 @@ def _squared_error(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
 
 
 def _bend(near: Callable[[Any], Any], far: Callable[[Any], Any], end: float) -> Rule:
-    """A loss of x − t, `near` up to `end` and `far` beyond it, whose slopes agree there.
+    """A loss of d = x − target: near(d) for |d| < `end`, and far(|d|) for |d| > `end`.
 
-    So the second derivative there is that of either side.
+    At |d| = `end` both have the same value and slope, but other second derivatives. An evaluation may take either
+    there, so there is one way for each.
     """
 
-    def text(beyond: Callable[[Any, Any], Any]) -> Rule:
+    def loss_with(beyond: Callable[[Any, Any], Any]) -> Rule:
         def loss(x: Any, target: Any) -> Any:
             off = may_store(x - target)
-            # Where both are equal the parabola has its slopes, and a size would have none.
+            # `near` takes d and not |d|, because |d| has no derivative at 0, where `near` has all of them.
             return np.where(beyond(np.absolute(constant(off)), end), far(may_store(np.absolute(off))), near(off))
 
         return loss
 
-    return lambda x, target: among([Algorithm(text(np.greater_equal), ""), Algorithm(text(np.greater), "")], x, target)
+    ways = [Algorithm(loss_with(beyond), "") for beyond in (np.greater_equal, np.greater)]
+    return lambda x, target: among(ways, x, target)
 
 
 def _smooth(x: Any, target: Any, reduction: int = MEAN, beta: float = 1.0) -> Any:
@@ -67,7 +69,7 @@ def _soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
 
 
 def _entropy(x: Tensor) -> Tensor:
-    # From the right −x log x rises at 0 without bound, as a root does.
+    # The right derivative of −x log x at 0 is infinite, as that of √x, whose value there is also 0.
     zero = torch.where(x == 0, torch.where(x == 0, x, 1.0).sqrt(), -torch.inf)
     return torch.where(x.isnan(), x, torch.where(x > 0, -x * torch.log(x), zero))
 

@@ -1,9 +1,9 @@
-"""What asks each question of `table.QUESTIONS`, a module per kind."""
+"""The functions that answer the questions of `table.QUESTIONS`, one module per kind of question."""
 
 from ...table import QUESTIONS, bind
 from . import gradients, later_calls, likely, output_values, process, sizes
 
-#: code -> what asks it, in the table's order.
+#: code -> the function that answers the question, in the table's order.
 ASKING = bind(
     {
         **output_values.ASKING,

@@ -1,4 +1,4 @@
-"""What a candidate draws, beside what torch draws of the spec: frequencies, scale and independence over many calls."""
+"""The random numbers of a candidate against those of the spec: frequencies, scale and independence in many calls."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..arguments import Tensor
 from ..finding import Finding, not_asked, passing, raised
 from ..session import Session
 
-#: Seconds that the calls may take, of the spec and of the candidate together, and how many there are.
+#: Seconds that the calls of the spec and of the candidate may take together, and the least and largest number of calls.
 _SECONDS, _LEAST, _MOST = 8.0, 64, 512
-#: Elements of all calls together at most.
+#: The largest number of elements of all calls together.
 _ELEMENTS = 2**24
 
 
 def frequencies(session: Session) -> Finding | None:
-    """LIKELY of a spec that draws random numbers; None of another spec."""
+    """LIKELY for a spec that draws random numbers; None for another spec."""
     spec, state, operands = session.spec, session.spec.state, session.arguments
     if not spec.is_random(session.given_rows, state):
         return None
@@ -51,7 +51,7 @@ def frequencies(session: Session) -> Finding | None:
         if answer.raised:
             return raised("LIKELY", answer.raised)
         computed.append(_arrays(answer.outputs))
-    comparison = compare(_stacked(computed), _stacked(own), _widths(session, answer.outputs))
+    comparison = compare(_stack_calls(computed), _stack_calls(own), _widths(session, answer.outputs))
     if comparison.worst.is_wrong:
         return Finding("LIKELY", Outcome.FAIL, _card(comparison), size)
     session.records.sampled = spec.drawn_outputs(operands, state)
@@ -62,12 +62,12 @@ def _arrays(outputs: Sequence[Tensor]) -> list[Any]:
     return [to_array(y) if is_float(y) else y.detach().cpu().numpy() for y in outputs]
 
 
-def _stacked(calls: Sequence[Sequence[Any]]) -> list[Any]:
+def _stack_calls(calls: Sequence[Sequence[Any]]) -> list[Any]:
     return [np.stack(each) for each in zip(*calls, strict=True)]
 
 
 def _widths(session: Session, outputs: Sequence[Tensor]) -> list[Any]:
-    """How far the same numbers of a candidate and of torch may be apart: the widths of their accept sets."""
+    """The largest difference of one number as a candidate and as torch round it: the width of its accept set."""
     widths: list[Any] = []
     readings = session.spec.read_still(session.given_rows, session.spec.state, session.terms)
     for output, ball in zip(outputs, readings, strict=False):

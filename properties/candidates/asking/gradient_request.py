@@ -1,4 +1,4 @@
-"""What gradients are asked of a candidate, and where."""
+"""Requests for gradients of a candidate: of which operands, at which inputs, and in which memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..specification import Specification
 
 @dataclass(frozen=True)
 class GradientRequest:
-    """What gradients are asked of.
+    """The gradients that a candidate must give.
 
     Attributes:
-        arguments, state: of the spec, where its gradients are computed. cotangents: of its floating outputs.
-        operands: as for `SpecBackward.gradients`. own: what the spec's own backward gives.
-        marked: whether some inputs say that they require gradients.
-        outputs: of the call, once it was made: indices among them say what the candidate chose.
+        arguments, state: where the spec's gradients are computed. cotangents: of the floating outputs.
+        operands: as for `SpecBackward.gradients`. own: the gradients of the spec's own backward.
+        marked: whether some inputs have `requires_grad`.
+        outputs: of the candidate's call, after it; indices among them show the candidate's choices.
     """
 
     arguments: CallArguments
@@ -48,19 +48,19 @@ class GradientRequest:
         return self.arguments.label(floats[operand])
 
     def owes(self, operand: int | str) -> bool:
-        """Whether a gradient that is not given stands for zeros."""
+        """Whether a gradient that the candidate does not give counts as zeros."""
         return self.marked or isinstance(operand, str)
 
     def evaluations(self, spec: Specification, operands: Sequence[int | str]) -> TorchEvaluations:
-        """What torch computes as gradients of these operands, in the ways that tell whose fault an error is."""
+        """torch's gradients of these operands, computed in several ways, which show whose fault an error is."""
         state = self.state
         inputs = floating(self.arguments.tensors)
         leaves = [state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
 
-        def of(called: StatefulCall, change: Callable[[Tensor], Tensor] = Tensor.detach) -> list[Tensor] | None:
+        def of(function: StatefulCall, change: Callable[[Tensor], Tensor] = Tensor.detach) -> list[Tensor] | None:
             own_arguments, own_state = self.arguments.changed(change), {name: change(t) for name, t in state.items()}
             gradients = torch_gradients(
-                called, own_arguments, own_state, operands, [change(g) for g in self.cotangents]
+                function, own_arguments, own_state, operands, [change(g) for g in self.cotangents]
             )
             return None if isinstance(gradients, str) else _with_zeros(leaves, gradients.values())
 
@@ -74,7 +74,7 @@ class GradientRequest:
         )
 
     def describe_refusals(self) -> str:
-        """Which gradients torch gives none of."""
+        """The operands of which torch gives no gradient, with the reasons."""
         return "; ".join(f"none of {self.label(operand)}: {why}" for operand, why in self.own.refusals.items())
 
 
@@ -84,12 +84,12 @@ def _with_zeros(leaves: Sequence[Tensor], gradients: Iterable[Tensor | None]) ->
 
 @dataclass(frozen=True)
 class GradientPlace:
-    """Where gradients are asked.
+    """The state, memory and manner of a call for gradients.
 
     Attributes:
         state: parameters and buffers; None for those of the spec.
-        operands, cotangents: the layouts of both; None for that of the arguments, and for contiguous cotangents.
-        only: the operand that alone requires a gradient; None where all do. manner: of the call.
+        operands, cotangents: their layouts; None for the layout of the arguments, and for contiguous cotangents.
+        only: the only operand that requires a gradient; None if all operands do. manner: of the call.
     """
 
     state: State | None = None

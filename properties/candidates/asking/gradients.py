@@ -1,8 +1,8 @@
-"""Gradients of inputs and parameters, where the candidate offers any.
+"""Gradients of inputs and parameters, if the candidate offers any.
 
-A candidate owes the gradients of what requires them: parameters that the spec trains, and the inputs that require a
-gradient. Where no input says so all floating ones are asked, and one that the candidate gives no gradient of may be
-data (the cosines of a rotation, a mask, a target) or a gradient that is lost: that is a weakness of the verdict.
+A candidate must give the gradients of parameters that the spec trains, and of inputs that require grad. If no input
+requires grad, the gradients of all floating inputs are requested. An input without a gradient may then be data (the
+cosines of a rotation, a mask, a target), or its gradient may be lost, so such an input weakens the verdict.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ from ..session import Asking, Session
 from ..specification import SpecError
 from .gradient_request import GradientPlace, GradientRequest
 
-#: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
-#: of an operation of torch that has none.
+#: Texts in the exceptions of a candidate without gradients: its own exception, that of an operator registered without
+#: a gradient, and that of an operation of torch without a gradient.
 _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "derivative for aten::")
-#: Why gradients are not held where the spec has another backward than its text: a straight-through estimator, say.
+#: The reason if the spec's backward is not the derivative of its text, for example a straight-through estimator.
 _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so gradients were not held"
 
-#: The line of a card that says which gradients it is about.
+#: The line of a card about the gradients of a second backward.
 _SECOND = "call       second backward through the same graph"
-#: Layouts of operands and of cotangents in which gradients are asked: one of both is contiguous, so that it is known
-#: which of them a candidate refuses.
+#: Layouts of operands and of cotangents for further gradients: one of the two is contiguous, so that an exception shows
+#: which one the candidate refuses.
 _LAYOUTS = (
     (None, MemoryLayout.EXPANDED),
     (None, MemoryLayout.TRANSPOSED),
     (MemoryLayout.ROWS, None),
     (MemoryLayout.TRANSPOSED, None),
 )
-#: How many operands are asked alone, in a call in which no other requires a gradient.
+#: For how many operands there is a call in which no other operand requires grad.
 _ALONE = 4
 
 
 def gradients(session: Session) -> Finding:
-    """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text.
+    """GRAD: reverse mode with random cotangents; the spec's gradients are derivatives of its own text.
 
-    Where gradients are right at the given inputs, they are asked at others, with other parameters, and in other memory.
+    If they are right at the given inputs, further ones are requested at other inputs and parameters, and in other
+    memory layouts.
     """
     finding = gradients_at(session, session.arguments, "GRAD")
     if finding.outcome not in (Outcome.VERIFIED, Outcome.WEAK) or session.part is not None:
@@ -75,7 +76,7 @@ def gradients(session: Session) -> Finding:
         try:
             other = gradients_at(session, arguments, draws, place)
         except SpecError:
-            continue  # Inputs that were drawn may be outside of what the spec takes.
+            continue  # The spec may not accept the drawn inputs.
         if other.is_wrong and other.wrong is not None:
             return replace(other, wrong=other.wrong.with_lines(place.text))
         refusals += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
@@ -84,11 +85,11 @@ def gradients(session: Session) -> Finding:
 
 
 def _unlike(session: Session) -> CallArguments:
-    """Normal numbers and smaller ones as arguments, which require gradients where those given do.
+    """Normal numbers and smaller ones as arguments, which require grad where the given ones do.
 
-    What is done to small inputs alone may be lost in the values, and shows in their gradients. Other ranges would ask
-    right formulas for what they do not have: around -100 the gradient of x / (1 + exp(-x)) is NaN, and around 1 that of
-    a log-sum-exp in pieces has other digits.
+    A fault at small inputs may be lost in the rounding of values and still show in gradients. In other ranges right
+    formulas have wrong gradients: around -100 the gradient of x / (1 + exp(-x)) is NaN, and around 1 the gradient of a
+    log-sum-exp in pieces has other digits.
     """
     tensors = session.arguments.tensors
     changed = session.filled(session.arguments, of_all_magnitudes, session.generator("GRAD elsewhere"))
@@ -97,12 +98,17 @@ def _unlike(session: Session) -> CallArguments:
 
 
 def gradients_at(session: Session, at: CallArguments, stream: str, place: GradientPlace | None = None) -> Finding:
-    """GRAD at some arguments, with cotangents of the generator of a name; `place`: where else than usual, if at all."""
+    """GRAD at some arguments.
+
+    Args:
+        at: the arguments. stream: the name of the generator of the cotangents.
+        place: other state, memory or manner than usual; None for the usual ones.
+    """
     spec, rng, elsewhere = session.spec, session.generator(stream), place or GradientPlace()
     state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.spec_arguments
-    # What is asked hangs on what the spec gives; its values are computed when the candidate has answered.
+    # The request needs the spec's outputs at any values; those at the arguments come after the candidate's answer.
     others = stand_in(arguments)
     run = spec.run(others, state)
     outputs = floating(run.outputs)
@@ -111,7 +117,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
         return not_asked("GRAD", f"a gradient would have to be stored in {dtype_name(few[0])}, as its tensor is")
     if spec.has_residuals(arguments, state):
         return not_asked("GRAD", "the spec gives what is judged by its residual, of which no gradient is judged")
-    # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
+    # Autograd would have to pass through a write to an input or a parameter; a buffer needs no gradient.
     places = zip(run.writes, run.names[len(run.outputs) :], strict=True)
     moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
     if moving:
@@ -121,7 +127,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     if not outputs or not operands:
         return not_asked("GRAD", "no output, or no operand, is floating")
     cotangents = [_cotangent_of(y, rng, elsewhere.cotangents) for y in outputs]
-    if spec.numpy:  # The dtypes of its outputs are the candidate's.
+    if spec.numpy:  # The outputs of a NumPy spec have no dtypes of torch, so the candidate's dtypes count.
         dtypes = [y.dtype for y in session.first.outputs]
         if len(dtypes) != len(cotangents):
             return not_asked("GRAD", "the candidate's outputs are not as many as the spec's")
@@ -150,17 +156,17 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     run = spec.run(arguments, state)
     if not spec.numpy:
         request = replace(request, own=backward(spec, arguments, state, operands, cotangents))
-    spoiled = _spoiled(session, request, run, answer, cut.call_arguments) if part is None else None
+    spoiled = _check_recorded_call(session, request, run, answer, cut.call_arguments) if part is None else None
     if spoiled is not None:
         return spoiled
-    finding = _held_answer(session, replace(request, outputs=answer.outputs if part is None else ()), answer, place)
+    finding = _compare_answer(session, replace(request, outputs=answer.outputs if part is None else ()), answer, place)
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
     return replace(finding, sampled=cut.share, left_out=request.describe_refusals())
 
 
 def _with_call(session: Session, request: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:
-    """A finding with the call and the backward that show it; a second backward is shown by none."""
+    """The finding with the call and the backward that show it, unless a second backward is wrong."""
     if finding.wrong is not None and _SECOND in finding.wrong.lines:
         return finding
     cotangents = [
@@ -170,69 +176,69 @@ def _with_call(session: Session, request: GradientRequest, finding: Finding, at:
     call = FailingCall(
         request.arguments, request.state, at.operands, at.manner, backward=FailingBackward(request.operands, cotangents)
     )
-    return session.shown_by(call, finding, [f"gradient of {request.label(operand)}" for operand in request.operands])
+    return session.attach_call(call, finding, [f"gradient of {request.label(operand)}" for operand in request.operands])
 
 
 def _operands_of(session: Session, arguments: CallArguments, marked: bool, only: int | str | None) -> list[int | str]:
-    """The operands whose gradients are asked; `marked`: whether some inputs say that they require them."""
+    """The operands whose gradients are requested; `marked`: whether some inputs require grad."""
     operands: list[int | str] = [i for i, t in enumerate(floating(arguments.tensors)) if t.requires_grad or not marked]
     operands += [name for name in session.shared if name in session.spec.parameters]
     return [each for each in operands if only in (None, each)]
 
 
-def _held_answer(session: Session, request: GradientRequest, answer: Answer, place: GradientPlace | None) -> Finding:
-    """Hold the gradients of an answer; those at the given place by a second backward, too."""
+def _compare_answer(session: Session, request: GradientRequest, answer: Answer, place: GradientPlace | None) -> Finding:
+    """Compare the gradients of an answer with the spec's; at the usual place also those of a second backward."""
     if place is not None and place.only is not None:
-        return _held_alone(session, request, answer.pulled.gradients[0])
+        return _compare_alone(session, request, answer.pulled.gradients[0])
     if place is not None:
-        return _held_gradients(session, request, answer.pulled.gradients, evident=False)
+        return _compare_gradients(session, request, answer.pulled.gradients, evident=False)
     session.history.gradients = dict(zip(request.operands, answer.pulled.gradients, strict=True))
-    finding = _held_gradients(session, request, answer.pulled.gradients, evident=True)
+    finding = _compare_gradients(session, request, answer.pulled.gradients, evident=True)
     if finding.is_wrong:
         return finding
     return _second_backward(session, request, answer) or finding
 
 
 def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tensor:
-    """Normal numbers like an output; the same along axis 0 where they will be expanded."""
+    """Normal numbers like an output; equal along axis 0 if their layout will be EXPANDED."""
     cotangent = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(output.device, output.dtype)
     equal = layout is MemoryLayout.EXPANDED and cotangent.numel() and cotangent.ndim
     return cotangent[:1].expand(cotangent.shape).clone() if equal else cotangent
 
 
-def _held_alone(session: Session, request: GradientRequest, gradient: Tensor | None) -> Finding:
-    """Hold the gradient of an operand that alone requires one; that of a call in which all do is known."""
+def _compare_alone(session: Session, request: GradientRequest, gradient: Tensor | None) -> Finding:
+    """Compare the gradient of the only operand that requires grad with that of the call in which all operands do."""
     (operand,) = request.operands
     known = session.history.gradients[operand]
     if gradient is None and known is not None and known.count_nonzero():
         return wrong("GRAD", Code.ATTRIBUTE, f"no gradient of {request.label(operand)} where it alone requires one")
     if gradient is None or known is None or same_results(gradient, known):
         return passing("GRAD", 0)
-    return _held_gradients(session, request, [gradient], evident=False)
+    return _compare_gradients(session, request, [gradient], evident=False)
 
 
 def _second_backward(session: Session, request: GradientRequest, answer: Answer) -> Finding | None:
-    """What is wrong with a second backward through the same graph; None where nothing is."""
+    """A finding about a second backward through the same graph; None if it is right."""
     if answer.pulled.spent:
         return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
     if not answer.pulled.again:
         return None
-    finding = _held_gradients(session, request, answer.pulled.again, evident=False)
+    finding = _compare_gradients(session, request, answer.pulled.again, evident=False)
     if not finding.is_wrong or finding.wrong is None:
         return None
     return replace(finding, wrong=finding.wrong.with_lines(_SECOND))
 
 
-def _spoiled(
-    session: Session, request: GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
+def _check_recorded_call(
+    session: Session, request: GradientRequest, run: SpecRun, answer: Answer, at: CallArguments
 ) -> Finding | None:
-    """What is wrong with a call that records gradients besides these: an input that backward wrote, or an output."""
-    for i, (before, after) in enumerate(zip(called.tensors, answer.writes.after, strict=True)):
+    """A finding about a call that records gradients, if an input was written or an output is wrong; else None."""
+    for i, (before, after) in enumerate(zip(at.tensors, answer.writes.after, strict=True)):
         if not same_bits(before, after):
-            return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
+            return wrong("GRAD", Code.MUTATED, f"{at.label(i)} was written by the call or by its backward")
     if session.history.strayed or len(answer.outputs) != len(run.outputs) or request.arguments is not session.arguments:
-        return None  # other questions tell of that
-    # As AGAIN, whose outputs say nothing of the spec where they are equal: the inputs are those of another question.
+        return None  # other questions report that
+    # AGAIN is the question, because with that code no evidence is recorded: the inputs belong to another question.
     finding = session.hold("AGAIN", request.arguments, request.state, run, answer)
     if finding.wrong is None:
         return None
@@ -242,9 +248,9 @@ def _spoiled(
 def _backward_call(
     request: GradientRequest, part: Part | None, rows: list[int], layout: MemoryLayout | None
 ) -> BackwardCall:  # fmt: skip
-    """What the candidate is asked; `layout`: of the cotangents, where it is another than contiguous.
+    """The backward that the candidate must make; `layout`: of the cotangents, None for contiguous ones.
 
-    Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
+    In a large problem the cotangents of all other rows are zero, so all gradients are those of the spec at `rows`.
     """
     padded = request.cotangents if part is None else [_among_zeros(g, part, rows) for g in request.cotangents]
     having = [] if part is None else [part.having[i] for i in request.inputs]
@@ -258,18 +264,20 @@ def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
     return whole
 
 
-def _held_gradients(session: Session, request: GradientRequest, got: list[Tensor | None], *, evident: bool) -> Finding:
-    """Hold the gradients of a call; `evident`: whether LIKELY reads them again."""
+def _compare_gradients(
+    session: Session, request: GradientRequest, got: list[Tensor | None], *, evident: bool
+) -> Finding:
+    """Compare the gradients of a call with the spec's; `evident`: whether they are evidence for LIKELY."""
     spec, arguments, state = session.spec, request.arguments, request.state
     inputs = floating(arguments.tensors)
     names = [name for name, value in state.items() if value.dtype.is_floating_point]
     titles, computed, positions, operands = [], list[Tensor](), [], list[int | str]()
     for operand, gradient in zip(request.operands, got, strict=True):
-        # What the candidate gives no gradient of at the given inputs is not missed elsewhere.
+        # A gradient that the candidate does not give at the given inputs is not required elsewhere.
         elsewhere = not evident and session.history.gradients.get(operand) is None
         if gradient is None and (elsewhere or not _is_missed(session, request, operand)):
             continue
-        # A gradient that was not computed stands for zeros.
+        # A gradient that was not computed counts as zeros.
         leaf = state[operand] if isinstance(operand, str) else inputs[operand]
         titles.append(f"gradient of {request.label(operand)}{' (none, so zeros)' if gradient is None else ''}")
         operands.append(operand)
@@ -284,7 +292,7 @@ def _held_gradients(session: Session, request: GradientRequest, got: list[Tensor
         return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
 
     def read(terms: Terms) -> Sequence[Reading]:
-        # In other memory the gradients are the same, so that they are read once.
+        # The gradients in other memory layouts have the same exact values, so these are read once.
         known = session.readings if arguments is session.arguments and state is spec.state else {}
         key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
         key += tuple(to_array(g).tobytes() for g in request.cotangents)
@@ -293,7 +301,7 @@ def _held_gradients(session: Session, request: GradientRequest, got: list[Tensor
         return known[key]
 
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
-    # torch draws for itself.
+    # A run of a random spec by torch draws other numbers, so it cannot be compared.
     alike = not spec.numpy and not spec.is_random(arguments, state)
     if alike and any(each.wrong is not None for each in outcomes):
         own = request.evaluations(spec, operands)
@@ -312,10 +320,10 @@ def _held_gradients(session: Session, request: GradientRequest, got: list[Tensor
 
 
 def _choices_of(request: GradientRequest, readings: Sequence[Reading], facts: OperandFacts) -> Mapping[str, Any] | None:
-    """The choices that the outputs of a call show; None where they do not show what was drawn.
+    """The choices that the outputs of a call show; None if they do not show the drawn ones.
 
     Args:
-        request: with the outputs. readings: the readings of the outputs. facts: of the operands.
+        request: with the outputs. readings: of the outputs. facts: about the operands.
     """
     choices = next((each.choices for each in readings if isinstance(each, OpenReading)), None)
     if choices is None:
@@ -329,7 +337,7 @@ def _choices_of(request: GradientRequest, readings: Sequence[Reading], facts: Op
 
 
 def _is_missed(session: Session, request: GradientRequest, operand: int | str) -> bool:
-    """Whether a gradient that the candidate does not give is wrong; a weakness is noted where that is not known."""
+    """Whether it is wrong that the candidate gives no gradient of an operand; if unknown, a weakness is recorded."""
     own = request.own.gradients[operand]
     if own is None or not bool(own.count_nonzero()):
         return False
@@ -342,7 +350,7 @@ def _is_missed(session: Session, request: GradientRequest, operand: int | str) -
 
 
 def compiled(session: Session) -> Finding:
-    """COMPILED: values and gradients by way of torch.compile; a candidate that cannot be traced may say so."""
+    """COMPILED: values and gradients under torch.compile; a candidate that cannot be traced may raise."""
     finding = session.values("COMPILED", session.arguments, manner=Manner.COMPILED, refusable=True, alone=True)
     if finding.outcome is not Outcome.VERIFIED or not session.history.gradients:
         return finding

@@ -1,4 +1,4 @@
-"""What a call leaves, and what an earlier one left: inputs, outputs, caches, counters."""
+"""What a call changes or shares, and whether earlier calls affect it: inputs, outputs, caches, counters."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ..row_sample import Part, draw_tensor
 from ..session import Asking, Session
 from .output_values import bits_in_turn, of_packed_ways
 
-#: Calls in a row: as many as take this many seconds, but so many at least and at most.
+#: The seconds that a series of equal calls may take, and the least and largest number of its calls.
 _SECONDS, _LEAST, _MOST = 0.5, 4, 320
-#: Calls in a row of a large problem.
+#: The number of calls in a series of a large problem.
 _OF_LARGE = 2
 
 
 def untouched(session: Session) -> Finding:
-    """UNTOUCHED: no argument, parameter or buffer is written but those that the spec writes; nothing of torch is
-    replaced by a call. What the spec writes is held like outputs, wherever the call is made.
+    """UNTOUCHED: a call writes no argument, parameter or buffer that the spec does not write, and replaces nothing of
+    torch. Tensors that the spec writes are compared like outputs, in every question.
     """
     answer = session.first
     if answer.raised:
@@ -53,7 +53,7 @@ def untouched(session: Session) -> Finding:
 
 
 def fresh(session: Session) -> Finding:
-    """FRESH: an output shares memory with an argument, or with another output, only where the spec's does."""
+    """FRESH: an output shares memory with an argument, or with another output, only if the spec's output does."""
     first, native = session.first, session.native
     names = native.names
     for name, home, allowed in zip(names, first.aliases.shared, native.shared, strict=False):
@@ -69,7 +69,7 @@ def fresh(session: Session) -> Finding:
 
 
 def _other_data(session: Session, code: str) -> CallArguments:
-    """Arguments like the given ones with other values, drawn by the generator of a question."""
+    """Arguments like the given ones with other values, from the generator of a question."""
     rng = session.generator(code)
     if session.part is not None:
         return session.arguments.changed(lambda t: draw_tensor(t, WAYS["SEEDS"], rng))
@@ -77,13 +77,13 @@ def _other_data(session: Session, code: str) -> CallArguments:
 
 
 def _call_before(session: Session) -> None:
-    """A call at tensors like the given ones; of a large problem the last one will do, whatever its question was."""
+    """Make a call at the given arguments, unless the problem is large and the latest call had the same shapes."""
     if session.part is None or not session.history.alike:
         session.call(session.arguments)
 
 
 def same(session: Session) -> Finding:
-    """SAME: a call with other data in the very tensors of a call before."""
+    """SAME: a call with other data in the same tensor objects as an earlier call."""
     _call_before(session)
     finding = None if session.part is None or session.history.strayed else _same_with_the_ways(session, session.part)
     if finding is not None:
@@ -93,9 +93,9 @@ def same(session: Session) -> Finding:
 
 
 def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
-    """SAME, KEPT and hostile values of a large problem in one call; None where something is wrong.
+    """SAME, KEPT and the questions of `inputs.WAYS` about a large problem in one call; None if something is wrong.
 
-    Nobody could tell then which of them it is, and each is asked by itself.
+    The call does not show which of these questions finds the fault, so then each needs a call of its own.
     """
     rows = part.rows(session.generator("KEPT"))
     was = session.candidate.fetch(rows).outputs
@@ -109,10 +109,10 @@ def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
 
 
 def reborn(session: Session) -> Finding:
-    """REBORN: a call with other tensors in the memory of a call before."""
+    """REBORN: a call with new tensors in the memory of an earlier call's tensors."""
     _call_before(session)
     if session.part is not None and not session.history.strayed:
-        # Operands of 12 bits are other data as well; if something is wrong, each question is asked by itself.
+        # Operands of 12 bits are other data, too, so BITS shares the call; if it fails, each question has its own call.
         finding = next(bits_in_turn(session, Manner.REBORN), None)
         if finding is not None and not finding.is_wrong:
             session.packed["BITS"] = finding
@@ -122,9 +122,9 @@ def reborn(session: Session) -> Finding:
 
 
 def outputs_survive_calls(session: Session) -> Finding:
-    """KEPT: the outputs of a call are as they were after a call with other data."""
+    """KEPT: a call with other data does not change the outputs of an earlier call."""
     if session.part is not None:
-        return session.packed.get("KEPT") or _kept_in_part(session, session.part)
+        return session.packed.get("KEPT") or _compare_earlier_rows(session, session.part)
     first = session.call(session.arguments)
     later = session.call(_other_data(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
@@ -136,8 +136,8 @@ def outputs_survive_calls(session: Session) -> Finding:
     return replace(passing("KEPT"), sampled=session.share)
 
 
-def _kept_in_part(session: Session, part: Part) -> Finding:
-    """Rows of the outputs of the call before, as they are after the call of the packed ways."""
+def _compare_earlier_rows(session: Session, part: Part) -> Finding:
+    """KEPT by rows of the latest call's outputs, which are read again after a call of the packed ways."""
     _call_before(session)
     rows = part.rows(session.generator("KEPT"))
     was = session.candidate.fetch(rows).outputs
@@ -145,11 +145,11 @@ def _kept_in_part(session: Session, part: Part) -> Finding:
 
 
 def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later: Answer) -> Finding:
-    """KEPT, by some rows of the outputs of a call before and after a later call.
+    """KEPT by some rows of a call's outputs, read before and after a later call.
 
     Args:
-        part: how the problem is cut, for words. rows: which, along axis 0.
-        was: these rows of each output, before. later: with the same rows as they are now as `earlier`, or raised.
+        part: describes the rows in words. rows: their indices along axis 0.
+        was: these rows of each output before the later call. later: its answer; `earlier` has the rows after it.
     """
     if later.raised:
         return raised("KEPT", later.raised)
@@ -159,18 +159,19 @@ def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later:
 
 
 def again(session: Session) -> Finding:
-    """AGAIN: calls in a row; each that has other bits than the first is held against the spec, too."""
+    """AGAIN: a series of equal calls; outputs with other bits than the first call's are compared with the spec."""
     first, part = session.first, session.part
     usual = max(_LEAST, min(_MOST, int(_SECONDS / max(first.repeat.seconds, 1e-9))))
     times = session.history.in_a_row or (usual if part is None else _OF_LARGE)
-    # Kernels that are executed as PTX have each call in another variant, and all variants are asked for.
+    # Kernels that are executed as PTX run each call in another variant, so there is a call for each variant.
     variants = 0 if session.history.executed is None else session.history.executed.variants
     times = max(_LEAST, variants) if variants and not session.history.in_a_row else times
-    # Where every call has other bits all are held, for as long as the calls alone may take, if nobody asks for more.
+    # If every call has other bits, each is compared with the spec. Without a requested number of calls that may take as
+    # long as the calls alone.
     until = math.inf if session.history.in_a_row or variants else time.monotonic() + _SECONDS
     writes, done = session.writes_at(session.given_rows, session.spec.state), 0
     while True:
-        # A call with other bits ends a row, and the next row begins behind it.
+        # A call with other bits ends a series, and the next series begins after it.
         answer = session.call(
             session.arguments, times=times - done, watched=not done, fetched=part is not None, writes=writes
         )
@@ -178,41 +179,46 @@ def again(session: Session) -> Finding:
             return raised("AGAIN", answer.raised)
         if answer.changed:
             return process_changed("AGAIN", answer.changed)
-        finding = _again_whole(session, answer, done) if part is None else _again_in_part(session, answer, done, times)
+        finding = (
+            _compare_repeats(session, answer, done)
+            if part is None
+            else _compare_repeated_rows(session, answer, done, times)
+        )
         done += answer.repeat.differs or times - done
         if finding.wrong is not None or done >= times or time.monotonic() > until:
             return finding
 
 
-def _again_whole(session: Session, answer: Answer, done: int) -> Finding:
-    """The first of several calls after those that are done, and the one that has other bits."""
+def _compare_repeats(session: Session, answer: Answer, done: int) -> Finding:
+    """Compare the first call of a series, and the one with other bits; `done`: how many calls came before it."""
     differs, different = answer.repeat.differs, answer.repeat.different
     for number, outputs in ((1, answer.outputs), *([(differs, different)] if differs else [])):
         each = msgspec.structs.replace(answer, outputs=outputs)
         finding = session.hold("AGAIN", session.arguments, session.spec.state, session.native, each)
         if finding.wrong is not None:
-            return _numbered(finding, done + number, session)
+            return _add_number(finding, done + number, session)
     return replace(passing("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
 
 
-def _numbered(finding: Finding, number: int, session: Session) -> Finding:
-    """A finding that says which call in a row is wrong, where it is a later one, and in which variant it was made."""
+def _add_number(finding: Finding, number: int, session: Session) -> Finding:
+    """The finding with the number of the wrong call, unless it is the first, and with the variant of its kernel."""
     if finding.wrong is None or number == 1:
         return finding
     lines = [f"call       {number} in a row", *lines_of_variant(session.history.executed)]
     return replace(finding, wrong=finding.wrong.with_lines(*lines))
 
 
-def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> Finding:
-    """Rows of the first of calls after those that are done, and that the others have the same bits, or else their rows.
+def _compare_repeated_rows(session: Session, answer: Answer, done: int, times: int) -> Finding:
+    """Compare rows of the first call of a series, and the same rows of the call with other bits, if there is one.
 
     Args:
-        session, answer: of a large problem. done: calls in a row before. times: how many are made in all.
+        session, answer: of a large problem. done: how many calls were before the series. times: of all calls.
     """
     part, state = session.part, session.spec.state
     assert part is not None
     rows = session.rows_for("AGAIN", session.arguments)
-    finding = _numbered(session.held_in_part("AGAIN", session.arguments, state, answer, rows), done + 1, session)
+    finding = session.compare_rows("AGAIN", session.arguments, state, answer, rows)
+    finding = _add_number(finding, done + 1, session)
     differs, different = answer.repeat.differs, answer.repeat.different
     if finding.wrong is None and differs:
         if tuple(tuple(y.shape) for y in different) != part.shapes:
@@ -220,7 +226,7 @@ def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> F
         few = session.few(session.arguments, rows)
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
         finding = session.hold("AGAIN", few, state, session.spec.run(few, state), other)
-        finding = _numbered(finding, done + differs, session)
+        finding = _add_number(finding, done + differs, session)
     return replace(finding, sampled=f"{part.describe(rows)}, {times} calls")
 
 

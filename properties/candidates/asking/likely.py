@@ -1,4 +1,4 @@
-"""What is likely, beside what is proven: whether outputs are as near as rounding errors of either sign leave them."""
+"""LIKELY, a statistical test beside the proven bound: errors are as small as random rounding errors make them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ..session import Asking, Session
 from .chance import frequencies
 from .gradients import gradients_at
 
-#: What one evaluation may cost (`Evaluations.work`), a tenth of a second on most machines; of a larger one the worst
-#: case has to do. No further set of outputs is looked at once all evaluations together cost eight of these.
+#: The largest cost of one evaluation (`Evaluations.work`), a tenth of a second on most machines; larger ones are judged
+#: by their bound alone. Once all evaluations together cost eight times as much, no further outputs are tested.
 _WORK = 2**22
 
 
 class _TooLongError(Exception):
-    """One evaluation takes too long; the text says how much it computes."""
+    """One evaluation takes too long; the text gives its number of elements."""
 
 
 def likely(session: Session) -> Finding:
-    """LIKELY: suspect where an output lies within its bound and beyond what is likely, and again at a fresh draw.
+    """LIKELY: a candidate is suspect if an output is within its bound but improbable, and again with fresh inputs.
 
-    It is wrong where the fresh draw shows an output outside its bound, as at any other question. Of a spec that draws
-    random numbers it is asked how often what is drawn occurs.
+    An output outside its bound at the fresh inputs is wrong, as at any other question. For a spec that draws random
+    numbers the frequencies of the drawn values are tested instead.
     """
     by_chance = frequencies(session)
     if by_chance is not None:
@@ -52,22 +52,22 @@ def likely(session: Session) -> Finding:
             break
         asked_rows.append(row)
         try:
-            look = _looked_at(session, row)
+            look = _compare_outputs(session, row)
         except _TooLongError as err:
             return not_asked("LIKELY", str(err))
         if look.wrong is not None:
             again = _evaluate_fresh_draws(session, [row])
             if isinstance(again, Finding):
                 return again
-            if any(_looked_at(session, each).wrong is not None for each in again):
+            if any(_compare_outputs(session, each).wrong is not None for each in again):
                 return Finding("LIKELY", Outcome.WEAK, look.wrong, looked)
         looked, work = looked + look.elements, work + look.work
         sides = _sum_leanings(sides, look.sides)
     if not looked:
-        return not_asked("LIKELY", "every output is exact, or wrong, or hangs on a choice that is open")
+        return not_asked("LIKELY", "every output is exact, or wrong, or depends on a choice that is open")
     for name, leans in sides.items():
         if any(leans.beyond):
-            return _leansagain(session, [row for row in asked_rows if row.question != "GRAD"], name, leans, looked)
+            return _recheck_leaning(session, [row for row in asked_rows if row.question != "GRAD"], name, leans, looked)
     share = (
         ""
         if len(asked_rows) == len(rows)
@@ -77,8 +77,13 @@ def likely(session: Session) -> Finding:
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """What was seen of outputs: the first that is not likely, elements, the work of evaluations, and how each leans."""
+class _Comparison:
+    """A comparison of outputs with evaluations that have random errors.
+
+    Attributes:
+        wrong: about the first output that is improbable. elements: how many were compared. work: cost of the
+            evaluations. sides: output -> the side of the exact result on which it lies.
+    """
 
     wrong: Violation | None
     elements: int
@@ -86,8 +91,8 @@ class _Looked:
     sides: Mapping[str, Leaning]
 
 
-def _looked_at(session: Session, row: Evidence) -> _Looked:
-    """Hold outputs against evaluations with random errors.
+def _compare_outputs(session: Session, row: Evidence) -> _Comparison:
+    """Compare outputs with evaluations that have random errors.
 
     Raises:
         _TooLongError: an evaluation takes too long.
@@ -96,10 +101,10 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
     first = next(evaluations)
     if evaluations.work > _WORK:
         raise _TooLongError(f"{RUNS} evaluations of {evaluations.work / 2**20:.3g} million elements each take long")
-    # A cast to few bits leaves one number or two, of which neither is less likely.
+    # A cast to a format of few bits leaves one or two possible numbers, neither of which is improbable.
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
     pairs = zip(row.standings, formats, strict=True)
-    # Of the choices that explain an output, by their bounds, the candidate may have made another one.
+    # Where an output is explained by a choice (`picks`), the candidate may have made another one, so it is left out.
     balls = [one.ball if one.wrong is None and fmt is not None and not one.picks else None for one, fmt in pairs]
     runs = map(row.picked, itertools.chain([first], evaluations))
     spread = spreads(balls, formats, runs, cotangents=row.cotangents)
@@ -113,35 +118,39 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
         if closeness is None:
             continue
         if closeness.suspect:
-            return _Looked(_far(row.names[i], row.question, closeness, session.draws), looked, evaluations.work, {})
+            return _Comparison(_far(row.names[i], row.question, closeness, session.draws), looked, evaluations.work, {})
         looked += closeness.elements
         leans = None if native is None else leaning(values, fmt, read, own, to_array(native))
         if leans is not None:
             sides[row.names[i]] = leans
-    return _Looked(None, looked, evaluations.work, sides)
+    return _Comparison(None, looked, evaluations.work, sides)
 
 
 def _sum_leanings(sides: Mapping[str, Leaning], others: Mapping[str, Leaning]) -> dict[str, Leaning]:
     return {**sides, **{name: sides[name] + own if name in sides else own for name, own in others.items()}}
 
 
-def _leansagain(session: Session, rows: Sequence[Evidence], name: str, leans: Leaning, looked: int) -> Finding:
-    """Suspect, if fresh draws of all inputs make an output lean to the same side."""
+def _recheck_leaning(session: Session, rows: Sequence[Evidence], name: str, leans: Leaning, looked: int) -> Finding:
+    """A suspicion if an output lies on the same side of the exact result again, with fresh draws of all inputs.
+
+    Args:
+        rows: the calls to repeat. name, leans: of the output. looked: how many elements were compared.
+    """
     again = _evaluate_fresh_draws(session, rows)
     if isinstance(again, Finding):
         return again
     fresh: dict[str, Leaning] = {}
     for row in again:
-        fresh = _sum_leanings(fresh, _looked_at(session, row).sides)
+        fresh = _sum_leanings(fresh, _compare_outputs(session, row).sides)
     if name in fresh and any(a * b > 0 for a, b in zip(leans.beyond, fresh[name].beyond, strict=True)):
-        return Finding("LIKELY", Outcome.WEAK, _leansto(name, leans, session.draws), looked)
+        return Finding("LIKELY", Outcome.WEAK, _leaning_finding(name, leans, session.draws), looked)
     return passing("LIKELY", looked)
 
 
 def _evaluate_fresh_draws(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Finding:
-    """The evidence of the same questions with inputs, or cotangents, drawn anew; a finding where a value is wrong.
+    """The evidence of the same questions with new inputs, or cotangents; a finding where a value is wrong.
 
-    The session keeps nothing of it: a copy is asked.
+    A copy of the session asks them, so that the session records nothing of it.
     """
     fresh = copy.copy(session)
     fresh.records, fresh.history = Records(), copy.copy(session.history)
@@ -183,7 +192,7 @@ def _far(name: str, question: str, likeness: Likeness, draws: Draws) -> Violatio
     return Violation(Code.BIAS, title, (*lines, *_model(draws)))
 
 
-def _leansto(name: str, leans: Leaning, draws: Draws) -> Violation:
+def _leaning_finding(name: str, leans: Leaning, draws: Draws) -> Violation:
     sides = " and ".join(side[int(by < 0)] for side, by in zip(_SIDES, leans.beyond, strict=True) if by)
     means, torchs = leans.computed / leans.elements, leans.native / leans.elements
     lines = (

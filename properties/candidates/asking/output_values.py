@@ -1,4 +1,4 @@
-"""Values: on the given inputs, on hostile ones, and with other parameters."""
+"""Questions about values: at the given inputs, at hostile ones, and with other parameters."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..session import Asking, Session
 
 
 def values_of_call(session: Session) -> Finding:
-    """GIVEN."""
+    """GIVEN: values at the given inputs."""
     if session.part is None:
         return session.values("GIVEN", session.arguments, sharp=True)
     answer = session.first
     if answer.raised:
         return raised("GIVEN", answer.raised)
     rows = session.rows_for("GIVEN", session.arguments)
-    finding = session.held_in_part("GIVEN", session.arguments, session.spec.state, answer, rows, True)
+    finding = session.compare_rows("GIVEN", session.arguments, session.spec.state, answer, rows, True)
     if finding.is_wrong:
-        session.reduced()
+        session.reduce_to_rows()
     return finding
 
 
 def of_a_way(code: str, session: Session) -> Finding:
-    """The questions of `inputs.WAYS`."""
+    """The question with this code among those of `inputs.WAYS`."""
     rng = session.generator(code)
     if not any(t.dtype.is_floating_point for t in session.arguments.tensors):
         return not_asked(code, "no argument is a floating tensor")
@@ -50,7 +50,7 @@ def of_a_way(code: str, session: Session) -> Finding:
 
 
 def _with_signs(session: Session, zeros: CallArguments, rng: Any) -> CallArguments:
-    """Zeros of both signs where torch's own outputs are the same at either; else, as for 1 / x, those given."""
+    """Zeros of random signs, if torch's outputs are the same as at `zeros`; else, as for 1 / x, `zeros`."""
 
     def signed(tensor: Tensor) -> Tensor:
         if not tensor.dtype.is_floating_point or not is_computed_in(tensor.dtype):
@@ -69,14 +69,14 @@ def _with_signs(session: Session, zeros: CallArguments, rng: Any) -> CallArgumen
 def of_packed_ways(
     session: Session, part: Part, first: str, places: Sequence[int] = (), manner: Manner = Manner.PLAIN
 ) -> Answer:
-    """Ask the questions of `inputs.WAYS` in one call, on rows of their own, as far as there are rows for them.
+    """Answer the questions of `inputs.WAYS` by one call, in which each has rows of its own, as far as the rows suffice.
 
     Args:
-        session: of a large problem. part: how it is cut. first: the question that has to be among them.
-        places: rows of the call before that are asked for, as they are after this call. manner: of the call.
+        session: of a large problem. part: how it is cut. first: the question that must be among them.
+        places: rows of the outputs of the earlier call to read again after this call. manner: of the call.
 
     Returns:
-        The answer to the call; or, where it raised nothing and rows are asked for, one that has them as `earlier`.
+        The answer to the call; if it did not raise and there are `places`, an answer with these rows as `earlier`.
     """
     codes = [first, *(code for code in WAYS if code != first and code not in session.packed)][: part.count]
     arguments, rows = packed(part, session.arguments, codes, session.generator(f"ways of {first}"))
@@ -88,12 +88,12 @@ def of_packed_ways(
             continue
         own = part.rows(session.generator(code), rows[code])
         sharp = code in ("INTEGERS", "ZEROS")
-        session.packed[code] = session.held_in_part(code, arguments, state, answer, own, sharp)
+        session.packed[code] = session.compare_rows(code, arguments, state, answer, own, sharp)
     return answer if answer.raised or not places else session.candidate.fetch(places, earlier=True)
 
 
 def bits(session: Session) -> Finding:
-    """BITS: a few operands in turn; the first finding that is wrong, else the last."""
+    """BITS: a few operands in turn have 12 bits; the first finding that is wrong, else the last."""
     finding = session.packed.get("BITS") or not_asked("BITS", "no operand is a floating tensor")
     for turn in bits_in_turn(session, after=int("BITS" in session.packed)):
         finding = turn
@@ -103,26 +103,26 @@ def bits(session: Session) -> Finding:
 
 
 def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0) -> Iterator[Finding]:
-    """What comes of operands of 12 bits, one in its turn after the other.
+    """The findings of BITS, one for each operand that has 12 bits while the others have small integers.
 
     Args:
-        session: it is asked for each. manner: of the calls. after: how many operands are passed over.
+        session: of the candidate. manner: of the calls. after: how many operands are skipped.
     """
     state = session.spec.state if session.controlled else {}
     fill = filled_tensor if session.part is None else draw_tensor
     for arguments, other in of_twelve_bits(session.arguments, state, session.generator("BITS"), fill, after):
-        # The first operand is asked for at the given size.
+        # The call for the first operand has the given size; calls for others may have a few rows.
         yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True, alone=after > 0)
 
 
 def ties(session: Session) -> Finding:
-    """TIES."""
+    """TIES: values at numbers of the formats to which the spec casts, and between two of them."""
     if session.spec.numpy or not any(t.dtype.is_floating_point for t in session.arguments.tensors):
         return not_asked("TIES", "no argument of a torch spec is a floating tensor")
     traced = session.spec.traced_at(session.arguments, session.spec.state)
     graph = traced.graph
     formats = formats_in(graph)
-    # Of numbers that are scales alone, powers of two, nothing is next to anything.
+    # A format of precision 1 has only powers of two, the scales of other formats, so it counts only if it is alone.
     ladders = [ladder_of(fmt) for fmt in formats if fmt.precision > 1 or len(formats) == 1]
     ladders += [np.arange(-128.0, 128.0)] if rounds_to_integers(graph) else []
     edges = thresholds_in(graph)
@@ -139,7 +139,7 @@ def _is_of_integers(dtype: torch.dtype) -> bool:
 
 
 def params(session: Session) -> Finding:
-    """PARAMS."""
+    """PARAMS: values with other parameters and buffers."""
     if not session.spec.state:
         return not_asked("PARAMS", "the spec has no parameters or buffers")
     if not session.controlled:

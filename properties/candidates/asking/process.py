@@ -1,4 +1,4 @@
-"""The process of the candidate: what its making changed, what it left, and what it computes under autocast."""
+"""The candidate's process: what its construction changed, what its calls left, and its results under autocast."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..host.calls import Answer, GoneError, Manner, Writes
 from ..session import Asking, Session
 from ..specification import SpecError
 
-#: Lines of what calls did besides.
+#: The largest number of lines about side effects of calls.
 _LINES = 3
 
 
 def process(session: Session) -> Finding:
-    """PROCESS: nothing of torch, NumPy or Python is replaced when the candidate is imported and made."""
+    """PROCESS: importing and constructing the candidate replaces nothing of torch, NumPy or Python."""
     changed = session.candidate.changed
     return process_changed("PROCESS", changed) if changed else passing("PROCESS")
 
 
 def side_effects(session: Session) -> Finding:
-    """LEFT: no process is left running, no file of the judge, the spec or the candidate was written, all outputs of
-    earlier calls are as they were, and no call did what UNTOUCHED and FRESH ask of some.
+    """LEFT: no process still runs, no file of the judge, the spec or the candidate was written, no output changed after
+    its call, and no call had a side effect that UNTOUCHED and FRESH detect at the given inputs.
     """
     lines = [*(session.history.beside or [])[:_LINES], *_changes_since(session)]
     if session.history.plain is not None:
@@ -40,13 +40,12 @@ def side_effects(session: Session) -> Finding:
 
 
 def _changes_since(session: Session) -> list[str]:
-    """A line for each output that is another in the end than when it was returned, and for what is replaced in the
-    process.
+    """A line for each output that changed after it was returned, and for each thing that was replaced in the process.
 
-    Of an output that may share memory with an argument nothing is said: later calls write that.
+    An output that may share memory with an argument is left out, because later calls write the argument.
 
     Raises:
-        GoneError: the process does not give them, so that nobody knows what has become of them.
+        GoneError: the process has ended and cannot return the outputs.
     """
     calls, native = session.history.staying, session.native
     answer = session.candidate.review() if calls or session.history.plain is not None else Answer()
@@ -61,7 +60,7 @@ def _changes_since(session: Session) -> list[str]:
 
 
 def autocast(session: Session) -> Finding:
-    """AUTOCAST: either what the spec computes under autocast, or what it computes without."""
+    """AUTOCAST: the candidate's outputs under autocast are those of the spec under autocast, or without it."""
     spec, arguments = session.spec, session.arguments
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
@@ -96,7 +95,7 @@ def autocast(session: Session) -> Finding:
             return finding
         if cut.rows is None:
             call = FailingCall(cut.call_arguments, spec.state, manner=Manner.AUTOCAST)
-            finding = session.shown_by(call, finding, run.names[: len(run.outputs)])
+            finding = session.attach_call(call, finding, run.names[: len(run.outputs)])
         first = first or finding
     return first or not_asked("AUTOCAST", "the spec has no reading")
 

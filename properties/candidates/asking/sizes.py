@@ -1,4 +1,4 @@
-"""Arguments of other sizes, and otherwise placed in memory: a candidate must refuse them or be right."""
+"""Arguments of other sizes, and elsewhere or otherwise laid out in memory: a candidate must refuse them or be right."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from ..sequences import sizes_of_values
 from ..session import Asking, Session
 from ..specification import SpecError
 
-#: Sizes that take the place of one that the arguments have: more than common blocks, by one and as a multiple of them,
-#: and then one and an odd one.
+#: Sizes that replace a size of the arguments: just above common blocks, a multiple of common blocks, and 1 or an odd
+#: number.
 LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
-#: Elements of all arguments together, and how many calls are made.
+#: The largest number of elements of all arguments together, and the number of calls.
 _MOST, _CALLS = 2**17, 6
-#: Sizes at which kernels take another branch: powers of two, one less and one more. They take in turn the place of
-#: every size that the arguments have, in calls with at most so many elements, for so many seconds of the processor. A
-#: reading of the spec takes longer than all these calls. So of these those are held, and so many of them, in which the
-#: candidate is farthest from torch.
+#: Sizes at which kernels may take another branch: powers of two, one less and one more. Each in turn replaces each size
+#: of the arguments, in calls with at most `_FEW` elements, for `_SWEEP_SECONDS` of processor time. A reading of the
+#: spec takes longer than all these calls, so it is made only for the `_FARTHEST` calls that differ most from torch.
 _AT_BRANCHES = sorted({2**power + step for power in range(1, 13) for step in (-1, 0, 1)})
 _FEW, _SWEEP_SECONDS, _FARTHEST = 2**15, 0.5, 3
-#: More elements than these an output has once, where that takes the candidate fewer than so many seconds. Whether it
-#: does is seen at so many times the rows that were given.
+#: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
+#: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
-#: Elements that are read of it, arguments included.
+#: The number of elements, arguments included, that are compared of this call.
 _READ = 2**14
-#: Operations of torch in a call of the spec, or so many times those at the given inputs, beyond which a size is not
-#: asked. To read an operation takes some milliseconds, and a loop over steps or experts has a size's number of them.
+#: A size is left out if a call of the spec takes more than so many operations of torch, and more than so many times
+#: those at the given inputs. Reading an operation takes some milliseconds, and a loop over steps or experts may have as
+#: many operations as the size says.
 _OPERATIONS, _TIMES_GIVEN = 1000, 2
-#: Likewise of multiplications in products of matrices. A chain of products of a matrix with its own transpose, as
-#: Newton and Schulz have it, takes the cube of a size for each, however few elements the arguments have.
+#: The same for multiplications in products of matrices. In a chain of products of a matrix with its own transpose, such
+#: as Newton-Schulz iterations, each product takes the cube of the size, however few elements the arguments have.
 _MULTIPLICATIONS = 2**29
 _aten = torch.ops.aten
 _MATRIX_PRODUCTS = (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm)
-#: Elements of all outputs of a candidate whose kernels are executed as PTX, thread by thread: each may be a long sum.
+#: The largest number of output elements if kernels are executed as PTX, thread by thread: each may be a long sum.
 _EXECUTED = 2**15
 
 
 def sizes(session: Session) -> Finding:
-    """SIZES: every size in its turn is replaced wherever it stands, because equal sizes may mean the same axis."""
+    """SIZES: each size in turn is replaced in all shapes that have it, because equal sizes may be the same axis."""
     if "SIZES" in session.packed:
         return session.packed["SIZES"]
     judged = refusals = 0
-    for arguments in itertools.chain(_resized(session), _farthest(session)):
+    for arguments in itertools.chain(_other_sizes(session), _farthest(session)):
         try:
             session.spec.run(stand_in(arguments), session.spec.state)
         except SpecError:
@@ -76,10 +76,10 @@ def sizes(session: Session) -> Finding:
 
 
 def _many_rows(session: Session) -> Finding | None:
-    """So many rows that an output has more than 2^20 elements, a few of which are held; None where that is not asked.
+    """A call with so many rows that an output has more than 2^20 elements, some of which are compared; or None.
 
-    It is not asked of a spec that mixes its rows or takes them one after another, nor where so many rows would take the
-    candidate long.
+    There is no such call for a spec that mixes its rows or takes them one after another, nor for a candidate that would
+    take too long.
     """
     outputs = session.native.outputs
     count = len(outputs[0]) if outputs and outputs[0].ndim else 0
@@ -94,7 +94,7 @@ def _many_rows(session: Session) -> Finding | None:
     tensors = [draw_tensor(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
     many = session.arguments.with_tensors(tensors)
     shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
-    # A loop over rows has 64 times the operations; to read it over all of them takes hours.
+    # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
     most = _count_work(session)._replace(multiplications=math.inf)
     if not _is_short(session, _with_shapes(session, shapes, rng), most):
         return None
@@ -107,26 +107,26 @@ def _many_rows(session: Session) -> Finding | None:
     answer = answer if answer.raised else session.call(many, fetched=True)
     if answer.raised:
         return raised("SIZES", answer.raised, refusable=True)
-    finding = session.held_in_part("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)
+    finding = session.compare_rows("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)
     if finding.wrong is None:
         return finding
     return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
 
 
 def _resizable(session: Session) -> list[int]:
-    """The sizes of the arguments that another may take the place of: parameters and buffers have none of them, and
-    integers that the spec reads do not stand for them.
+    """The sizes of the arguments that may be replaced: no parameter or buffer has them, and no integer that the spec
+    reads depends on them.
     """
     fixed = {n for value in session.spec.state.values() for n in value.shape}
     fixed |= sizes_of_values(session.arguments.tensors) if session.spec.reads_values else set()
     return list(dict.fromkeys(n for t in session.arguments.tensors for n in t.shape if n > 1 and n not in fixed))
 
 
-def _resized(session: Session) -> Iterator[CallArguments]:
+def _other_sizes(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
     tensors, resizable = session.arguments.tensors, _resizable(session)
     most = _most_work(session)
-    # Of the large sizes the largest that fits, because a fault begins at a size and goes on from there.
+    # Among the large sizes the largest that fits is used, because a fault that begins at a size remains above it.
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
     calls = 0
     for old, sizes in ((old, sizes) for sizes in kinds for old in resizable):
@@ -141,14 +141,14 @@ def _resized(session: Session) -> Iterator[CallArguments]:
 
 
 class _Work(NamedTuple):
-    """Operations of torch, and multiplications in products of matrices."""
+    """The numbers of operations of torch, and of multiplications in products of matrices."""
 
     operations: float
     multiplications: float
 
 
 class _Counter(TorchDispatchMode):
-    """Counts the work of operations of torch, and raises SpecError before what is beyond so much."""
+    """Counts the work of operations of torch, and raises SpecError before the operation that exceeds `most`."""
 
     def __init__(self, most: _Work) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -174,7 +174,7 @@ def _count_work(session: Session) -> _Work:
 
 
 def _most_work(session: Session) -> _Work:
-    """The work that a call of the spec may have at another size."""
+    """The largest work of a call of the spec at another size."""
     work = _count_work(session)
     return _Work(
         max(_OPERATIONS, _TIMES_GIVEN * work.operations),
@@ -183,7 +183,7 @@ def _most_work(session: Session) -> _Work:
 
 
 def _is_short(session: Session, arguments: CallArguments, most: _Work) -> bool:
-    """Whether the spec takes some arguments, with at most so much work, and executed kernels give few outputs."""
+    """Whether the spec accepts some arguments with at most `most` work, and executed kernels have few outputs."""
     others = stand_in(arguments)  # outside of the count
     try:
         with _Counter(most):
@@ -194,7 +194,7 @@ def _is_short(session: Session, arguments: CallArguments, most: _Work) -> bool:
 
 
 def _farthest(session: Session) -> Iterator[CallArguments]:
-    """Of the arguments of `_at_branches` those at which the candidate's outputs are farthest from torch's."""
+    """Those arguments of `_at_branches` at which the candidate's outputs differ most from torch's."""
     distances: list[tuple[float, int, CallArguments]] = []
     most = _most_work(session)
     for arguments in _at_branches(session):
@@ -209,7 +209,7 @@ def _farthest(session: Session) -> Iterator[CallArguments]:
 
 
 def _distance(computed: Tensor, native: Tensor) -> float:
-    """The largest difference from torch's output as a share of its largest element; infinite for another form."""
+    """The largest difference from torch's output relative to its largest element; infinite for another form."""
     if computed.shape != native.shape or computed.dtype != native.dtype:
         return math.inf
     if torch.equal(computed, native):
@@ -225,7 +225,7 @@ def _distance(computed: Tensor, native: Tensor) -> float:
 
 def _at_branches(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES at branches")
-    # Of an axis that is the last of some tensor all sizes come first, because blocks are cut along it.
+    # Sizes of an axis that is the last one of some tensor come first, because kernels cut blocks along that axis.
     tensors = session.arguments.tensors
     last = {t.shape[-1] for t in tensors if t.ndim}
     resizable = sorted(_resizable(session), key=lambda n: n not in last)
@@ -246,14 +246,14 @@ def _with_shapes(session: Session, shapes: Sequence[tuple[int, ...]], rng: Any) 
 
 
 def _resize(tensors: Sequence[Tensor], old: int, new: int, most: int = _MOST) -> list[tuple[int, ...]] | None:
-    """The shapes of tensors with a size in place of another one; None where these are the same, or too large."""
+    """The shapes of tensors with `new` in place of `old`; None if these are equal, or the tensors become too large."""
     shapes = [tuple(new if n == old else n for n in t.shape) for t in tensors]
     return None if old == new or sum(map(math.prod, shapes)) > most else shapes
 
 
 def _like(tensor: Tensor, shape: tuple[int, ...], rng: Any) -> Tensor:
-    """A tensor of another shape; one of integers has integers of the given one, which are all that is known to be in
-    range: where an extent that they index becomes smaller, the spec itself refuses them.
+    """A tensor of another shape; integers are drawn from the given ones, because only these are known to be in range.
+    If an extent that they index becomes smaller, the spec itself refuses them.
     """
     if tensor.dtype.is_floating_point or not tensor.numel():
         return tensor.new_zeros(shape)
@@ -263,18 +263,15 @@ def _like(tensor: Tensor, shape: tuple[int, ...], rng: Any) -> Tensor:
     return tensor.detach().reshape(-1)[places.reshape(-1)].reshape(shape)
 
 
-def placed(code: str, manner: Manner, refusable: bool, session: Session) -> Finding:
-    """The given values, otherwise placed. A candidate may refuse that, but must not compute something else."""
-    # Memory that is not written may be the tail of the given size, so POISON asks for all of a large problem.
+def values_in_memory(code: str, manner: Manner, refusable: bool, session: Session) -> Finding:
+    """The question `code`: the given values in memory as `manner` says; a candidate may raise if `refusable`."""
+    # A tail that is not written may occur at the given size only, so POISON calls with all of a large problem.
     alone = manner is not Manner.POISONED
     return session.values(code, session.arguments, manner=manner, refusable=refusable, alone=alone)
 
 
 def strides(session: Session) -> Finding:
-    """STRIDES: values in every layout in turn.
-
-    A candidate may refuse a layout, but must not compute something else.
-    """
+    """STRIDES: values in every layout in turn; a candidate may refuse a layout, but must not give wrong results."""
     if not any(t.ndim for t in session.arguments.tensors):
         return not_asked("STRIDES", "no argument has an axis")
     findings = []
@@ -288,7 +285,7 @@ def strides(session: Session) -> Finding:
 
 
 def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
-    """One finding of all layouts: refused where each of them was, and which were, where some were."""
+    """One finding for all layouts: "refused" if all were refused; else with the names of those that were."""
     layouts = [layout for layout, finding in findings if finding.outcome is Outcome.REFUSED]
     others = [finding for _, finding in findings if finding.outcome is not Outcome.REFUSED]
     if not others:
@@ -299,7 +296,7 @@ def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
 
 
 def _equal_along_rows(arguments: CallArguments) -> CallArguments:
-    """The arguments with the values of the first index along axis 0 at all others, of floating tensors."""
+    """The arguments, in which floating tensors have the values of index 0 at all indices along axis 0."""
 
     def first_row(tensor: Tensor) -> Tensor:
         changes = tensor.is_floating_point() and tensor.ndim and tensor.numel()
@@ -311,6 +308,6 @@ def _equal_along_rows(arguments: CallArguments) -> CallArguments:
 ASKING: dict[str, Asking] = {
     "SIZES": sizes,
     "STRIDES": strides,
-    "ALIGN": functools.partial(placed, "ALIGN", Manner.SHIFTED, True),
-    "POISON": functools.partial(placed, "POISON", Manner.POISONED, False),
+    "ALIGN": functools.partial(values_in_memory, "ALIGN", Manner.SHIFTED, True),
+    "POISON": functools.partial(values_in_memory, "POISON", Manner.POISONED, False),
 }

@@ -213,7 +213,7 @@ class CandidateHost:
         outputs = _require_plain_outputs(current.result.tensors)
         process.await_work(device_of(outputs))
         current.seconds = time.perf_counter() - start
-        # At once, because a thread of the candidate may go on; and before a backward, which may write them.
+        # Outputs are copied at once: a thread of the candidate may still be running, and a backward may write them.
         if backward is not None or sum(y.numel() for y in outputs) <= _FEW:
             current.copies = _copies(outputs)
         if backward is not None:
@@ -222,10 +222,10 @@ class CandidateHost:
     def _answer(self, current: _OpenCall, sequel: Sequel) -> None:
         call, arguments, result = current.call, current.arguments, current.result
         outputs, writes = result.tensors, sequel.writes
-        # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
+        # Rows that are fetched after this answer are copied before anything runs that could write the outputs.
         later = sequel.times > 1 or not sequel.fetched
         first = current.copies or ([y.detach().clone() for y in outputs] if later else [y.detach() for y in outputs])
-        differs, last = self._again(current, sequel, replace(result, tensors=tuple(first)))
+        differs, last = self._repeat(current, sequel, replace(result, tensors=tuple(first)))
         earlier = _copies(self._copies) if sequel.earlier else []
         self._before, self._copies, self._latest = self._copies, list(outputs), first
         if stays(msgspec.structs.replace(call, sequel=sequel), outputs, len(self._staying)):
@@ -243,10 +243,10 @@ class CandidateHost:
             shapes=[tuple(y.shape) for y in first] if sequel.fetched else [],
         )
 
-    def _again(self, current: _OpenCall, sequel: Sequel, first: Result) -> tuple[int, Result]:
-        """Which of several calls in a row has other bits than the first, and its result; 0 and the first for none.
+    def _repeat(self, current: _OpenCall, sequel: Sequel, first: Result) -> tuple[int, Result]:
+        """Repeat a call, and return the number and result of the first repeat with other bits than `first`.
 
-        Every call starts from the same arguments, parameters and buffers, as far as the sequel names them.
+        (0, `first`) if there is none. Before a repeat everything in `sequel.writes` gets its first values again.
         """
         call, arguments, writes = current.call, current.arguments, sequel.writes
         was = self._read_writes(writes, arguments) if sequel.times > 1 else []
@@ -265,12 +265,12 @@ class CandidateHost:
         return 0, first
 
     def _read_writes(self, writes: Writes, arguments: CallArguments) -> list[Tensor]:
-        """What a call in a row wrote, as it is now; a tensor that is gone is empty."""
+        """Copies of the tensors that a call writes; an empty tensor for a buffer that no longer exists."""
         now = [self._now(name) for name in writes.buffers] + [arguments.tensors[i] for i in writes.restored]
         return _copies([torch.empty(0) if value is None else value for value in now])
 
     def set_state(self, state: State) -> None:
-        """Set parameters and buffers, in the very tensors that the candidate began with."""
+        """Set the values of parameters and buffers, in the same tensor objects that the candidate began with."""
         with torch.no_grad():
             for name in self.state.keys() & state.keys():
                 owner, _, leaf = name.rpartition(".")

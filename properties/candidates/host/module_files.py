@@ -36,7 +36,7 @@ from .sources import sources
 SPECS = ("Model", "ref_kernel", "reference", "spec")
 CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
 _INPUTS = ("get_inputs", "generate_input", "inputs")
-#: Where frames of an exception are that say nothing of its cause, and how many of the others are told.
+#: Folders whose frames say nothing of an exception's cause, and how many of the other frames a message shows.
 _NOT_THEIRS, _FRAMES = (*(f"{Path(__file__).parents[3] / part}/" for part in ("properties", "oracles")), "<frozen "), 4
 
 
@@ -65,10 +65,13 @@ class SpecFile:
 
 
 def file_of(address: str) -> Path | None:
-    """The file of an address, which is not read yet; None for a module without one.
+    """The path of the file that an address names, without reading the file; None for a module that has no file.
+
+    Args:
+        address: a path, or a pair `module:name`.
 
     Raises:
-        GivenError: there is none of that name.
+        GivenError: there is no such file or module.
     """
     path, module, _ = parts_of(address)
     if path is None and ":" not in address:
@@ -99,7 +102,7 @@ def module_of(address: str) -> tuple[ModuleType, str]:
 
 @contextlib.contextmanager
 def blamed(address: str) -> Iterator[None]:
-    """Says of an exception whose it is, and where it was raised."""
+    """Turn an exception of the block into a RaisedError that names the address, the error and where it was raised."""
     try:
         yield
     except Exception as err:
@@ -121,10 +124,10 @@ def problem_of(address: str, seed: int, values: Mapping[str, Any] | None = None)
 
     Args:
         address: a file, or a pair `module:name`. seed: of a module's parameters.
-        values: arguments of what gives the inputs, by name.
+        values: arguments of the function that draws the inputs, by name.
 
     Raises:
-        GivenError: it lacks a name.
+        GivenError: the file defines no spec, or nothing that draws inputs.
     """
     module, _, target = _target_of(address, SPECS)
     draw = _first_of(module, address, _INPUTS)
@@ -135,11 +138,13 @@ def problem_of(address: str, seed: int, values: Mapping[str, Any] | None = None)
         arguments = list(make()) if callable(make) else []
         spec = instance_of(target, arguments, seed)
     names = () if whole else parameters_of(spec)
-    return SpecFile(spec, _drawing(draw, address, dict(values or {}), names), arguments, path)
+    return SpecFile(spec, _seed_draw(draw, address, dict(values or {}), names), arguments, path)
 
 
 def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:
-    """A problem with floating inputs, parameters and buffers of another dtype, all of them on a device, by their names.
+    """The problem with floating inputs, parameters and buffers cast to a dtype and moved to a device, both by name.
+
+    An empty name changes nothing.
 
     Raises:
         GivenError: there is no such device here.
@@ -147,12 +152,12 @@ def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:
     if device == "cuda" and not torch.cuda.is_available():
         raise GivenError("device: got cuda, and there is no GPU here")
     _cast_module(problem.spec, dtype, device)
-    return replace(problem, draw=_casting(problem.draw, dtype, device))
+    return replace(problem, draw=_cast_draw(problem.draw, dtype, device))
 
 
 def spec_in_evaluation(problem: SpecFile) -> SpecFile:
-    """A problem whose module is in evaluation, and whose spec is called with torch's dropout turned off."""
-    spec: Any = getattr(problem.spec, "_orig_mod", problem.spec)  # of what torch.compile made, the original
+    """The problem with its module in evaluation mode, or its function called with torch's dropout turned off."""
+    spec: Any = getattr(problem.spec, "_orig_mod", problem.spec)  # the module that torch.compile wrapped
     if isinstance(spec, torch.nn.Module):
         spec.eval().forward = without_dropout(spec.forward)
         return replace(problem, spec=spec)
@@ -170,10 +175,13 @@ def _cast_module(function: Any, dtype: str, device: str) -> None:
 def instance_of(
     target: Any, instances: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
 ) -> Callable[..., Any]:
-    """A function as it is; a class of modules made of those values, from the random state of a seed, cast and moved.
+    """The callable of a target: a function as it is, or an instance of a class of modules.
 
     Args:
-        target, made, seed, dtype, device: see above. evaluation: whether a module is put in evaluation.
+        target: a function, a module or a class of modules. instances: the arguments of the class.
+        seed: torch's generator starts from it before the class is called.
+        dtype, device: names of those to which a module is cast and moved; empty to change nothing.
+        evaluation: whether a module is put in evaluation mode.
     """
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         torch.manual_seed(seed)
@@ -185,8 +193,8 @@ def instance_of(
     return function
 
 
-def _casting(draw: Callable[[int], Inputs], dtype: str, device: str) -> Callable[[int], Inputs]:
-    """(seed) -> the arguments with floating tensors of another dtype, all on a device, in memory as they lie."""
+def _cast_draw(draw: Callable[[int], Inputs], dtype: str, device: str) -> Callable[[int], Inputs]:
+    """(seed) -> the arguments with floating tensors cast to `dtype` and all tensors on `device`; strides are kept."""
 
     def cast(tensor: torch.Tensor) -> torch.Tensor:
         to = getattr(torch, dtype) if dtype and tensor.is_floating_point() else tensor.dtype
@@ -199,10 +207,10 @@ def _casting(draw: Callable[[int], Inputs], dtype: str, device: str) -> Callable
 
 
 def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any]:
-    """The module of an address, the name in it, and what has that name, or else the first of the usual ones.
+    """The module of an address, the name in the address, and the callable of that name, or of the first usual name.
 
     Raises:
-        GivenError: there is none, or it cannot be called.
+        GivenError: the module has no such name, or its value cannot be called.
     """
     module, name = module_of(address)
     target = _first_of(module, address, (name,) if name else usual)
@@ -214,10 +222,10 @@ def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any
 def candidate_of(
     address: str, instances: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
 ) -> tuple[str, Callable[..., Any]]:
-    """The candidate of a file or of a pair, and its name; its arguments are those of `instance_of`.
+    """The name of the candidate of a file or of a pair, and the candidate; the arguments are those of `instance_of`.
 
     Raises:
-        GivenError: it lacks a name.
+        GivenError: the file defines no candidate.
     """
     _, name, target = _target_of(address, CANDIDATES)
     with blamed(address):
@@ -238,11 +246,11 @@ def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
     raise GivenError(f"{address}: has none of {', '.join(names)}")
 
 
-def _drawing(draw: Any, address: str, values: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:
-    """(seed) -> arguments, from a function or from a sequence that is always the same.
+def _seed_draw(draw: Any, address: str, values: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:
+    """(seed) -> arguments, from a function that draws them or from a constant sequence.
 
-    A dictionary is arguments by name where all of its keys are among `names`; else it is one argument, and so is any
-    sequence where there are no names.
+    A dictionary holds arguments by name if all of its keys are among `names`, the parameters of the spec; otherwise it
+    is one argument. A sequence is one argument if `names` is empty.
     """
     if not callable(draw):
         return lambda seed: draw

@@ -31,7 +31,7 @@ candidate = AutogradFunction.apply
 
 @dataclass(frozen=True)
 class ConfiguredTask:
-    """The task of one configuration; `way` is "forward" or "backward"."""
+    """The task of one configuration file; `way` is what it judges, "forward" or "backward"."""
 
     path: Path
     way: str
@@ -47,6 +47,7 @@ class ConfiguredTask:
         return [case for i, case in enumerate(cases) if case not in cases[:i] and (case or not any(cases))]
 
     def pair(self, candidate: str, folder: Path, seed: int, case: Case) -> Pair:
+        """See `Task`; a backward is called through a module in `folder` that hands it to `AutogradFunction`."""
         file, name = located(candidate, self.way)
         if file.suffix != ".py":
             raise GivenError(f"{file}: need a Python file with a function {name}, which may compile it")

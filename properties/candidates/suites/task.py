@@ -20,7 +20,12 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pair:
-    """A spec's problem, the address of its candidate, and the bytes of the user's file of that, where it is another."""
+    """One comparison of a candidate with a spec.
+
+    Attributes:
+        problem: of the spec. candidate: the address from which the candidate is imported.
+        contents: path -> bytes of the user's file, where `candidate` names a file that wraps it.
+    """
 
     problem: SpecFile
     candidate: str
@@ -34,7 +39,11 @@ class Task(Protocol):
         """The values of each test, in the order of the file; at least one."""
 
     def pair(self, candidate: str, folder: Path, seed: int, case: Case) -> Pair:
-        """The spec and the candidate at one test; `folder` is an empty one for files, `seed` as of `problem_of`."""
+        """The spec and the candidate at one test; the method may write files into the empty `folder`.
+
+        Args:
+            candidate: the address that the user gave. seed: as of `problem_of`. case: one of `cases()`.
+        """
 
 
 def read_fields(path: Path, text: str | bytes, **kinds: type) -> dict[str, Any]:

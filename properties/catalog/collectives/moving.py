@@ -1,7 +1,7 @@
-"""The promises of the classes that move tensors besides values: dtypes, layouts, lists, missing tangents.
+"""What the classes that move tensors promise in addition to values: dtypes, layouts, lists, missing tangents.
 
-Samples have dense tensors of the dtypes in which a formula is judged, every one with a gradient. The tensors of a
-program may be any others, and have to arrive unchanged.
+Samples have only dense tensors that require grad, of the dtypes in which a formula is judged. Programs also move other
+tensors, which have to arrive unchanged.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _any_dtype(moves: Moves) -> Mismatches:
 
 
 def _sparse(moves: Moves) -> Mismatches:
-    """Sparse tensors travel one by one; sums of sparse tensors are sparse, sums with a dense one are dense."""
+    """Sparse tensors are not put into buckets; a sum of sparse tensors is sparse, and one with a dense tensor dense."""
     x, dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]]), torch.ones(2, 2)
     sparse = x.to_sparse()
     copies = moves.devices.Broadcast.apply(_HERE, sparse, sparse, dense, dense)

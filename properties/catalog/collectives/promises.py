@@ -166,7 +166,7 @@ def _freed(fabric: Fabric) -> Mismatches:
 
 
 def _books(fabric: Fabric) -> Mismatches:
-    """Bytes between devices are counted, and only those that move."""
+    """`bytes_between` and `count_sent_bytes` count the bytes that are copied to another device, and no others."""
     two = fabric(2)
     first, second = two.devices
     x = two.copy(torch.ones(3).double(), first)

@@ -106,10 +106,16 @@ REFUSALS = (
 )  # fmt: skip
 
 
-def _normalizing(
+def _declare_norm(
     formula: Callable[..., Any], theirs: Any, dtypes: Callable[..., Any], of: tuple[laws.Relation, ...], outputs: int,
     **more: Any,
 ) -> Op:  # fmt: skip
+    """The declaration of layer norm as torch's public or native op.
+
+    Args:
+        formula: of the op. theirs: its subjects by name. dtypes: of the outputs. of: laws. outputs: their number.
+        more: as for `declare`.
+    """
     return declare(
         formula,
         theirs,
@@ -132,7 +138,7 @@ _functional, _refs = torch.nn.functional.layer_norm, torch._refs.nn.functional.l
 _native, _native_refs = torch.ops.aten.native_layer_norm.default, torch._refs.native_layer_norm
 
 OPS: tuple[Op, ...] = (
-    _normalizing(
+    _declare_norm(
         formulas.layer_norm,
         ours(
             formulas.layer_norm, with_parameters("LayerNorm", "weight", "bias"), torch=_functional, decomposition=_refs
@@ -142,7 +148,7 @@ OPS: tuple[Op, ...] = (
         outputs=1,
         example=lambda x: impl.layer_norm(x, x.shape[-1:]),
     ),
-    _normalizing(
+    _declare_norm(
         formulas.native_layer_norm,
         ours(formulas.native_layer_norm, torch=_native, decomposition=_native_refs),
         shared.with_statistics,

@@ -78,7 +78,7 @@ EXCHANGE = laws.pair(
 )
 
 
-def _normalizing(formula: Callable[..., Any], subjects: ArgumentsByName, **more: Any) -> Op:
+def _declare_norm(formula: Callable[..., Any], subjects: ArgumentsByName, **more: Any) -> Op:
     usual: dict[str, Any] = {
         "samples": drawing.normalized_rows(CENTRES, eps=EPS),
         "differentiable": ("input", "weight"),
@@ -90,7 +90,7 @@ def _normalizing(formula: Callable[..., Any], subjects: ArgumentsByName, **more:
 
 
 OPS: tuple[Op, ...] = (
-    _normalizing(
+    _declare_norm(
         formulas.rms_norm,
         ours(formulas.rms_norm, with_parameters("RMSNorm", "weight"), torch=torch.nn.functional.rms_norm),
         dtypes=lambda input: (input.dtype,),
@@ -99,7 +99,7 @@ OPS: tuple[Op, ...] = (
         laws=(SCALE, BATCH, laws.mirror("input")),
         example=lambda x: impl.rms_norm(x, x.shape[-1:]),
     ),
-    _normalizing(
+    _declare_norm(
         formulas.fused_rms_norm,
         ours(
             formulas.fused_rms_norm,
@@ -127,7 +127,7 @@ OPS: tuple[Op, ...] = (
         kernels="rms_norm",
         steady=True,
     ),
-    _normalizing(
+    _declare_norm(
         formulas.fused_add_rms_norm,
         ours(formulas.fused_add_rms_norm),
         samples=drawing.samples_of(

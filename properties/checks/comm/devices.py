@@ -74,11 +74,12 @@ def _judge_on_devices(judge: Judge, sample: Sample) -> None:
 
 
 def torch_nests(word: Word, devices: Sequence[torch.device]) -> bool:
-    """Whether torch.func can take the steps of a word over these devices.
+    """Whether torch.func can nest the transforms of a word over these devices.
 
-    Where a gradient goes from one accelerator to another, autograd tells the allocator, by the gradient's storage. The
-    tensors of a vjp that is differentiated once more by torch.func have none: "Cannot access storage of TensorWrapper"
-    (torch 2.13, record_stream_any_impl in torch/csrc/autograd/input_buffer.cpp). Autograd's own nesting is judged.
+    When a gradient goes from one accelerator to another, autograd reports its storage to the allocator. The tensors of
+    a vjp that torch.func differentiates once more have no storage: "Cannot access storage of TensorWrapper" (torch
+    2.13, record_stream_any_impl in torch/csrc/autograd/input_buffer.cpp). Such words are judged with autograd's own
+    nesting alone.
     """
     accelerators = {device for device in devices if device.type not in ("cpu", "meta")}
     return len(accelerators) < 2 or "vjp" not in word[:-1]

@@ -15,7 +15,7 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import Sample, Stream, Tensor, to_array
 from ....oracles.op.paths import Expected, Problem
 from ....oracles.op.transforms import FIRST, REFERENCE, SECOND, Vmap, Word, nestings
-from ....oracles.programs.particular import jacobian
+from ....oracles.programs.particular import script_jacobian
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported
 
@@ -138,13 +138,13 @@ def check_jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
 
     for name, transform in (("jacrev", torch.func.jacrev), ("jacfwd", torch.func.jacfwd)):
         computed = judge.call(transform(one), x, what=name)
-        script = functools.partial(jacobian, problem, name, weights, of, by)
+        script = functools.partial(script_jacobian, problem, name, weights, of, by)
         expected = Expected(_jacobian(read, at), operands, [f"{name}(out)"], name, 1, script)
         judge.against(expected, [computed], exactly=False)
     # jacfwd and jacrev of the gradient of ⟨w, out⟩, with a fixed cotangent w, so that the op alone is differentiated.
     for name, transform in (("hessian", torch.func.jacfwd), ("jacrev(jacrev)", torch.func.jacrev)):
         computed = judge.call(transform(gradient), x, what=name)
-        script = functools.partial(jacobian, problem, name, weights, of, by)
+        script = functools.partial(script_jacobian, problem, name, weights, of, by)
         expected = Expected(_jacobian(pullback, at), [*operands, to_array(weights)], [name], name, 2, script)
         judge.against(expected, [computed], exactly=False)
 

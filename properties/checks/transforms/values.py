@@ -13,7 +13,7 @@ from ....oracles.bound.rounding import Ball
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import Sample, Tensor, dtype_name, to_array
 from ....oracles.op.transforms import SECOND, THIRD, Word, engines_for, word_name
-from ....oracles.programs.particular import balancing
+from ....oracles.programs.particular import script_adjoints
 from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS
 from ..purity import check_primal_with_tangents
@@ -105,7 +105,7 @@ def check_adjointness(judge: Judge, sample: Sample) -> None:
         violation = judge.violation(
             Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint"
         )
-        raise violation.showing(functools.partial(balancing, both, bound))
+        raise violation.showing(functools.partial(script_adjoints, both, bound))
     judge.tally.count(1)
     judge.tally.ratio(ratio, steers=True)
 

@@ -25,7 +25,7 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, dtype_name, is_float
 from ....oracles.op.paths import Expected, Problem, in_arguments, output_names
 from ....oracles.op.transforms import Vmap
-from ....oracles.programs.particular import batching
+from ....oracles.programs.particular import script_vmap
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation, error_lines
 from ....reference.algorithms import algorithm_of, algorithms
@@ -132,7 +132,7 @@ def _judge_batching(
     names = [f"slices of {name}" for name in output_names(len(outputs))]
     mine = [y.movedim(d, 0) for y, d in zip(outputs, out_dims, strict=True)]
     problem, arguments = Problem(judge.op, sample.args), dict(zip(tensors, batched, strict=True))
-    script = functools.partial(batching, problem, arguments, dims, out_dims)
+    script = functools.partial(script_vmap, problem, arguments, dims, out_dims)
     judge.compare(replace(loop.expected, names=names, path=what, make_script=script), mine, loop.read)
 
 

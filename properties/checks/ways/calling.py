@@ -20,7 +20,7 @@ import torch
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import Sample, Subject, Tensor, is_float
 from ....oracles.op.paths import Problem
-from ....oracles.op.script import Spelt
+from ....oracles.op.script import CallVariant
 from ....oracles.verdicts.verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_promised, reverse_path
 from ..layout import require_contiguous, require_strides
@@ -55,15 +55,16 @@ def _judge_spellings(judge: Judge, sample: Sample) -> None:
         require_equal_calls(judge, sample, _functional(judge, call), what, backward=False)
 
 
-def _functional(judge: Judge, call: Spelt) -> Spelt:
+def _functional(judge: Judge, call: CallVariant) -> CallVariant:
     """The call as a function that copies what the op writes."""
     return replace(call, function=judge.op.functional(call.function))
 
 
-def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tuple[str, Spelt]]:
+def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tuple[str, CallVariant]]:
+    """Calls that mean the same as the plain one, each with its name in messages."""
     names = parameter_names(implementation)
     if names is not None and len(names) >= len(args):
-        # In the other order, because a call by keyword must not depend on the order in which arguments are named.
+        # The order of keyword arguments is reversed, because the result of a call must not depend on it.
         def by_keyword(*operands: Any) -> Any:
             return implementation(**dict(reversed(list(zip(names, operands, strict=False)))))
 
@@ -72,13 +73,15 @@ def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tu
             f"    return op(**dict(reversed(list(zip({names!r}, given)))))",
             "",
         )
-        yield "all arguments by keyword", Spelt(by_keyword, lines)
+        yield "all arguments by keyword", CallVariant(by_keyword, lines)
     if any(isinstance(a, tuple) for a in args):
         listed = [judge.op.label(i) for i, a in enumerate(args) if isinstance(a, tuple)]
         lines = ("def call(*given):", "    return op(*(list(a) if isinstance(a, tuple) else a for a in given))", "")
         yield (
             f"a list for {', '.join(listed)}",
-            Spelt(lambda *operands: implementation(*(list(a) if isinstance(a, tuple) else a for a in operands)), lines),
+            CallVariant(
+                lambda *operands: implementation(*(list(a) if isinstance(a, tuple) else a for a in operands)), lines
+            ),
         )
 
 
@@ -113,7 +116,7 @@ def _judge_defaults(judge: Judge, sample: Sample) -> None:
             continue
         what = f"{judge.op.argument(end)}{' and what follows' * (end < len(parameters) - 1)} left out"
         lines = ("def call(*given):", f"    return op(*given[:{end}])", "")
-        call = _functional(judge, Spelt(_of_first(implementation, end), lines))
+        call = _functional(judge, CallVariant(_of_first(implementation, end), lines))
         require_equal_calls(judge, sample.with_args(args), call, what, backward=False)
 
 
@@ -131,7 +134,7 @@ def _has_defaults(implementation: Subject, count: int) -> bool:
 
 
 def _judge_parameters(judge: Judge, sample: Sample) -> None:
-    """Judge a call with parameters in place of tensors: plain tensors, with the same values and gradients."""
+    """Judge a call with `Parameter` arguments: outputs are plain tensors, values and gradients those of plain ones."""
     writes = judge.op.mutated_positions(sample.args)
     problem = Problem(judge.op, sample.args)
 

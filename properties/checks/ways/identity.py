@@ -1,7 +1,7 @@
-"""Ops whose outputs are their own arguments: each output has the needs and the tangent of its argument.
+"""Ops that return their arguments: each output has the `requires_grad` and the tangent of its argument.
 
-What this is for: an identity is called for its node in the graph, so most of its mistakes do not show in values. Hooks
-sit on the node, and must see the gradients of all outputs at once.
+What this is for: an identity is called for its node in autograd's graph, so most of its mistakes do not show in values.
+Hooks are registered on the node, and must see the gradients of all outputs at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WHERE = "as an identity"
 
 
 def check_identity(judge: Judge, sample: Sample) -> None:
-    """Judge an op that promises to be an identity, for each set of arguments with needs, and of those with tangents."""
+    """Judge an op that promises to be an identity, for every subset of tensors that require grad or have tangents."""
     if not judge.op.promises.memory.identity:
         return
     tensors = [t for t in sample.args if isinstance(t, Tensor)]
@@ -42,7 +42,10 @@ def check_identity(judge: Judge, sample: Sample) -> None:
 
 
 def _outputs_for(judge: Judge, operands: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs for tensors; Violation unless the further arguments, no floating tensors, are returned as well."""
+    """The outputs for the operands, which are followed by a None, an int, a str and a tensor of integers.
+
+    Violation unless these four are returned as well: the tensor as a view, which does not require grad.
+    """
     index = torch.arange(3)
     others = (None, 7, "text", index)
     results = judge.call(judge.subject, *operands, *others, what=WHERE)
@@ -61,7 +64,10 @@ def _require_needs(judge: Judge, outputs: Sequence[Tensor], needs: Sequence[bool
 
 
 def _one_node(judge: Judge, outputs: Sequence[Tensor]) -> None:
-    """Violation unless all outputs that need a gradient have one node, on which a hook sees all gradients, or zeros."""
+    """Violation unless all outputs that require grad share one node, and a hook on it sees a gradient for each output.
+
+    Backward begins at one output, so the gradients of the others are zeros.
+    """
     tracked = [y for y in outputs if y.requires_grad]
     nodes = {y.grad_fn for y in tracked}
     if len(nodes) > 1:
@@ -85,7 +91,7 @@ def _one_node(judge: Judge, outputs: Sequence[Tensor]) -> None:
 
 
 def _writable(judge: Judge, outputs: Sequence[Tensor]) -> None:
-    """Violation where an output that needs no gradient refuses a write of a tensor that needs one."""
+    """Violation where an output that does not require grad refuses an in-place operation with a tensor that does."""
     for y in outputs:
         if not y.requires_grad:
             one = torch.ones((), dtype=y.dtype, device=y.device, requires_grad=True)
@@ -94,7 +100,10 @@ def _writable(judge: Judge, outputs: Sequence[Tensor]) -> None:
 
 
 def _tangents(judge: Judge, operands: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> None:
-    """Violation unless outputs have the tangents of their arguments; zeros are right for one that needs a gradient."""
+    """Violation unless each output has the tangent of its argument.
+
+    Where an argument that requires grad has no tangent, its output may have zeros or none.
+    """
     with forward_ad.dual_level():
         duals = [x if t is None else forward_ad.make_dual(x, t) for x, t in zip(operands, tangents, strict=True)]
         derivatives = [forward_ad.unpack_dual(y).tangent for y in _outputs_for(judge, duals)]

@@ -26,8 +26,8 @@ class CellWork:
     """Cells, and the account in which their verdicts end.
 
     Args:
-        cells: those that are asked. request: how. seeds: how many draws of each cell. account: of the record.
-        teller: who tells the user.
+        cells: those that are judged. request: settings and limits of time. seeds: how many draws of each cell.
+        account: of the record. teller: prints progress.
     """
 
     def __init__(self, cells: Sequence[Cell], request: Request, seeds: int, account: Account, teller: Teller) -> None:
@@ -68,15 +68,17 @@ class CellWork:
         else:
             self._verdicts[cell.key][draw] = verdict
             self._finish(cell.key)
+        # `inquire` looks into the first loss of a group, until one with its case is there: then the culprit is known.
         if not lost.timed_out:
             self._losses[item.group] = self._losses.get(item.group, (item, lost)) if not lost.case else (item, lost)
 
     def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
-        # One cell of each op, property and subject is looked into, as in a run: dtypes hardly differ.
+        # For one cell of each op, property and subject the call that ended the worker is searched, as in a run: the
+        # dtypes of a cell hardly matter for that.
         for item, lost in list(self._losses.values()):
             if stopped():
                 return
-            # What ended the workers above its process might end this process, too.
+            # A call that ended also the parent of its process might end this process, too.
             if lost.case or lost.with_worker:
                 continue
             cell, terms = self._cells[item.name][0], self._request.terms
@@ -116,7 +118,7 @@ class CellWork:
         self._cells[item.name] = (cell, draw)
 
     def _finish(self, key: str) -> None:
-        """Once every draw of a cell has a verdict, give the account their joint one in place of any that it has."""
+        """Once every draw of a cell has a verdict, record their joint verdict in place of an earlier one."""
         by_draw = self._verdicts[key]
         if len(by_draw) == self._seeds:
             self._account.finished.pop(key, None)

@@ -65,7 +65,7 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
     """The record of a judgement: a cell for each question, of the op that has the candidate's address.
 
     Args:
-        judgement: of the candidate. case: what was asked. store: as for `verdicts_of`.
+        judgement: of the candidate. case: the command and its options. store: as for `verdicts_of`.
     """
     from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
 

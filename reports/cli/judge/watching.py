@@ -1,7 +1,7 @@
 """Judging again whenever a file changes: `opassay judge --watch`.
 
-Each judgement is made in a copy of this process, which has imported torch and has read no file of the user. The copy
-goes on as a command of its own would; this process waits for it, and then for a file.
+This process imports torch, and forks once for each judgement, so that a judgement need not import it again. It reads
+no file of the user, so each fork reads their present content. It waits until the fork ends, and then for a change.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ... import exit_codes
 
 #: Seconds between two looks at the files.
 _POLL = 0.25
-#: When a file was changed, in nanoseconds, and its size.
+#: The time of a file's last change, in nanoseconds, and its size.
 _Mark = tuple[int, int]
 
 
 def judge_at_every_change(judge: Callable[[Sequence[str]], tuple[int, list[str]]], addresses: Sequence[str]) -> int:
-    """Judge, and again after every change, until an interrupt; the exit code of the last judgement.
+    """Judge now and after every change until an interrupt, and return the exit code of the last judgement.
 
     Args:
-        judge: (codes of questions that are asked sooner) -> the exit code, and the codes of those that are wrong.
-        addresses: of the candidate and the spec.
+        judge: (codes of the questions to ask first) -> the exit code, and the codes of the questions that failed,
+            which are asked first the next time. addresses: of the candidate and the spec.
     """
-    from ....properties.candidates import judge_files, verdicts  # noqa: F401 (every copy has them then)
+    from ....properties.candidates import judge_files, verdicts  # noqa: F401 (every fork has them then)
     from ....properties.candidates.host import calls, host, module_files  # noqa: F401
 
     code, sooner = exit_codes.INTERRUPT, list[str]()
@@ -57,7 +57,7 @@ def judge_at_every_change(judge: Callable[[Sequence[str]], tuple[int, list[str]]
 def _judge_in_copy(
     judge: Callable[[Sequence[str]], tuple[int, list[str]]], sooner: list[str], addresses: Sequence[str], writing: int
 ) -> int:
-    """The exit code of a judgement; which questions were wrong, and which files it read, are written to a pipe."""
+    """The exit code of a judgement, whose failed questions and files are written to a pipe as JSON."""
     from ....properties.candidates.cases import parts_of
     from ....properties.candidates.host.sources import sources
 
@@ -67,7 +67,7 @@ def _judge_in_copy(
         return code
     finally:
         own = [path for path, _, _ in map(parts_of, addresses) if path is not None]
-        # What the candidate imports is read in its own process; it lies beside it, or is installed.
+        # The candidate's process does not say which files it imports, so all files beside the candidate are watched.
         beside = [path for file in own if file.is_file() for path in file.parent.glob("*.py")]
         files = sorted({str(path.absolute()) for path in (*own, *beside)} | set(sources().digests))
         with open(writing, "w", encoding="utf-8") as pipe:
@@ -75,9 +75,9 @@ def _judge_in_copy(
 
 
 def _wait_for_change(files: Sequence[str], began: int) -> None:
-    """Wait until a file is changed that was not changed before a time, in nanoseconds; or is another than now."""
+    """Wait until a file has a time of change after `began`, in nanoseconds, or another time or size than now."""
     marks = {file: mark for file in files if (mark := _mark_of(file)) is not None and mark[0] < began}
-    # An editor may take a file away before it puts the new one there.
+    # A missing file is no change, because an editor may remove a file before it writes the new one.
     while all((mark := _mark_of(file)) is None or mark == marks.get(file) for file in files):
         time.sleep(_POLL)
 

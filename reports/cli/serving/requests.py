@@ -1,4 +1,4 @@
-"""Requests: what must hold for them, and what a judge is asked for one."""
+"""Requests: which ones are accepted, and the question for the judge that a request becomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .queue import ProblemRequest
 
 
 def question_of(request: ProblemRequest, folder: Path) -> dict[str, Any]:
-    """What a judge is asked; the texts are written into the folder."""
+    """The question that a judge's process reads; the texts are written as files into the folder."""
     addresses = {}
     for role in ("candidate", "spec"):
         own = folder / role
@@ -25,16 +25,16 @@ def question_of(request: ProblemRequest, folder: Path) -> dict[str, Any]:
     confinement: dict[str, Any] = {"seconds": limits.seconds, "memory": limits.memory}
     if request.kernels:
         confinement[request.kernels] = True
-    # Drawn from a secret: whoever sends a candidate knows how this package draws.
+    # With no seed the samples are drawn from a secret: whoever sends a candidate knows how a seed becomes samples.
     words = {"contract": request.contract, "seed": None, "values": request.given}
     return {**addresses, **words, "plan": asdict(plan_of(request)), "confinement": confinement}
 
 
 def plan_of(request: ProblemRequest) -> QuestionPlan:
-    """The plan that a request names.
+    """The plan of the questions, limits and dtype that a request names.
 
     Raises:
-        ValueError: it names none.
+        ValueError: there is no such question.
     """
     return QuestionPlan(
         request.questions, stop=request.stop, total=request.limits.total, dtype=dtype_name(request.dtype)
@@ -42,10 +42,10 @@ def plan_of(request: ProblemRequest) -> QuestionPlan:
 
 
 def require_request(request: ProblemRequest) -> None:
-    """Require of a request that it can be judged.
+    """Require that a request can be judged.
 
     Raises:
-        ValueError: a field has another value; the text names it.
+        ValueError: a field has a value that is not allowed; the message names it and the rule.
     """
     plan = plan_of(request)
     if plan.dtype and plan.dtype not in FORMATS:

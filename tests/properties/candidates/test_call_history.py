@@ -58,7 +58,7 @@ def test_a_question_that_tells_of_all_calls_is_the_only_cause() -> None:
 
 
 def test_the_spec_is_computed_when_the_candidate_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But at zeros; what hangs on shapes is known from other values."""
+    """But at zeros; what depends on shapes is known from other values."""
     computed, answered, early = set[bytes](), set[bytes](), list[Tensor]()
     own = Specification._result
 

@@ -68,6 +68,12 @@ def _resize(x: Any, dim: int, new_length: int, ratio: tuple[float, float], of_fi
 
 
 def _antialias(form: _Filter, reach: float) -> Rule:
+    """The rule of an operation that resizes x along its last dims, one after another from the last, as torch does.
+
+    Args:
+        form: the weight of a pixel by its distance. reach: the distance from which on weights are zero.
+    """
+
     def rule(x: Any, sizes: Any, corners: bool, *scales: Any) -> Any:
         for dim, length, new_length, scale in reversed(resized_dims(x, sizes, scales_of(scales))):
             if new_length == length and scale in (None, 1.0):

@@ -82,7 +82,8 @@ def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
     def in_stored_steps(x: Any, weight: Any, bias: Any) -> Any:
         wide = np.moveaxis(insert_zeros(np.moveaxis(x, 0, -1), [pad], [pad], [1]), -1, 0)
         count = np.shape(wide)[0] - np.shape(weight)[0] + 1
-        # Its derivative adds up over the time, stores that, and adds up over the batch.
+        # torch's backward sums the gradient of the bias over time, stores the sums, and adds them up over the batch.
+        # The derivatives of these two broadcasts are the same two sums.
         of_batch = np.broadcast_to(bias, (np.shape(x)[1], *np.shape(bias)))
         total = np.broadcast_to(of_batch, (count, *np.shape(of_batch)))
         for k in range(np.shape(weight)[0]):
