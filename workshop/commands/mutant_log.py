@@ -95,6 +95,11 @@ def graph_mutants_of(records: Iterable[Record]) -> list[Mutant]:
     return list({mutant.key: mutant for mutant in mutants}.values())
 
 
+def exclusions_of(records: Iterable[Record]) -> list[Record]:
+    """The cells that no mutant was asked, because they do not hold without one: each once, as it was seen last."""
+    return list({record["excluded"]: record for record in records if "excluded" in record}.values())
+
+
 def fates(mutants: Sequence[Mutant], records: Iterable[Record], table: Sequence[Equivalent]) -> list[Fate]:
     """What became of each mutant, from all that was recorded of it."""
     # A mutant that was asked again, for longer, has two records of one group, of which the later one counts.

@@ -68,10 +68,21 @@ class _Mode(dispatching.TorchDispatchMode):
         if operation.namespace == "opassay" and operation._opname in Operator.registry:
             with self:
                 return Operator.registry[operation._opname].kernels.cpu(*args)
+        if not operation.is_view:
+            args = [_with_memory(a) for a in args]
         place = _asking(sys._getframe(1), str(operation)) if operation.namespace == "aten" else None
         if place is None:
             return operation(*args, **keywords)
         return self.intercept(place, Call.of(operation, args, keywords))
+
+
+def _with_memory(value: Any) -> Any:
+    """A tensor of zeros that has memory, in place of one that has none; other values as they are.
+
+    Forward mode takes torch's ZeroTensor for the tangent of what has none. Multiplied by a number it comes to a mode,
+    in which torch 2.11 to 2.15 has the kernel read the memory that is not there: SIGSEGV (docs/findings.md).
+    """
+    return torch.zeros_like(value) if isinstance(value, torch.Tensor) and value._is_zerotensor() else value
 
 
 #: The class, whose base has no types.
