@@ -229,7 +229,7 @@ def _graph_mutants(process: Process) -> list[Mutant]:
 
 
 def _prepare_process(
-    ops: Sequence[str], group: str, graph: bool, tell: Callable[[str], None], before: Mapping[str, Record]
+    ops: Sequence[str], group: str, graph: bool, tell: Callable[[str], None], before: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Process, list[Record]]:
     """A process that has judged every cell of the right ops, and a record of each cell that did not hold there.
 
@@ -239,7 +239,7 @@ def _prepare_process(
     Args:
         before: by cell, records of this kind; a cell that ended its process is not judged again.
     """
-    excluded = {key: record for key, record in before.items() if record["outcome"] == Outcome.CRASH}
+    excluded = {key: dict(record) for key, record in before.items() if record["outcome"] == Outcome.CRASH}
     while True:
         process = _start_process()
         cells = [cell for op in ops for cell in cells_of(op, graph) if cell.key not in excluded]
