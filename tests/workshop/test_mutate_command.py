@@ -163,6 +163,15 @@ def test_a_cell_that_ends_the_process_is_excluded_with_its_reason(
     assert path.read_text().splitlines() == lines
 
 
+def test_a_survivor_that_changed_no_call_of_all_its_questions_is_none() -> None:
+    one, two, three = (_mutant(f"a {sign} b") for sign in "-*/")
+    records = [
+        _record(one, outcome="survived", asked=6, calls=0), _record(two, outcome="survived", asked=6, calls=1),
+        _record(three, outcome="survived", asked=5, calls=0),
+    ]  # fmt: skip
+    assert [fate.outcome for fate in fates([one, two, three], records, ())] == ["not planted", "survived", "survived"]
+
+
 def test_a_mutant_that_ends_its_process_is_refused_and_said_to_end_it() -> None:
     one = _mutant("a - b")
     (fate,) = fates([one], [_record(one, **{**KILLED, "how": "crash"})], ())

@@ -128,14 +128,19 @@ def note_places(into: dict[Place, set[tuple[str, str]]]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def change_graph(mutant: Mutant) -> Iterator[None]:
-    """Within it, a mutant's place gets the result of its change, at every call that allows it."""
+def change_graph(mutant: Mutant, reached: Callable[[], object] = int) -> Iterator[None]:
+    """Within it, a mutant's place gets the result of its change, at every call that allows it.
+
+    Args:
+        reached: called whenever that happens.
+    """
     target = (mutant.file, mutant.function, mutant.line, mutant.statement, mutant.old)
 
     def change(place: Place, call: Call) -> Any:
         if (place.file, place.function, place.line, place.text, place.operation) == target:
             for kind, new, result in changes_of(call):
                 if (kind, new) == (mutant.kind, mutant.new):
+                    reached()
                     return result()
         return call.result()
 

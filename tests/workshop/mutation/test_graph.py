@@ -119,8 +119,10 @@ def _exchanged() -> Mutant:
 def test_a_planted_mutant_is_refused_and_then_gone() -> None:
     mutant, right = _exchanged(), _hessians()
     second, value = (Cell("softmax", code, "float32", "cpu", "opassay") for code in ("ORD2", "FWD"))
-    with change_graph(mutant):
+    calls: list[None] = []
+    with change_graph(mutant, lambda: calls.append(None)):
         assert not torch.equal(_hessians(), right)
+        assert calls
         assert run_cell(second, SETTINGS).outcome in KILLING
         assert run_cell(value, SETTINGS).outcome == "verified"
     assert torch.equal(_hessians(), right)
