@@ -100,22 +100,25 @@ _KEY_NAMES = (
 _KEYS = tuple(getattr(_context.DispatchKey, name) for name in _KEY_NAMES)
 _MASK = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS)
 _USUAL = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS[:2])
+#: Those by which the dispatcher reaches an open mode.
+_MODE_KEYS = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS[2:4])
 
 
 def _dispatch_keys() -> tuple[int, int]:
     """The keys that the dispatcher includes, and those that it excludes, whatever the tensors are: two bit masks.
 
     These keys may change without a call that sets them: a guard of inference mode that is deleted while its mode is
-    entered puts back the keys of the time when the mode was entered.
+    entered puts back the keys of the time when the mode was entered. Those of the framework's own modes are left out.
     """
     included, excluded = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
-    return included.raw_repr() & _MASK, excluded.raw_repr() & _MASK
+    return included.raw_repr() & _MASK & ~(_MODE_KEYS * bool(_OWN_MODES)), excluded.raw_repr() & _MASK
 
 
 def _set_dispatch_keys(key_sets: tuple[int, int]) -> None:
+    included = key_sets[0] | _MODE_KEYS * bool(_OWN_MODES)
     for key in _KEYS:
         bit = _context.DispatchKeySet(key).raw_repr()
-        _context._dispatch_tls_set_dispatch_key_included(key, bool(key_sets[0] & bit))
+        _context._dispatch_tls_set_dispatch_key_included(key, bool(included & bit))
         _context._dispatch_tls_set_dispatch_key_excluded(key, bool(key_sets[1] & bit))
 
 

@@ -1,7 +1,12 @@
-"""In the place of the program that tries mutants: every cell but one holds, and the first mutant of all is refused."""
+"""In the place of the program that tries mutants: every cell but one holds, and the first mutant of all is refused.
+
+A cell whose property the variable `OPASSAY_STUB_ENDS` names ends the process, in float64.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,8 @@ _ENDED: list[str] = []
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """What `workshop.mutation.program` would answer."""
     if "reach" in question:
+        if question["reach"][1:] == [os.environ.get("OPASSAY_STUB_ENDS"), "float64"]:
+            os.kill(os.getpid(), signal.SIGSEGV)
         passes = question["reach"][1:] != ["DATA", "float32"]
         return {"outcome": "verified" if passes else "fail", "reason": "planted"}
     if "graph" in question:

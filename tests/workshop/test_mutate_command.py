@@ -131,13 +131,51 @@ def test_a_campaign_asks_logs_and_goes_on(
     assert "trace::DATA[float32-cpu-opassay] does not hold" in out
     lines = path.read_text().splitlines()
     assert json.loads(lines[-1]) == {"done": "linalg"}
-    assert [json.loads(line).get("outcome") for line in lines[1:-1]] == ["killed", "survived", "survived", "survived"]
+    assert json.loads(lines[1])["excluded"] == "trace::DATA[float32-cpu-opassay]"
+    assert [json.loads(line).get("outcome") for line in lines[2:-1]] == ["killed", "survived", "survived", "survived"]
     # Half of a line is asked again, and what was asked is not.
-    path.write_text("\n".join(lines[:3]) + "\n" + lines[3][:20])
+    path.write_text("\n".join(lines[:4]) + "\n" + lines[4][:20])
     assert workshop([*words, "--resume"]) == 1
     again = [json.loads(line) for line in path.read_text().splitlines()]
-    assert again[:3] == [json.loads(line) for line in lines[:3]]
-    assert {one["mutant"] for one in again[1:-1]} == {json.loads(line)["mutant"] for line in lines[1:-1]}
+    assert again[:4] == [json.loads(line) for line in lines[:4]]
+    assert {one["mutant"] for one in again[2:-1]} == {json.loads(line)["mutant"] for line in lines[2:-1]}
+
+
+def test_a_cell_that_ends_the_process_is_excluded_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, program = tmp_path / "mutants.jsonl", str(Path(__file__).with_name("stub_mutants.py"))
+    monkeypatch.setattr(campaign, "PROGRAM", (sys.executable, program))
+    monkeypatch.setenv("OPASSAY_STUB_ENDS", "VJP")
+    words = ["mutate", "--op", "trace", "--file", "linalg", "--most", "2", "--log", str(path)]
+    assert workshop([*words, "--json", str(tmp_path / "all.json")]) == 1
+    out = capsys.readouterr().out
+    assert "linalg: lines of 116/116 cells, 115 held" in out
+    assert "  trace::VJP[float64-cpu-opassay] (crash): its process died (killed by SIGSEGV)" in out
+    assert "  trace::DATA[float32-cpu-opassay] (fail): planted" in out
+    document = json.loads((tmp_path / "all.json").read_text())
+    assert [one["outcome"] for one in document["excluded"]] == ["crash", "fail"]
+    lines = path.read_text().splitlines()
+    # The log knows the cell: it is not judged again, where it would end another process.
+    path.write_text("\n".join(lines[:-1]) + "\n")
+    assert workshop([*words, "--resume"]) == 1
+    assert "VJP[float64-cpu-opassay] does not hold" not in capsys.readouterr().out
+    assert path.read_text().splitlines() == lines
+
+
+def test_a_survivor_that_changed_no_call_of_all_its_questions_is_none() -> None:
+    one, two, three = (_mutant(f"a {sign} b") for sign in "-*/")
+    records = [
+        _record(one, outcome="survived", asked=6, calls=0), _record(two, outcome="survived", asked=6, calls=1),
+        _record(three, outcome="survived", asked=5, calls=0),
+    ]  # fmt: skip
+    assert [fate.outcome for fate in fates([one, two, three], records, ())] == ["not planted", "survived", "survived"]
+
+
+def test_a_mutant_that_ends_its_process_is_refused_and_said_to_end_it() -> None:
+    one = _mutant("a - b")
+    (fate,) = fates([one], [_record(one, **{**KILLED, "how": "crash"})], ())
+    assert family_table([fate]).cells[0][-1] == "VJP 1; 1 by a crash"
 
 
 def test_a_mutant_whose_time_was_over_is_asked_again_where_there_is_more() -> None:

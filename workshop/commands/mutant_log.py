@@ -27,7 +27,8 @@ class Fate:
 
     Attributes:
         outcome: "killed", "survived", "equivalent", "same" (compiled to the same code), "not reached", or "not
-            planted", where no function of the process has the code.
+            planted", where no function of the process has the code, or all questions were asked and no call of them was
+            changed: tracing lines, by which places of the graph are found, may take torch another way.
         by: the property that refused it. cell: the cell. how: its verdict.
         why: for an equivalent one, the reason that the table gives.
         questions, of: of a survivor, how many questions it got, and how many cells run its lines; each cell
@@ -95,6 +96,11 @@ def graph_mutants_of(records: Iterable[Record]) -> list[Mutant]:
     return list({mutant.key: mutant for mutant in mutants}.values())
 
 
+def exclusions_of(records: Iterable[Record]) -> list[Record]:
+    """The cells that no mutant was asked, because they do not hold without one: each once, as it was seen last."""
+    return list({record["excluded"]: record for record in records if "excluded" in record}.values())
+
+
 def fates(mutants: Sequence[Mutant], records: Iterable[Record], table: Sequence[Equivalent]) -> list[Fate]:
     """What became of each mutant, from all that was recorded of it."""
     # A mutant that was asked again, for longer, has two records of one group, of which the later one counts.
@@ -114,6 +120,11 @@ def _fate(mutant: Mutant, records: Sequence[Record], why: str) -> Fate:
     questions, of = (sum(record[name] for record in records) for name in ("asked", "of"))
     if why:
         return Fate(mutant, "equivalent", why=why, questions=questions, of=of)
-    if any(record["outcome"] == "survived" for record in records):
+    if any(record["outcome"] == "survived" and not _is_unchanged(record) for record in records):
         return Fate(mutant, "survived", questions=questions, of=of)
     return Fate(mutant, "not planted" if records else "not reached")
+
+
+def _is_unchanged(record: Record) -> bool:
+    """Whether all questions were asked, and no call of theirs was changed."""
+    return record.get("calls") == 0 and bool(record["asked"] >= 2 * record["of"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.reports.text import TextTable
 
 from .mutant_log import Fate
 
+#: How a mutant is refused whose process ended: it is noticed, and no judge has seen a value of it.
+_ENDS = (Outcome.CRASH, Outcome.TIMEOUT)
 _OUTCOMES = ("killed", "survived", "equivalent", "same", "not reached", "not planted")
 
 
@@ -44,6 +47,8 @@ def _row(name: str, fates: Sequence[Fate]) -> tuple[str, ...]:
     counts = Counter(fate.outcome for fate in fates)
     by = Counter(fate.by for fate in fates if fate.outcome == "killed")
     killers = ", ".join(f"{code} {count}" for code, count in by.most_common(6))
+    ends = Counter(fate.how for fate in fates if fate.how in _ENDS)
+    killers += "".join(f"; {count} by a {how}" for how, count in sorted(ends.items()))
     decided_count = counts["killed"] + counts["survived"]
     score = f"{score_of(fates):.2%}" if decided_count else "none"
     return (name, str(len(fates)), *(str(counts[outcome]) for outcome in _OUTCOMES), score, killers)
@@ -65,6 +70,12 @@ def _asker(fate: Fate) -> str:
     return f", asked for by {fate.mutant.statement}" if fate.mutant.in_graph else ""
 
 
+def exclusion_lines(exclusions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The cells that no mutant was asked, with the reason, from their records in the log."""
+    lines = [f"  {one['excluded']} ({one['outcome']}): {one['reason']}" for one in exclusions]
+    return [f"not asked, because they do not hold without a mutant: {len(lines)} cells", *lines] if lines else []
+
+
 def contradictions(fates: Sequence[Fate]) -> list[str]:
     """Mutants that the table calls equivalent and that a question refused."""
     return [
@@ -75,11 +86,14 @@ def contradictions(fates: Sequence[Fate]) -> list[str]:
     ]
 
 
-def as_data(heading: dict[str, Any], fates: Sequence[Fate]) -> dict[str, Any]:
-    """The heading, the score and the fate of every mutant, as data for a file."""
+def as_data(heading: dict[str, Any], fates: Sequence[Fate], exclusions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The heading, the score, the cells that were not asked and the fate of every mutant, as data for a file."""
     return {
         **heading,
         "score": score_of(fates),
+        "excluded": [
+            {"cell": one["excluded"], "outcome": one["outcome"], "reason": one["reason"]} for one in exclusions
+        ],
         "mutants": [
             {"key": fate.mutant.key, **fate.mutant.data(), "outcome": fate.outcome, "by": fate.by, "cell": fate.cell,
              "how": fate.how, "why": fate.why, "asked": fate.questions, "of": fate.of}

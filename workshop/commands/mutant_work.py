@@ -17,8 +17,8 @@ from opassay.reports.store.files import write_atomically
 
 from ..mutation.campaign import MutantFilter, Settings, choose_mutants, every_mutant, groups_of
 from ..mutation.equivalents import read_equivalents
-from .mutant_log import fates, graph_mutants_of, heading_of
-from .mutant_tables import family_table, score_of, survivor_lines
+from .mutant_log import exclusions_of, fates, graph_mutants_of, heading_of
+from .mutant_tables import exclusion_lines, family_table, score_of, survivor_lines
 
 #: Mutants of an item: enough that asking takes longer than preparing a process, few enough that little is lost.
 TOGETHER = 40
@@ -83,7 +83,9 @@ class MutantWork(OneByOne):
             raise WorkError(str(answer["error"]))
         try:
             records = [{**record} for record in answer["result"]["records"]]
-            self._outcomes.update(record["outcome"] for record in records if "found" not in record)
+            self._outcomes.update(
+                record["outcome"] for record in records if "found" not in record and "excluded" not in record
+            )
         except (KeyError, TypeError) as err:
             raise WorkError(f"something that is no result of mutants ({type(err).__name__}: {err})") from err
         self._records[item.name] = records
@@ -96,7 +98,9 @@ class MutantWork(OneByOne):
         lines = [json.dumps(line) for line in (heading_of(self._ops, self._settings), *records)]
         write_atomically(self._path, ("\n".join(lines) + "\n").encode())
         all_fates = fates([*self._mutants, *graph_mutants_of(records)], records, self._table)
-        self.lines = [*family_table(all_fates).lines(), *survivor_lines(all_fates)]
+        self.lines = [
+            *family_table(all_fates).lines(), *survivor_lines(all_fates), *exclusion_lines(exclusions_of(records)),
+        ]  # fmt: skip
         missing, score = len(self._items) - len(self._records), score_of(all_fates)
         reasons = [(exit_codes.INCOMPLETE, f"{missing} {self.noun} were not asked")] if missing else []
         low = f"mutation score {score:.2%}, need {LEAST:.0%}"

@@ -26,7 +26,7 @@ from ..mutation import campaign as campaigns
 from ..mutation.equivalents import Equivalent, read_equivalents, stale
 from ..mutation.mutants import Mutant
 from . import mutant_tables
-from .mutant_log import Record, fates, graph_mutants_of, heading_of, open_log
+from .mutant_log import Record, exclusions_of, fates, graph_mutants_of, heading_of, open_log
 
 #: Seconds between two lines about progress where there is no terminal.
 _EVERY = 20.0
@@ -168,9 +168,13 @@ def _report(
     """Print the table, write the file; the exit code."""
     all_fates = fates(mutants, records, table)
     click.echo("\n".join(mutant_tables.family_table(all_fates).lines()))
-    click.echo("\n".join(mutant_tables.survivor_lines(all_fates)))
+    exclusions = exclusions_of(records)
+    lines = [*mutant_tables.survivor_lines(all_fates), *mutant_tables.exclusion_lines(exclusions)]
+    click.echo("\n".join(lines))
     if options["into"] is not None:
-        write_atomically(options["into"], json.dumps(mutant_tables.as_data(heading, all_fates), indent=1).encode())
+        write_atomically(
+            options["into"], json.dumps(mutant_tables.as_data(heading, all_fates, exclusions), indent=1).encode()
+        )
     wrong = mutant_tables.contradictions(all_fates)
     if wrong:
         raise Stop(exit_codes.USAGE, "equivalent_changes: " + "\n".join(wrong))

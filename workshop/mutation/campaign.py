@@ -15,13 +15,14 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opassay.oracles.verdicts.verdict import Cell, Outcome
 from opassay.properties.catalog import CATALOG
-from opassay.properties.places.process import Process
+from opassay.properties.places.process import EndedError, Process
 
 from .asking import cells_of
 from .equivalents import Equivalent, read_equivalents, why_equivalent
@@ -32,6 +33,8 @@ ELSEWHERE = ("kernels_cuda", "kernels_triton", "gpu/")
 #: Seconds for one answer of a process: a cell of the right op, or a trial with all of its questions.
 PATIENCE = 1800.0
 PROGRAM = (sys.executable, "-m", "workshop.mutation.program")
+#: Outcomes of a cell of the right op by which no mutant can be judged.
+_BROKEN = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
 
 Record = dict[str, Any]
 
@@ -127,17 +130,20 @@ def campaign(
 
     Yields:
         {"mutant", "group", "outcome", ...} for each trial, {"done": group} after the last of a group; before the first
-        of a group {"found": [mutant, ...], "group"}, the chosen mutants of the graph.
+        of a group {"excluded": cell, "group", "outcome", "reason"} for each cell that does not hold without a mutant,
+        and {"found": [mutant, ...], "group"}, the chosen mutants of the graph.
     """
     ended = {record["mutant"] for record in before if record.get("outcome") in ("killed", "same")}
     again = {_trial_of(record) for record in before if _was_short(record, settings) and record["mutant"] not in ended}
     earlier_trials = {_trial_of(record) for record in before if "mutant" in record} - again
     finished_groups = {record["done"] for record in before if "done" in record} - {group for _, group in again}
+    exclusions = {record["excluded"]: record for record in before if "excluded" in record}
     for group, members in groups_of(ops).items():
         if group in finished_groups:
             continue
-        with _process() as process:
-            _reach(process, members, group, settings.graph, tell)
+        process, news = _prepare_process(members, group, settings.graph, tell, exclusions)
+        with closing(process):
+            yield from news
             if settings.graph:
                 mutants = choose_mutants([one for one in _graph_mutants(process) if is_candidate(one)], settings)
                 yield {"found": [mutant.data() for mutant in mutants], "group": group}
@@ -176,21 +182,21 @@ def some_of_a_group(item: Mapping[str, Any]) -> Record:
             of the graph {"seed", "most": as in `Settings`, "share": [i, of how many]}, because they are found here.
 
     Returns:
-        {"records": [...]}, as `campaign` yields them, of those mutants whose lines the ops run.
+        {"records": [...]}, as `campaign` yields them, of those mutants whose lines the ops run; what is excluded is
+        said where the process is prepared.
     """
     group, graph = item["group"], "share" in item
     name = f"{group} graph" if graph else group
-    if name not in _PREPARED:
-        _PREPARED[name] = _start_process()
-        _reach(_PREPARED[name], item["ops"], group, graph, lambda text: None)
-    process = _PREPARED[name]
     records: list[Record] = []
+    if name not in _PREPARED:
+        _PREPARED[name], records = _prepare_process(item["ops"], group, graph, lambda text: None, {})
+    process = _PREPARED[name]
     if graph:
         number, shares = item["share"]
         is_candidate = MutantFilter(table=read_equivalents())
         candidates = [mutant for mutant in _graph_mutants(process) if is_candidate(mutant)]
         mutants = choose_mutants(candidates, Settings(item["seed"], item["most"]))[number::shares]
-        records = [{"found": [mutant.data() for mutant in mutants], "group": group}]
+        records.append({"found": [mutant.data() for mutant in mutants], "group": group})
     else:
         mutants = [Mutant.of(data) for data in item["mutants"]]
     reached = [m for m, count in zip(mutants, _counts(process, mutants), strict=True) if count]
@@ -211,15 +217,6 @@ def _start_process() -> Process:
     return process
 
 
-@contextmanager
-def _process() -> Iterator[Process]:
-    process = _start_process()
-    try:
-        yield process
-    finally:
-        process.close()
-
-
 def _ask(process: Process, **question: Any) -> Record:
     process.ask(question)
     return process.answer(time.monotonic() + PATIENCE)
@@ -231,16 +228,49 @@ def _graph_mutants(process: Process) -> list[Mutant]:
     return [mutant for mutant in mutants if not any(part in mutant.file for part in ELSEWHERE)]
 
 
-def _reach(process: Process, ops: Sequence[str], group: str, graph: bool, tell: Callable[[str], None]) -> None:
-    cells = [cell for op in ops for cell in cells_of(op, graph)]
-    successes, more = 0, {"graph": True} if graph else {}
-    for number, cell in enumerate(cells, 1):
-        answer = _ask(process, reach=[cell.op, cell.property, cell.dtype], **more)
-        successes += answer["outcome"] == "verified"
-        if answer["outcome"] in ("fail", "unstable", "error"):
-            tell(f"{cell.key} does not hold without a mutant, and is not asked: {answer['reason']}")
-        if number % 40 == 0 or number == len(cells):
-            tell(f"{group}: lines of {number}/{len(cells)} cells, {successes} held")
+def _prepare_process(
+    ops: Sequence[str], group: str, graph: bool, tell: Callable[[str], None], before: Mapping[str, Mapping[str, Any]]
+) -> tuple[Process, list[Record]]:
+    """A process that has judged every cell of the right ops, and a record of each cell that did not hold there.
+
+    A cell may end its process, a fault of torch under a mode for instance. What the process had noted is gone then, so
+    another one judges all the others again.
+
+    Args:
+        before: by cell, records of this kind; a cell that ended its process is not judged again.
+    """
+    excluded = {key: dict(record) for key, record in before.items() if record["outcome"] == Outcome.CRASH}
+    while True:
+        process = _start_process()
+        cells = [cell for op in ops for cell in cells_of(op, graph) if cell.key not in excluded]
+        try:
+            successes, news = 0, list[Record]()
+            for number, cell in enumerate(cells, 1):
+                answer = _reach(process, cell, graph)
+                successes += answer["outcome"] == Outcome.VERIFIED
+                if answer["outcome"] in _BROKEN:
+                    news.append(_exclusion(cell, group, answer, tell))
+                if number % 40 == 0 or number == len(cells):
+                    tell(f"{group}: lines of {number}/{len(cells)} cells, {successes} held")
+        except EndedError as err:
+            process.close()
+            answer = {"outcome": str(Outcome.CRASH), "reason": f"its process {err}"}
+            excluded[cell.key] = _exclusion(cell, group, answer, tell)
+        except BaseException:
+            process.close()
+            raise
+        else:
+            return process, [record for record in (*excluded.values(), *news) if record["excluded"] not in before]
+
+
+def _exclusion(cell: Cell, group: str, answer: Record, tell: Callable[[str], None]) -> Record:
+    """The record of a cell that does not hold without a mutant; it is told, too."""
+    tell(f"{cell.key} does not hold without a mutant, and is not asked: {answer['reason']}")
+    return {"excluded": cell.key, "group": group, "outcome": answer["outcome"], "reason": answer["reason"]}
+
+
+def _reach(process: Process, cell: Cell, graph: bool) -> Record:
+    return _ask(process, reach=[cell.op, cell.property, cell.dtype], **({"graph": True} if graph else {}))
 
 
 def _counts(process: Process, mutants: Sequence[Mutant]) -> list[int]:

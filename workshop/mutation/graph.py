@@ -68,10 +68,21 @@ class _Mode(dispatching.TorchDispatchMode):
         if operation.namespace == "opassay" and operation._opname in Operator.registry:
             with self:
                 return Operator.registry[operation._opname].kernels.cpu(*args)
+        if not operation.is_view:
+            args = [_with_memory(a) for a in args]
         place = _asking(sys._getframe(1), str(operation)) if operation.namespace == "aten" else None
         if place is None:
             return operation(*args, **keywords)
         return self.intercept(place, Call.of(operation, args, keywords))
+
+
+def _with_memory(value: Any) -> Any:
+    """A tensor of zeros that has memory, in place of one that has none; other values as they are.
+
+    Forward mode takes torch's ZeroTensor for the tangent of what has none. Multiplied by a number it comes to a mode,
+    in which torch 2.11 to 2.15 has the kernel read the memory that is not there: SIGSEGV (docs/findings.md).
+    """
+    return torch.zeros_like(value) if isinstance(value, torch.Tensor) and value._is_zerotensor() else value
 
 
 #: The class, whose base has no types.
@@ -117,14 +128,19 @@ def note_places(into: dict[Place, set[tuple[str, str]]]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def change_graph(mutant: Mutant) -> Iterator[None]:
-    """Within it, a mutant's place gets the result of its change, at every call that allows it."""
+def change_graph(mutant: Mutant, reached: Callable[[], object] = int) -> Iterator[None]:
+    """Within it, a mutant's place gets the result of its change, at every call that allows it.
+
+    Args:
+        reached: called whenever that happens.
+    """
     target = (mutant.file, mutant.function, mutant.line, mutant.statement, mutant.old)
 
     def change(place: Place, call: Call) -> Any:
         if (place.file, place.function, place.line, place.text, place.operation) == target:
             for kind, new, result in changes_of(call):
                 if (kind, new) == (mutant.kind, mutant.new):
+                    reached()
                     return result()
         return call.result()
 

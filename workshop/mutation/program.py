@@ -87,10 +87,15 @@ def _prepare_to_copy() -> None:
 
 def _begin_trial(mutant: Mutant, seconds: float) -> Json:
     _prepare_to_copy()
-    if not mutant.in_graph:
+    cells = _REACH.cells(mutant)
+    if mutant.in_graph:
+        calls: list[None] = []
+        plant = functools.partial(change_graph, mutant, lambda: calls.append(None))
+        asking = Asking(mutant.key, cells, plant, seconds, conclude=lambda: {"calls": len(calls)})
+    else:
         source(mutant.file)
-    plant = change_graph if mutant.in_graph else plant_mutant
-    _TRIALS.append(begin(Asking(mutant.key, _REACH.cells(mutant), functools.partial(plant, mutant), seconds)))
+        asking = Asking(mutant.key, cells, functools.partial(plant_mutant, mutant), seconds)
+    _TRIALS.append(begin(asking))
     return {"begun": mutant.key}
 
 

@@ -29,6 +29,8 @@ from .planting import SameProgramError
 FEW = 8
 #: CPU seconds that one question may take of a mutant: the slowest takes a tenth of it. Seconds that it may sleep.
 LIMIT, SILENCE = 40, 150.0
+#: Characters that are kept of a reason.
+_LONGEST_REASON = 200
 #: Bytes of memory that a mutant may take besides those in use when it began.
 MEMORY = 3 << 30
 #: A verdict of these outcomes refuses the mutant: a run with it does not end as one without it.
@@ -96,6 +98,8 @@ def begin(asking: Asking) -> Trial:
         _be_quiet()
         _ask(asking, ours)
         status = 0
+    except Exception as err:
+        _tell(ours, reason=f"{type(err).__name__}: {err}"[:_LONGEST_REASON])
     finally:
         os._exit(status)
 
@@ -144,12 +148,15 @@ def _end_trial(trials: list[Trial], trial: Trial) -> tuple[Trial, Answer]:
     os.close(trial.handle)
     _, status, used = os.wait4(trial.pid, 0)
     messages: list[Answer] = [json.loads(line) for line in trial.output.splitlines()]
-    # A mutant that could not be planted was not asked, and so it was not refused either.
-    last = messages[-1] if messages else {"outcome": "not planted", "asked": 0}
+    last = messages[-1] if messages else {}
     if "outcome" not in last:
-        signalled = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
-        how = str(Outcome.TIMEOUT if signalled else Outcome.CRASH)
-        last = {**last, "outcome": "killed", "how": how, "code": ""}
+        code = os.waitstatus_to_exitcode(status)
+        last = {"reason": f"its process ended with {code}", **{key: m[key] for m in messages for key in m}}
+        if "cell" in last:
+            how = str(Outcome.TIMEOUT if -code in (signal.SIGXCPU, signal.SIGKILL) else Outcome.CRASH)
+            last |= {"outcome": "killed", "how": how, "code": ""}
+        else:  # a mutant that could not be planted was not asked, and so it was not refused either
+            last |= {"outcome": "not planted", "asked": 0}
     return trial, {**last, "of": len(trial.asking.cells), "seconds": round(used.ru_utime + used.ru_stime, 2)}
 
 
@@ -179,7 +186,8 @@ def _ask(asking: Asking, handle: int) -> None:
                     verdict = asking.judge(cell, examples)
                     count += 1
                     if verdict.outcome in KILLING:
-                        how = {"how": str(verdict.outcome), "code": str(verdict.code), "reason": verdict.reason[:200]}
+                        reason = verdict.reason[:_LONGEST_REASON]
+                        how = {"how": str(verdict.outcome), "code": str(verdict.code), "reason": reason}
                         _tell(handle, outcome="killed", cell=cell.key, by=cell.property, asked=count, **how)
                         return
             _tell(handle, outcome="survived", asked=count, **asking.conclude())

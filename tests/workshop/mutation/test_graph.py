@@ -16,7 +16,7 @@ from workshop.mutation import equivalents
 from workshop.mutation.graph import Place, change_graph, graph_mutants, note_places
 from workshop.mutation.graph_changes import Call, changes_of
 from workshop.mutation.mutants import Mutant
-from workshop.mutation.trial import FEW, KILLING
+from workshop.mutation.trial import FEW, KILLING, in_copy
 
 aten: Any = torch.ops.aten
 X, Y = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[4.0, 3.0], [2.0, 1.0]])
@@ -90,6 +90,26 @@ def test_places_are_seen_in_kernels_in_derivatives_and_under_transforms() -> Non
     assert len({m.key for m in deep}) == len(deep)
 
 
+def _tangent_of_one_term() -> torch.Tensor:
+    """Its other term has no tangent, for which torch multiplies a ZeroTensor by -2."""
+    result: torch.Tensor = torch.func.jvp(lambda x: torch.sub(x, Y, alpha=2), (X,), (X,))[1]
+    return result
+
+
+def test_a_tangent_without_memory_ends_no_process() -> None:
+    def judge() -> dict[str, Any]:
+        with note_places({}):
+            return {"tangent": _tangent_of_one_term().tolist()}
+
+    assert in_copy(judge) == {"tangent": X.tolist()}
+
+
+@pytest.mark.parametrize("op", ["trace", "softmax"])
+def test_a_kept_mode_is_no_change_of_the_process(op: str) -> None:
+    with note_places({}):
+        assert run_cell(Cell(op, "PURE", "float32", "cpu", "opassay"), SETTINGS).outcome == "verified"
+
+
 def _exchanged() -> Mutant:
     wanted = ("softmax_gradient", "aten.sub.Tensor", "operands exchanged")
     (result,) = (m for m in _mutants(_hessians) if (m.function, m.old, m.new) == wanted)
@@ -99,8 +119,10 @@ def _exchanged() -> Mutant:
 def test_a_planted_mutant_is_refused_and_then_gone() -> None:
     mutant, right = _exchanged(), _hessians()
     second, value = (Cell("softmax", code, "float32", "cpu", "opassay") for code in ("ORD2", "FWD"))
-    with change_graph(mutant):
+    calls: list[None] = []
+    with change_graph(mutant, lambda: calls.append(None)):
         assert not torch.equal(_hessians(), right)
+        assert calls
         assert run_cell(second, SETTINGS).outcome in KILLING
         assert run_cell(value, SETTINGS).outcome == "verified"
     assert torch.equal(_hessians(), right)
