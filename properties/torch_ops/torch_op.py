@@ -70,18 +70,20 @@ _LIMITS = (
 
 @functools.lru_cache(maxsize=4)
 def torch_op(name: str) -> Op:
-    """The op of one of `operator_calls.operators`; its calls are made and read when samples are asked for.
+    """The op of one of `operator_calls.operators`.
 
     Raises:
         SelectionError: there is no such operation.
     """
     if name not in operators():
         calls_of(name)  # raises, with the nearest name
+    calls = {call.text: call for call in calls_of(name)}
 
     def subject(call: str, *operands: Tensor) -> tuple[Tensor, ...]:
-        return _named_calls(name)[call](*operands)
+        # A compiler traces all that runs here, so that the calls have to be there before.
+        return calls[call](*operands)
 
-    readable = any(not reading_of(call).why_not for call in calls_of(name))
+    readable = any(not reading_of(call).why_not for call in calls.values())
     formula: Any = SpecFormula(subject, name)
     if not readable:
         formula = Opaque(f"not read: {_why_not(name)}")
@@ -102,11 +104,6 @@ def _dtypes(subject: Callable[..., Any], args: Any) -> tuple[torch.dtype, ...]:
         return dtypes_when_called(subject, args)
     except RuntimeError:
         return ()
-
-
-@functools.lru_cache(maxsize=16)
-def _named_calls(name: str) -> Mapping[str, OperatorCall]:
-    return {call.text: call for call in calls_of(name)}
 
 
 def _samples(name: str, dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:

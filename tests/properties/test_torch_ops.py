@@ -106,6 +106,15 @@ def test_a_right_operation_is_accepted() -> None:
     assert {code: verdict.outcome for code, verdict in verdicts.items()} == dict.fromkeys(verdicts, Outcome.VERIFIED)
 
 
+def test_a_compiler_traces_the_operation_alone() -> None:
+    right = judge_in_float64(load_op("torch:sin"), "COMP")["COMP"]
+    assert right.outcome is Outcome.VERIFIED
+    assert "graph break" not in right.reason  # as there is where the calls are made while it traces
+
+    wrong = plant(load_op("torch:sin"), lambda x: torch.sin(x) + torch.compiler.is_compiling())
+    assert judge_in_float64(wrong, "COMP")["COMP"].outcome is Outcome.FAIL
+
+
 def test_a_planted_wrong_second_derivative_is_the_cause() -> None:
     op = plant(load_op("torch:sin"), SineOfConstantSlope.apply)
     verdicts = judge_in_float64(op, "VJP", "ORD2")

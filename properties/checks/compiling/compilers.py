@@ -24,7 +24,8 @@ class Compiled:
 
     Args:
         function: the function to compile. backend: the name of a backend of torch.compile.
-        whole: whether a graph break is an error. dynamic: as for torch.compile.
+        whole: whether a graph break is an error, and code for one extent of a marked axis.
+        dynamic: as for torch.compile.
         marks: by the position of an argument, the axes that are marked dynamic in the first call.
     """
 
@@ -36,6 +37,7 @@ class Compiled:
 
         self.graphs = self.breaks = 0
         self._marks = marks
+        self._mark_dynamic = torch._dynamo.mark_dynamic if whole else torch._dynamo.maybe_mark_dynamic
         compile_graph: Callable[..., Any] = lookup_backend(backend)
 
         def counting(module: Any, operands: Any) -> Any:
@@ -58,12 +60,12 @@ class Compiled:
             self.breaks += _count_breaks() - before
 
     def _mark(self, position: int, value: Any) -> Any:
-        """An argument whose marked axes are dynamic: the code must not be compiled for one extent of them."""
+        """An argument whose marked axes are dynamic: the code should not be compiled for one extent of them."""
         if position not in self._marks:
             return value
         # A mark is an attribute of the tensor. A sample's own tensor must not have it in later questions.
         tensor = value if value.requires_grad else value.detach()
-        torch._dynamo.mark_dynamic(tensor, list(self._marks[position]))
+        self._mark_dynamic(tensor, list(self._marks[position]))
         return tensor
 
 
