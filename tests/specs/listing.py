@@ -21,8 +21,8 @@ A spec may choose by values (`topk`, `argmax`, `sort`) and compute from what it 
 number, a branch or a shape may hang on the values of integers and truth values that the spec is given, such as offsets,
 lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`, `while_loop`,
 `cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried operands.
-What Cholesky, QR, `lu`, `eigh`, `svd`, solves and inverses give is judged by its residual, at a spec's end:
-[residuals.md](residuals.md).
+What Cholesky, QR, `lu`, `eigh`, `svd`, solves, inverses, least squares and determinants give is judged by its residual,
+at a spec's end: [residuals.md](residuals.md).
 Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,
 `digamma` and `polygamma` have no rule.
 
