@@ -152,6 +152,25 @@ def _bound_of(stage: _Stage) -> Elimination | None:
     return Elimination(factors[back], condition[back], float(skeel.sum(1).max()), float(lost), float(reciprocal))
 
 
+def bound_substitution(size: Any, least: Any, right: Any, order: Sequence[int]) -> tuple[Any, Any]:
+    """What solves the comparison matrix of a triangle, which bounds all that substitution computes (section 8.2).
+
+    Args:
+        size: of the elements of the triangle, (n, n). least: of those of its diagonal. right: sizes, (n, k).
+        order: of the rows.
+
+    Returns:
+        The solution, and of each column the largest number on the way, that of a reciprocal among these.
+    """
+    bound, largest = np.zeros(right.shape), np.zeros(right.shape[1])
+    with np.errstate(all="ignore"):
+        for row in order:
+            total = right[row] + size[row] @ bound
+            bound[row] = total / least[row]
+            largest = np.maximum(largest, np.maximum(total, np.maximum(bound[row], size[row, row] * bound[row])))
+        return bound, np.maximum(largest, np.max(1 / least, initial=0.0))
+
+
 def solve_middles(matrix: Sequence[Any], right: Sequence[Any]) -> Any:
     """What solves A X = B in float64, for A and B in the middle of their ends; NaN where A is singular.
 

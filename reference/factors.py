@@ -63,6 +63,10 @@ class FactorResidual(MatrixResidual):
             wrong, text = self._wrong(at, values, *sizes)
         return wrong, ~none, lambda i, j: text
 
+    def never_fails(self, at: tuple[int, ...]) -> bool:
+        """Whether every evaluation of the matrix at a place comes to its end, with finite numbers."""
+        return self._sizes(at) is not None and self._never_fails(at)
+
     def _never_fails(self, at: tuple[int, ...]) -> bool:
         """Whether every evaluation gives finite numbers, where the sizes of A are known."""
         return True
@@ -100,10 +104,30 @@ class FactorResidual(MatrixResidual):
         """This factor of a finite matrix in float64."""
 
 
+class StatusResidual(MatrixResidual):
+    """Whether a factor or a solution of each matrix of a stack could be computed: 0, where no evaluation breaks down.
+
+    Elsewhere it is not judged.
+    """
+
+    def __init__(self, of: MatrixResidual, never_fails: Callable[[tuple[int, ...]], bool]) -> None:
+        """`of`: the factor or the solution. never_fails: whether no evaluation of the matrix at a place breaks down."""
+        super().__init__((*of.shape[:-2], 1, 1), of.errors)
+        self._never_fails = never_fails
+
+    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
+        judged = np.full((1, 1), self._never_fails(at))
+        return judged & (values != 0), judged, lambda i, j: "no evaluation breaks down there"
+
+    def likely(self) -> Any:
+        return np.zeros(self.shape)
+
+
 def middle_of(ends: tuple[Any, Any], at: tuple[int, ...]) -> Any:
     """The middle of each element of a matrix in a stack, in float64; twice its radius covers the rounding of it."""
     low, high = (each[at].astype(np.float64) for each in ends)
-    return low / 2 + high / 2
+    with np.errstate(invalid="ignore"):
+        return low / 2 + high / 2
 
 
 def exact_difference(first: Sequence[Any], second: Sequence[Any]) -> Any:

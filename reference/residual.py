@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .elimination import solve_middles
+from .elimination import bound_substitution, solve_middles
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,9 @@ class CholeskyResidual(MatrixResidual):
         none, n = np.zeros(values.shape, dtype=bool), self.shape[-1]
         if not self._symmetric[at] or self._gamma is None or n == 0:
             return none, none, lambda i, j: ""
-        finite, never_fails = np.isfinite(values), self._never_fails(at)
-        if not finite.all():
+        finite, never_fails = np.isfinite(values), self.never_fails(at)
+        # An evaluation that breaks down may leave the pivot that is not above zero, and the rest as it is.
+        if not finite.all() or (not never_fails and (np.diag(values) <= 0).any()):
             return ~finite & never_fails, none | never_fails, lambda i, j: "A is positive definite, whatever is rounded"
         factor = values.T if self._upper else values
         misplaced, low_diagonal = self._zeros & (values != 0), np.eye(n, dtype=bool) & (values <= 0)
@@ -240,10 +241,11 @@ class CholeskyResidual(MatrixResidual):
 
         return wrong, ~none, describe
 
-    def _never_fails(self, at: tuple[int, ...]) -> bool:
+    def never_fails(self, at: tuple[int, ...]) -> bool:
         """Whether every evaluation comes to its end, with finite numbers."""
         low, high, n = self.low[at].astype(np.float64), self.high[at].astype(np.float64), self.shape[-1]
-        assert self._gamma is not None
+        if not self._symmetric[at] or self._gamma is None or n == 0:
+            return False
         gamma, least, most = float(self._gamma), np.diag(low).min(), np.diag(high).max()
         underflow = self.errors.underflow
         if not (least > underflow and 2 * most < self.errors.largest and n * gamma < 0.25):
@@ -355,13 +357,7 @@ class TriangularResidual(MatrixResidual):
             return np.zeros(self.shape[-1], dtype=bool)
         size, b = (np.maximum(np.abs(low), np.abs(high)).astype(np.float64) for low, high in (matrix, right))
         least = np.minimum(*(np.abs(np.diagonal(each)).astype(np.float64) for each in matrix))
-        bound, largest = np.zeros(b.shape), np.zeros(b.shape[1])
-        with np.errstate(all="ignore"):
-            for row in self._order:
-                total = b[row] + size[row] @ bound
-                bound[row] = total / least[row]
-                largest = np.maximum(largest, np.maximum(total, np.maximum(bound[row], size[row, row] * bound[row])))
-            return 4 * np.maximum(largest, np.max(1 / least)) < self.errors.largest
+        return 4 * bound_substitution(size, least, b, self._order)[1] < self.errors.largest
 
     def likely(self) -> Any:
         return solve_middles(self._matrix, self._right)

@@ -64,6 +64,10 @@ class SolutionResidual(MatrixResidual):
         self._matrix = [np.broadcast_to(each, (*stack, n, n)) for each in matrix]
         self._right = [np.broadcast_to(each, self.shape) for each in right]
 
+    def never_fails(self, at: tuple[int, ...]) -> bool:
+        """Whether no elimination meets a pivot of zero."""
+        return self._bounds(at) is not None
+
     def _bounds(self, at: tuple[int, ...]) -> _Bounds | None:
         """Of a matrix: what bounds the residual; None where nothing does."""
         low, high = (each[at] for each in self._matrix)

@@ -7,6 +7,7 @@ error of each part is bounded by itself, as a part of every kernel is that compu
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.utils import _pytree as pytree
 from . import fourier
 from .calls import UntraceableError
 from .lines import line_of
-from .rules.table import overloads
+from .rules.table import MOVES, overloads
 
 _aten = torch.ops.aten
 
@@ -73,24 +74,105 @@ def _cast(x: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Parts:
     return Parts(*(part if dtype is None else part.to(dtype) for part in (x.real, x.imaginary)))
 
 
+def _add_product(multiply: Callable[[Any, Any], Parts]) -> Callable[..., Parts]:
+    """A sum with a product, each of them times a number."""
+
+    def rule(c: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1, value: Any = 1) -> Parts:
+        product, c = multiply(a, b), c if beta == 1 else _multiply(c, beta)
+        product = product if alpha * value == 1 else _multiply(product, alpha * value)
+        return _add(torch.add)(c, product)
+
+    return rule
+
+
+def _multiply_matrix(a: Any, b: Any) -> Parts:
+    b = _parts(b)
+    product = _multiply_matrices(a, Parts(b.real[:, None], b.imaginary[:, None]))
+    return Parts(product.real[:, 0], product.imaginary[:, 0])
+
+
+def _multiply_vectors(a: Any, b: Any) -> Parts:
+    a = _parts(a)
+    product = _multiply_matrix(Parts(a.real[None, :], a.imaginary[None, :]), b)
+    return Parts(product.real[0], product.imaginary[0])
+
+
+def _conjugate(x: Any) -> Parts:
+    x = _parts(x)
+    return Parts(x.real, -x.imaginary)
+
+
+def _power(x: Parts, exponent: Any) -> Parts:
+    """A square or a cube, as torch multiplies them; other powers are no products there."""
+    if exponent not in (2, 3):
+        raise UntraceableError(f"takes complex numbers to the power of {exponent}, which has no rule")
+    square = _multiply(x, x)
+    return square if exponent == 2 else _multiply(square, x)
+
+
 def _exponential(x: Parts) -> Parts:
     size = torch.exp(x.real)
     return Parts(size * torch.cos(x.imaginary), size * torch.sin(x.imaginary))
 
 
-def _of_either(operation: Any) -> Callable[..., Parts]:
+def _logarithm(x: Parts) -> Parts:
+    return Parts(torch.log(torch.hypot(x.real, x.imaginary)), torch.atan2(x.imaginary, x.real))
+
+
+def _root(x: Parts) -> Parts:
+    """The larger part by a root, and the other one by a quotient."""
+    larger = torch.sqrt((torch.hypot(x.real, x.imaginary) + x.real.abs()) * 0.5)
+    smaller = x.imaginary / (2 * torch.where(larger == 0, 1.0, larger))
+    right = x.real >= 0
+    signs = torch.copysign(torch.ones_like(x.imaginary), x.imaginary)
+    return Parts(torch.where(right, larger, smaller * signs), torch.where(right, smaller, larger * signs))
+
+
+def _of_angles(first: Any, second: Any, third: Any, fourth: Any, sign: int = 1) -> Callable[[Parts], Parts]:
+    """A function whose parts are products of functions of both parts, as the sine of a sum has them."""
+
+    def rule(x: Parts) -> Parts:
+        a, b = x.real, x.imaginary
+        return Parts(first(a) * second(b), sign * third(a) * fourth(b))
+
+    return rule
+
+
+def _sign(x: Parts) -> Parts:
+    size = torch.hypot(x.real, x.imaginary)
+    size = torch.where(size == 0, 1.0, size)
+    return Parts(x.real / size, x.imaginary / size)
+
+
+def _fill(operation: Any, value: complex | None) -> Callable[..., Parts]:
+    """A tensor of one number, which is the last argument if it is not given here."""
+
+    def rule(*args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Parts:
+        kind = None if dtype is None else dtype.to_real()
+        places, number = (args, value) if value is not None else (args[:-1], complex(args[-1]))
+        places = tuple(each.real if isinstance(each, Parts) else each for each in places)
+        return Parts(*(operation(*places, part, dtype=kind, **kwargs) for part in (number.real, number.imag)))
+
+    return rule
+
+
+def _of_either(operation: Any) -> Callable[..., Any]:
     """An operation that does the same with either part."""
 
-    def rule(*args: Any, **kwargs: Any) -> Parts:
+    def rule(*args: Any, **kwargs: Any) -> Any:
         named, whole = dict(kwargs), pytree.tree_map(_of_tensors, args)
-        return Parts(*(operation(*pytree.tree_map(lambda x, p=part: _part(x, p), whole), **named)
-                       for part in ("real", "imaginary")))  # fmt: skip
+        real, imaginary = (operation(*pytree.tree_map(lambda x, p=part: _part(x, p), whole), **named)
+                           for part in ("real", "imaginary"))  # fmt: skip
+        several = isinstance(real, (list, tuple))
+        return [Parts(*each) for each in zip(real, imaginary, strict=True)] if several else Parts(real, imaginary)
 
     return rule
 
 
 def _of_tensors(value: Any) -> Any:
-    return _parts(value) if isinstance(value, complex) else value
+    """What stands for a complex number beside others; a real number has an imaginary part of zero."""
+    is_number = isinstance(value, complex) or (isinstance(value, torch.Tensor) and value.is_floating_point())
+    return _parts(value) if is_number else value
 
 
 def _part(value: Any, name: str) -> Any:
@@ -134,16 +216,31 @@ def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
 
 #: Operations on real numbers with complex results.
 _BEGINNING = overloads("complex polar view_as_complex _fft_r2c")
-_EITHER = overloads(
-    "view _unsafe_view reshape unsqueeze squeeze squeeze.dim squeeze.dims expand slice.Tensor select.int cat stack"
-    " permute transpose.int t clone contiguous alias detach lift_fresh_copy sum sum.dim_IntList mean mean.dim neg"
-    " index_select gather repeat flip roll"
-)
+_EITHER = [
+    *sorted(MOVES, key=str),
+    *overloads(
+        "cat stack where.self sum sum.dim_IntList mean mean.dim neg cumsum scatter_add index_add index_put"
+        " _unsafe_index_put"
+    ),
+]
 _RULES: dict[Any, Callable[..., Any]] = {
     **{operation: _of_either(operation) for operation in _EITHER},
     **dict.fromkeys(overloads("mul.Tensor mul.Scalar"), _multiply),
     **dict.fromkeys(overloads("div.Tensor div.Scalar"), _divide),
     **dict.fromkeys(overloads("mm bmm"), _multiply_matrices),
+    **dict.fromkeys(overloads("addmm baddbmm"), _add_product(_multiply_matrices)),
+    _aten.mv.default: _multiply_matrix,
+    _aten.addmv.default: _add_product(_multiply_matrix),
+    _aten.dot.default: _multiply_vectors,
+    _aten.vdot.default: lambda a, b: _multiply_vectors(_conjugate(a), b),
+    _aten.addcmul.default: _add_product(_multiply),
+    _aten.addcdiv.default: _add_product(_divide),
+    _aten.reciprocal.default: lambda x: _divide(1.0, x),
+    _aten.pow.Tensor_Scalar: _power,
+    _aten.rsub.Scalar: lambda x, other, alpha=1: _add(torch.rsub)(x, other, alpha),
+    _aten.eq.Tensor: lambda a, b: (_parts(a).real == _parts(b).real) & (_parts(a).imaginary == _parts(b).imaginary),
+    _aten.ne.Tensor: lambda a, b: (_parts(a).real != _parts(b).real) | (_parts(a).imaginary != _parts(b).imaginary),
+    operator.getitem: operator.getitem,
     _aten.add.Tensor: _add(torch.add),
     _aten.sub.Tensor: _add(torch.sub),
     _aten._to_copy.default: _cast,
@@ -153,11 +250,24 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.view_as_real.default: lambda x: torch.stack([x.real, x.imaginary], -1),
     _aten.real.default: lambda x: x.real,
     _aten.imag.default: lambda x: x.imaginary,
-    **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), lambda x: Parts(x.real, -x.imaginary)),
+    **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), _conjugate),
     **dict.fromkeys(overloads("resolve_conj resolve_neg"), lambda x: x),
     _aten.abs.default: lambda x: torch.hypot(x.real, x.imaginary),
     _aten.angle.default: lambda x: torch.atan2(x.imaginary, x.real),
+    _aten.sgn.default: _sign,
     _aten.exp.default: _exponential,
+    _aten.log.default: _logarithm,
+    _aten.sqrt.default: _root,
+    _aten.sin.default: _of_angles(torch.sin, torch.cosh, torch.cos, torch.sinh),
+    _aten.cos.default: _of_angles(torch.cos, torch.cosh, torch.sin, torch.sinh, sign=-1),
+    _aten.sinh.default: _of_angles(torch.sinh, torch.cos, torch.cosh, torch.sin),
+    _aten.cosh.default: _of_angles(torch.cosh, torch.cos, torch.sinh, torch.sin),
+    **{fill: _fill(fill, None) for fill in overloads("full full_like new_full scalar_tensor")},
+    **{
+        filling: _fill(fill, number)
+        for names, number in (("zeros zeros_like new_zeros", 0j), ("ones ones_like new_ones", 1 + 0j))
+        for filling, fill in zip(overloads(names), overloads("full full_like new_full"), strict=True)
+    },
     _aten.constant_pad_nd.default: _pad,
     **{
         writing: _in_place(operation)

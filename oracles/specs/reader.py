@@ -292,7 +292,7 @@ class Reader(torch.fx.Interpreter):
     def _of_dtype(self, result: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
         dtype = dtype_of(node)
-        if dtype in _INTEGERS and not isinstance(result, Choice):
+        if dtype in _INTEGERS and not isinstance(result, (Choice, Residual)):
             if _is_floating(result):
                 change = truncate if node.target in _CASTS else integers
                 return change(result, _INTEGERS[dtype])

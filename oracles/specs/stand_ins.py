@@ -21,6 +21,7 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.utils import _pytree as pytree
 
 from .block_scales import PRODUCTS
+from .calls import UntraceableError
 
 
 def _gaussian_nll_loss(
@@ -185,6 +186,30 @@ def _attention(
     return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
 
 
+def _logdet(input: Tensor) -> Any:
+    """torch's function as one operation (`rules/equations.py`), and not as arithmetic with a determinant's sign."""
+    return torch.ops.opassay_specs.log_determinant(input)
+
+
+class _WithoutRule:
+    """A result of a function of torch that is not read: a spec may leave it, and not give it."""
+
+
+def _refuse(result: _WithoutRule) -> Any:
+    raise UntraceableError("gives results of which some are not read; give the others by name, as `.solution`")
+
+
+pytree.register_pytree_node(_WithoutRule, _refuse, lambda leaves, context: _WithoutRule())
+
+
+def _lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """The solution alone; the other results of torch's function are read off numbers."""
+    tolerance = torch.finfo(input.dtype).eps * max(input.shape[-2:]) if rcond is None else rcond
+    solution = torch.ops.opassay_specs.least_squares(input, b, 0.0 if driver == "gels" else tolerance, driver)
+    results: Any = torch.return_types
+    return results.linalg_lstsq((solution, *[_WithoutRule()] * 3))
+
+
 def _tolist(tensor: Tensor) -> Any:
     """The numbers of a tensor, each of which is read by an operation that can be traced."""
     return [_tolist(row) for row in tensor.unbind()] if tensor.ndim else tensor.item()
@@ -202,6 +227,9 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.scaled_dot_product_attention: _attention,
     F.selu: _selu,
     F.rrelu: _rrelu,
+    torch.linalg.lstsq: _lstsq,
+    torch.logdet: _logdet,
+    Tensor.logdet: _logdet,
     torch.quantile: _quantile,
     Tensor.quantile: _quantile,
     Tensor.tolist: _tolist,

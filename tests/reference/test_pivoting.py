@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opassay.reference.factors import join_factors
-from opassay.reference.pivoting import EliminationFactorResidual
+from opassay.reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
 from tests.reference.residual_errors import ERRORS, hold_factors, of_condition, with_change
 
 Triple = tuple[Any, Any, Any]
@@ -134,3 +134,50 @@ def test_a_matrix_between_ends_widens_the_law() -> None:
         laws = [EliminationFactorResidual(role, ends, ERRORS[np.float64]) for role in "PLU"]
         together = join_factors(laws, list(values))
         assert all(law.accepts(x).all() for law, x in zip(together, values, strict=True)) == is_right
+
+
+def pack(a: Any, values: Triple) -> tuple[Any, Any]:
+    """L and U in one matrix, and the exchanges that make the permutation."""
+    p, lower, upper = values
+    (m, n), rank = a.shape, min(a.shape)
+    order, goal, pivots = list(range(m)), np.argmax(p.T, axis=1), np.zeros((rank, 1))
+    for k in range(rank):
+        row = order.index(goal[k])
+        pivots[k], order[k], order[row] = row + 1, order[row], order[k]
+    packed = np.zeros((m, n), dtype=a.dtype)
+    packed[:, :rank] += np.tril(lower, -1)
+    packed[:rank] += np.triu(upper)
+    return packed, pivots
+
+
+def hold_packed(a: Any, packed: Any, pivots: Any) -> tuple[int, int, str]:
+    ends = (a.astype(np.float64),) * 2
+    laws = [PackedFactorResidual(role, ends, ERRORS[a.dtype.type]) for role in ("LU", "pivots")]
+    return hold_factors(laws, [packed, pivots])
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+def test_triangles_in_one_matrix_are_right_as_they_are_apart(dtype: Any) -> None:
+    rng = np.random.default_rng(6)
+    for m, n in [(1, 1), (5, 3), (3, 5), (8, 8)]:
+        for condition in (1.0, 1e3, 1 / ERRORS[dtype].unit):
+            a = of_condition(rng, m, n, dtype, condition)
+            for evaluate in (by_columns, by_rows):
+                packed, pivots = pack(a, evaluate(a))
+                assert hold_packed(a, packed, pivots) == (0, packed.size + pivots.size, "")
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+def test_faults_of_packed_triangles_are_refused(dtype: Any) -> None:
+    a = np.random.default_rng(7).standard_normal((4, 4)).astype(dtype)
+    packed, pivots = pack(a, by_columns(a))
+    assert (pivots[:, 0] != np.arange(1, 5)).any()
+    for values, rows in (
+        (packed * dtype(1.001), pivots), (packed.T, pivots), (packed * np.nan, pivots), (packed, pivots - 1),
+        (packed, pivots * 0 + 5), (packed, pivots + 0.5), (packed, np.arange(1.0, 5)[:, None]),
+        (pack(a, by_columns(a, pivots=False))[0], np.arange(1.0, 5)[:, None]), (pack(a, in_bfloat16(a))[0], pivots),
+    ):  # fmt: skip
+        refusals, _, text = hold_packed(a, values, rows)
+        assert refusals > 0
+        assert text
+    np.testing.assert_array_equal(order_of([3, 3, 3], 4), [2, 0, 1, 3])

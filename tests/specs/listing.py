@@ -22,8 +22,8 @@ number, a branch or a shape may depend on the values of integers and truth value
 offsets, lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`,
 `while_loop`, `cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried
 operands.
-What Cholesky, QR, `lu`, `eigh`, `svd`, solves and inverses give is judged by its residual, at a spec's end:
-[residuals.md](residuals.md).
+What Cholesky, QR, `lu`, `eigh`, `svd`, solves, inverses, least squares and determinants give is judged by its residual,
+at a spec's end: [residuals.md](residuals.md).
 Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,
 `digamma` and `polygamma` have no rule.
 
@@ -38,11 +38,12 @@ numbers by transforms the radius is 0.5 % of most elements at a length of 64, 6 
 under `torch` in float32.
 
 Numbers may be complex, in arguments, results and between: `view_as_complex`, `complex`, `polar`, sums, products, also
-of matrices, quotients, `abs`, `angle`, `exp`, conjugates, transforms and what moves elements. They are read as their
-parts: a part of a product is a sum of two products, and each part has a bound of its own. A quotient may be that of
-school or R. L. Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged.
-Complex arguments and results are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for the
-real and 1 for the imaginary part as the last index. Parameters and buffers must be real, and `complex32` is not read.
+of matrices, quotients, squares and cubes, `abs`, `angle`, `sgn`, `sqrt`, `exp`, `log`, `sin`, `cos`, `sinh`, `cosh`,
+conjugates, transforms, choices by truth values, and what moves elements. They are read as their parts: a part of a
+product is a sum of two products, and each part has a bound of its own. A quotient may be that of school or R. L.
+Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged. Complex arguments and
+results are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for the real and 1 for the
+imaginary part as the last index. Parameters and buffers must be real, and `complex32` is not read.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised

@@ -9,13 +9,17 @@ import numpy as np
 import torch
 
 from ....reference.array import constant
+from ....reference.determinants import DeterminantResidual
+from ....reference.factors import StatusResidual
+from ....reference.least_squares import LeastSquaresResidual, PseudoinverseResidual
 from ....reference.missing import NoReadingError
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
-from ....reference.pivoting import EliminationFactorResidual
+from ....reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
 from ....reference.solutions import InverseResidual, SolutionResidual
 from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
-from .table import Rule, enter, overloads
+from ....reference.substitutions import FactorInverseResidual, FactorSolutionResidual
+from .table import DECOMPOSED, LIBRARY, RULES, Rule, enter, overloads
 
 
 def _errors_of(x: Any) -> SubstitutionErrors:
@@ -40,12 +44,13 @@ def _ends_of(x: Any) -> tuple[Any, Any]:
     return np.asarray(low), np.asarray(high)
 
 
-def _cholesky(a: Any, upper: bool = False) -> Any:
+def _cholesky(a: Any, upper: bool = False) -> CholeskyResidual:
     return CholeskyResidual(_ends_of(a), upper, _errors_of(constant(a)))
 
 
 def _cholesky_and_info(a: Any, upper: bool = False, check_errors: bool = False) -> Any:
-    return _cholesky(a, upper), np.zeros(np.shape(a)[:-2], dtype=np.int32)
+    result = _cholesky(a, upper)
+    return result, _status_of(result)
 
 
 def _solve_triangular(a: Any, b: Any, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
@@ -74,17 +79,23 @@ def _solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> tup
         right = right[0][..., None], right[1][..., None]
     elif not left:  # X A = B is A^T X^T = B^T.
         matrix, right = (tuple(np.swapaxes(end, -1, -2) for end in ends) for ends in (matrix, right))
-    result: Residual = SolutionResidual(matrix, right, _errors_of(constant(b)))
+    solution = SolutionResidual(matrix, right, _errors_of(constant(b)))
+    result: Residual = solution
     if is_vector:
         result = result.moved(_as_vector)
     elif not left:
         result = result.moved(lambda x: np.swapaxes(x, -1, -2))
     # The factors and the pivots, which torch keeps for derivatives, are no results of a spec.
-    return result, None, None, np.zeros(np.shape(a)[:-2], dtype=np.int32)
+    return result, None, None, _status_of(solution)
 
 
 def _inverse_and_info(a: Any, check_errors: bool = False) -> Any:
-    return InverseResidual(_ends_of(a), _errors_of(constant(a))), np.zeros(np.shape(a)[:-2], dtype=np.int32)
+    result = InverseResidual(_ends_of(a), _errors_of(constant(a)))
+    return result, _status_of(result)
+
+
+def _status_of(result: Any) -> Residual:
+    return StatusResidual(result, result.never_fails).moved(_as_number)
 
 
 def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]:
@@ -100,6 +111,122 @@ def _permutation_and_triangles(a: Any, pivot: bool = True) -> tuple[Any, ...]:
         raise NoReadingError("no law is known for elimination without pivots")
     ends, errors = _ends_of(a), _errors_of(constant(a))
     return tuple(EliminationFactorResidual(role, ends, errors) for role in "PLU")
+
+
+def _packed_triangles(a: Any, pivot: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
+    if not pivot:
+        raise NoReadingError("no law is known for elimination without pivots")
+    ends, errors = _ends_of(a), _errors_of(constant(a))
+    pivots, triangles = (PackedFactorResidual(role, ends, errors) for role in ("pivots", "LU"))
+    return triangles, pivots.moved(_as_vector), _status_of(triangles)
+
+
+def _unpack(
+    data: torch.Tensor, pivots: torch.Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[torch.Tensor, ...]:
+    m, n = data.shape[-2:]
+    rank, rows = min(m, n), torch.arange(m, device=data.device)
+    order = rows.expand(*pivots.shape[:-1], m)
+    for k in range(rank):
+        row = pivots[..., k : k + 1].long() - 1
+        other = order.gather(-1, row)
+        order = order.scatter(-1, row, order[..., k : k + 1])
+        order = torch.where(rows == k, other, order)
+    p = (order[..., None, :] == rows[:, None]).to(data.dtype)
+    lower = data.tril(-1)[..., :rank] + torch.eye(m, rank, dtype=data.dtype, device=data.device)
+    nothing = data.new_empty(0)
+    triangles = (lower, data.triu()[..., :rank, :]) if unpack_data else (nothing, nothing)
+    return p if unpack_pivots else nothing, *triangles
+
+
+def _transpose(ends: tuple[Any, Any]) -> tuple[Any, Any]:
+    return np.swapaxes(ends[0], -1, -2), np.swapaxes(ends[1], -1, -2)
+
+
+def _solve_by_factors(lu: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool = False) -> Residual:
+    ends, right, errors = _ends_of(lu), _ends_of(b), _errors_of(constant(b))
+    n = ends[0].shape[-1]
+    if not left:  # X A = B is A^T X^T = B^T.
+        right = _transpose(right)
+    stack = np.broadcast_shapes(ends[0].shape[:-2], right[0].shape[:-2])
+    rows = np.asarray(constant(pivots)).reshape(-1, n)
+    orders = np.array([order_of(each, n) for each in rows], dtype=np.int64).reshape(*np.shape(pivots)[:-1], n, 1)
+    orders = np.broadcast_to(orders, (*stack, n, 1))
+    lower = np.tril(ends[0], -1) + np.eye(n), np.tril(ends[1], -1) + np.eye(n)
+    upper = np.triu(ends[0]), np.triu(ends[1])
+    if adjoint == left:  # U^T L^T P^T X = B
+        result: Residual = FactorSolutionResidual((_transpose(upper), _transpose(lower)), right, True, errors)
+        back = np.argsort(orders, axis=-2)
+        result = result.moved(lambda x: np.take_along_axis(x, back, -2))
+    else:
+        low, high = (np.broadcast_to(end, (*stack, *right[0].shape[-2:])) for end in right)
+        right = np.take_along_axis(low, orders, -2), np.take_along_axis(high, orders, -2)
+        result = FactorSolutionResidual((lower, upper), right, True, errors)
+    return result if left else result.moved(lambda x: np.swapaxes(x, -1, -2))
+
+
+def _triangle_of(a: Any, upper: bool) -> tuple[Any, Any]:
+    low, high = (np.triu(end) if upper else np.tril(end) for end in _ends_of(a))
+    return low, high
+
+
+def _solve_by_cholesky(b: Any, a: Any, upper: bool = False) -> Residual:
+    factor, right = _triangle_of(a, upper), _ends_of(b)
+    mirror = _transpose(factor)
+    factors = (mirror, factor) if upper else (factor, mirror)
+    return FactorSolutionResidual(factors, right, True, _errors_of(constant(b)))
+
+
+def _invert_by_cholesky(a: Any, upper: bool = False) -> Residual:
+    factor = _triangle_of(a, upper)
+    factor = _transpose(factor) if upper else factor
+    return FactorInverseResidual(factor, True, _errors_of(constant(a)))
+
+
+def _determinant(a: Any, role: str = "det") -> Residual:
+    contract = getattr(constant(a), "contract", None)
+    logarithm = 0.0 if contract is None else 2.0 * contract.functions.ulps["log"] * contract.roundoff
+    return DeterminantResidual(role, _ends_of(a), _errors_of(constant(a)), logarithm).moved(_as_number)
+
+
+def _least_squares(a: Any, b: Any, tolerance: float, driver: str | None) -> Residual:
+    matrix, right = _ends_of(a), _ends_of(b)
+    if matrix[0].shape[-2] < matrix[0].shape[-1]:
+        raise NoReadingError("no law is known for solutions of fewer equations than unknowns")
+    is_vector = right[0].ndim == matrix[0].ndim - 1
+    right = (right[0][..., None], right[1][..., None]) if is_vector else right
+    result = LeastSquaresResidual(matrix, right, _errors_of(constant(b)), (0.0, tolerance))
+    return result.moved(_as_vector) if is_vector else result
+
+
+def _pseudoinverse(a: Any, hermitian: bool = False, **tolerances: Any) -> Residual:
+    """`tolerances`: `atol` and `rtol`, numbers of each matrix of the stack, or None."""
+    ends, errors = _ends_of(a), _errors_of(constant(a))
+    m, n = ends[0].shape[-2:]
+    absolute, relative = (_largest(tolerances.get(name)) for name in ("atol", "rtol"))
+    if tolerances.get("rtol") is None and absolute <= 0:
+        relative = 2 * errors.unit * max(m, n)
+    if hermitian:
+        ends = _symmetric_ends(ends, False)
+    if m < n:  # That of the transpose is the transpose of this.
+        ends = _transpose(ends)
+    result = PseudoinverseResidual(ends, errors, (absolute, relative), hermitian)
+    return result.moved(lambda x: np.swapaxes(x, -1, -2)) if m < n else result
+
+
+def _largest(number: Any) -> float:
+    return 0.0 if number is None else float(np.max(_ends_of(number)[1]))
+
+
+def _solve_least_squares(a: torch.Tensor, b: torch.Tensor, tolerance: float, driver: str | None) -> torch.Tensor:
+    result: torch.Tensor = torch.linalg.lstsq(a, b, tolerance, driver=driver).solution
+    return result
+
+
+def _shape_of_solution(a: torch.Tensor, b: torch.Tensor, *how: Any) -> torch.Tensor:
+    columns = b.shape[-1:] if b.dim() == a.dim() else ()
+    rows = b.shape[:-2] if b.dim() == a.dim() else b.shape[:-1]
+    return a.new_empty((*torch.broadcast_shapes(a.shape[:-2], rows), a.shape[-1], *columns))
 
 
 def _symmetric_ends(ends: tuple[Any, Any], is_upper: bool) -> tuple[Any, Any]:
@@ -135,21 +262,45 @@ def _as_vector(x: Any) -> Any:
     return x[..., 0]
 
 
+def _as_number(x: Any) -> Any:
+    return x[..., 0, 0]
+
+
 _RULES: dict[str, Rule] = {
+    # The factors and the pivots, which torch keeps for derivatives, are no results of a spec.
+    "_linalg_det": lambda a: (_determinant(a), None, None),
     "_linalg_eigh": _eigenvalues_and_vectors,
+    "_linalg_slogdet": lambda a: (_determinant(a, "sign"), _determinant(a, "log"), None, None),
     "cholesky": _cholesky,
+    "cholesky_inverse": _invert_by_cholesky,
+    "cholesky_solve": _solve_by_cholesky,
     "_linalg_solve_ex": _solve,
     "_linalg_svd": _singular_values_and_vectors,
     "linalg_cholesky_ex": _cholesky_and_info,
     "linalg_inv_ex": _inverse_and_info,
     "linalg_lu": _permutation_and_triangles,
+    "linalg_lu_factor_ex": _packed_triangles,
+    "linalg_lu_solve": _solve_by_factors,
+    "linalg_pinv.atol_rtol_tensor": _pseudoinverse,
     "linalg_qr": _orthogonal_and_triangular,
     "linalg_solve_triangular": _solve_triangular,
     "triangular_solve": _triangular_solve,
 }
 enter(_RULES)
+enter({"lu_unpack": _unpack}, DECOMPOSED)
+LIBRARY.define("log_determinant(Tensor a) -> Tensor")
+LIBRARY.impl("log_determinant", torch.logdet, "CPU")
+LIBRARY.impl("log_determinant", lambda a: a.new_empty(a.shape[:-2]), "Meta")
+LIBRARY.define("least_squares(Tensor a, Tensor b, float tolerance, str? driver) -> Tensor")
+LIBRARY.impl("least_squares", _solve_least_squares, "CPU")
+LIBRARY.impl("least_squares", _shape_of_solution, "Meta")
+_OURS: dict[Any, Rule] = {
+    torch.ops.opassay_specs.least_squares.default: _least_squares,
+    torch.ops.opassay_specs.log_determinant.default: lambda a: _determinant(a, "logdet"),
+}
+RULES.update(_OURS)
 #: Operations that give what is judged by its residual.
-_OPERATIONS = frozenset(overloads(" ".join(_RULES)))
+_OPERATIONS = frozenset([*overloads(" ".join(_RULES)), *_OURS])
 
 
 def has_residuals(graph: torch.fx.GraphModule) -> bool:

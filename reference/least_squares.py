@@ -1,0 +1,264 @@
+"""Solutions of least squares and pseudoinverses, which are right by what they leave of the normal equations.
+
+By reflections, or rotations, and substitution an evaluation gives the X for which (A + ΔA) X is nearest to B + ΔB
+(N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, Theorem 20.3). By singular values it
+does so, too: with A + ΔA = U₀ S V₀ᵀ and ‖ΔA‖ ≤ η ‖A‖ (`spectral`), a computed Uᵀ b is U₀ᵀ (b + Δb), and V y, for a y,
+is (V₀ + F) y, which makes U₀ S (V₀ + F)⁻¹ of the matrix.
+
+Let r = b − A x, and r' = (b + Δb) − (A + ΔA) x, to which all columns of A + ΔA are orthogonal. Then, with A = Q R,
+r = r' − Δb + ΔA x, Aᵀ r = −ΔAᵀ r' + Aᵀ (ΔA x − Δb), and R⁻ᵀ Aᵀ r = −R⁻ᵀ ΔAᵀ r' + Qᵀ (ΔA x − Δb). The norm of this,
+which is how far A x is from the point of A that is nearest to b, and each element of Aᵀ r have bounds by those of ΔA
+and Δb, therefore. Solutions of the normal equations, which lose the digits of A's condition, exceed the first of these
+where they do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .factors import SAFETY, exact_difference, middle_of
+from .reflections import bidiagonalization, diagonalization, reflections
+from .residual import MatrixResidual, SubstitutionErrors
+
+_Ends = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is known of a matrix of full rank.
+
+    Attributes:
+        a: its middle, in float64, of shape (m, n) with m ≥ n. triangle: R of it.
+        lengths: of its columns, at most. norm: its Frobenius norm, at most.
+        largest, least: its singular values, at most and at least.
+        spread: how far its columns may be from those of the middle.
+    """
+
+    a: Any
+    triangle: Any
+    lengths: Any
+    norm: float
+    largest: float
+    least: float
+    spread: Any
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """How far an evaluation may have moved A and B.
+
+    Attributes:
+        columns: the lengths of the columns of ΔA. matrix: its Frobenius norm, or None for what the columns have.
+        right: of ΔB, as a share of each column of B.
+    """
+
+    columns: Any
+    matrix: float | None
+    right: float
+
+
+class LeastSquaresResidual(MatrixResidual):
+    """X for which A X is as near to B as it can be, for a matrix of at least as many rows as columns and of full rank.
+
+    Where A may be of lower rank for some evaluation, nothing is judged; nor is a result that is not finite where the
+    square of an element overflows or underflows.
+    """
+
+    def __init__(
+        self, matrix: _Ends, right: _Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0),
+        is_symmetric: bool = False,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            matrix, right: the least and the largest value of each element of A, (*, m, n), and B, (*, m, k).
+            errors: of rounding.
+            tolerance: up to which number, and to which share of the largest, a singular value may count as zero.
+            is_symmetric: whether an evaluation may use that A is.
+        """
+        stack = np.broadcast_shapes(matrix[0].shape[:-2], right[0].shape[:-2])
+        (m, n), columns = matrix[0].shape[-2:], right[0].shape[-1]
+        super().__init__((*stack, n, columns), errors)
+        self._matrix = np.broadcast_to(matrix[0], (*stack, m, n)), np.broadcast_to(matrix[1], (*stack, m, n))
+        shape = (*stack, m, columns)
+        self._right = np.broadcast_to(right[0], shape), np.broadcast_to(right[1], shape)
+        self._tolerance, self._turned = tolerance, reflections(m, n, errors)
+        shares = bidiagonalization(m, n, errors), diagonalization(n, errors) if is_symmetric else (Fraction(0),) * 2
+        self._shares: tuple[float, float] | None = None
+        if shares[0] is not None and shares[1] is not None:
+            self._shares = max(map(float, (shares[0][0], shares[1][0]))), max(map(float, (shares[0][1], shares[1][1])))
+
+    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
+        none, facts = np.zeros(values.shape, dtype=bool), self._facts(at) if values.size else None
+        right = np.maximum(*(np.abs(end[at].astype(np.float64)) for end in self._right))
+        # LAPACK scales B as a whole.
+        columns = np.full(right.shape[1], np.isfinite(right).all())
+        columns &= np.array([self._is_in_range(right[:, [j]]) for j in range(len(columns))], dtype=bool)
+        if facts is None or not columns.any():
+            return none, none, lambda i, j: ""
+        finite = columns & np.isfinite(values).all(0)
+        x = np.where(finite, values, 0.0)
+        # What an evaluation computes is no larger than its solution, and what the elements of A make of it.
+        with np.errstate(all="ignore"):
+            largest = facts.norm * (1 + np.abs(x).sum(0)) + 2 * len(right) * right.max(0) / min(facts.least, 1.0)
+            safe = columns & (16 * largest * max(1, 1 / facts.least) < self.errors.largest)
+            b = np.where(columns, middle_of(self._right, at), 0.0)
+            spread = np.where(columns, self._right[1][at].astype(np.float64) - self._right[0][at], 0.0)
+            share, text = self._excess(at, facts, x, b, np.sqrt((spread**2).sum(0)))
+        wrong = none | (~(share <= 1) & finite & safe) | (safe & ~np.isfinite(values))
+
+        def describe(i: int, j: int) -> str:
+            return text(j) if np.isfinite(values[i, j]) else "no evaluation overflows there"
+
+        return wrong, none | safe, describe
+
+    def _excess(
+        self, at: tuple[int, ...], facts: _Facts, x: Any, b: Any, spread: Any
+    ) -> tuple[Any, Callable[[int], str]]:
+        """How many times what rounding explains each column leaves, and a sentence about one."""
+        # Aᵀ A X − Aᵀ B; a product of it with the inverse of R is off by few roundings of each step, and by those of R.
+        normal = exact_difference([facts.a.T, facts.a, x], [facts.a.T, b])
+        rest = np.sqrt((exact_difference([facts.a, x], [b]) ** 2).sum(0)) * SAFETY
+        inverse = np.linalg.inv(facts.triangle)
+        loss = 1 + 2 * self._own_loss(facts)
+        apart = np.sqrt(((inverse.T @ normal) ** 2).sum(0)) / loss
+        lengths_of_b = np.sqrt((b**2).sum(0)) * SAFETY + spread
+        shares, columns = [], []
+        for moves in self._moves(facts):
+            along = moves.columns @ np.abs(x)
+            if moves.matrix is not None:
+                along = np.minimum(along, moves.matrix * np.sqrt((x**2).sum(0)) + facts.spread @ np.abs(x))
+            off = along + moves.right * lengths_of_b + spread
+            turn = float(np.linalg.norm(np.abs(inverse.T) @ moves.columns)) * loss
+            if moves.matrix is not None:
+                of_spread = float(np.linalg.norm(np.abs(inverse.T) @ facts.spread)) * loss
+                turn = min(turn, moves.matrix / facts.least + of_spread)
+            lost = self._lost(facts, x, b)
+            allowed = (off + turn * (rest + off) + lost / facts.least) * SAFETY
+            each = (np.outer(moves.columns, rest + off) + np.outer(facts.lengths, off) + lost) * SAFETY
+            shares.append(np.maximum(_ratio(apart, allowed), _ratio(np.abs(normal), each).max(0)))
+            columns.append(allowed)
+        share = np.minimum(*shares)
+        allowed = np.maximum(*columns)
+
+        def text(j: int) -> str:
+            return (
+                f"A x is {apart[j]:.6g} from the nearest point to column {j} of B, and rounding explains"
+                f" {allowed[j]:.3g} (what it leaves of the normal equations is a share of {share[j]:.4g})"
+            )
+
+        return share, text
+
+    def _lost(self, facts: _Facts, x: Any, b: Any) -> Any:
+        """What underflow may add to an element of the normal equations."""
+        m, n = facts.a.shape
+        size = 1 + facts.norm + np.abs(x).sum(0) + np.abs(b).sum(0)
+        return 2 * self.errors.underflow * (4 * m + 4 * n) * size * (1 + facts.norm) ** 2 * max(1.0, 1 / facts.least)
+
+    def _moves(self, facts: _Facts) -> tuple[_Moves, _Moves]:
+        """Of reflections and substitution, and of singular values."""
+        assert self._turned is not None
+        assert self._shares is not None
+        m, n = facts.a.shape
+        gammas = [self.errors.gamma(count) for count in (n - 1 + self.errors.division, m, n, 1 + self.errors.division)]
+        substitution, of_rows, of_columns, quotient = (float(each or 1) * SAFETY for each in gammas)
+        turned = float(self._turned) * SAFETY
+        share = (1 + turned) ** 2 * (1 + substitution) - 1
+        first = _Moves(share * facts.lengths + facts.spread, None, turned)
+        of_matrix, of_vectors = (each * SAFETY for each in self._shares)
+        root = math.sqrt(n)
+        loss = (of_vectors + of_rows * (1 + of_vectors)) * root, (of_vectors + of_columns * (1 + of_vectors)) * root
+        if not loss[1] < 0.5:
+            return first, first
+        ends = quotient + (1 + quotient) * loss[1] / (1 - loss[1])
+        size = (of_matrix + (1 + of_matrix) * ends) * facts.norm * SAFETY
+        return first, _Moves(size + facts.spread, size, loss[0])
+
+    def _own_loss(self, facts: _Facts) -> float:
+        """By which share the norm of what the inverse of R makes of a vector may be off in float64."""
+        m, n = facts.a.shape
+        return float((40 * m * n + 40 * n * n) * 2.0**-53 * facts.norm / facts.least)
+
+    def _is_in_range(self, x: Any) -> bool:
+        """Whether the squares of elements are far from underflow and from overflow."""
+        with np.errstate(all="ignore"):
+            least = np.min(x, where=x > 0, initial=1.0) ** 2 * self.errors.unit**2
+            most = 16 * x.size * np.max(x, initial=0.0) ** 2
+        return bool(least >= self.errors.underflow and most <= self.errors.largest)
+
+    def _facts(self, at: tuple[int, ...]) -> _Facts | None:
+        """Of a matrix that has full rank for all evaluations; else None."""
+        low, high = (end[at].astype(np.float64) for end in self._matrix)
+        size = np.maximum(np.abs(low), np.abs(high))
+        if self._shares is None or self._turned is None or not np.isfinite(size).all() or not self._is_in_range(size):
+            return None
+        a, spread = middle_of(self._matrix, at), np.sqrt(((high - low) ** 2).sum(0)) * SAFETY
+        lengths = np.sqrt((size**2).sum(0)) * SAFETY
+        norm, apart = float(np.sqrt((lengths**2).sum())) * SAFETY, float(np.sqrt((spread**2).sum())) * SAFETY
+        values = np.linalg.svd(a, compute_uv=False)
+        # NumPy's values are off by less than those of an evaluation may be, and by as little as in float64.
+        off = (40 * len(a) + 40 * len(values)) * len(values) * 2.0**-53 * norm + apart
+        least, largest = float(values[-1]) - off, float(values[0]) + off
+        moved = max(self._shares[0], float(self._turned)) * 2 * norm
+        if not least - moved > max(self._tolerance[0], self._tolerance[1] * (largest + moved), 4 * moved):
+            return None
+        facts = _Facts(a, np.linalg.qr(a)[1], lengths, norm, largest, least, spread)
+        return facts if self._own_loss(facts) < 0.125 else None
+
+    def likely(self) -> Any:
+        out = np.full(self.shape, np.nan)
+        for at in np.ndindex(self.shape[:-2]):
+            a, b = middle_of(self._matrix, at), middle_of(self._right, at)
+            if np.isfinite(a).all() and np.isfinite(b).all():
+                out[at] = np.linalg.lstsq(a, b, rcond=None)[0]
+        return out
+
+
+class PseudoinverseResidual(LeastSquaresResidual):
+    """A⁺ of a matrix of full rank and at least as many rows as columns, as singular values or least squares give it.
+
+    By singular values it is that of A + ΔA but for a Δ with ‖Δ‖ ≤ δ, because ‖V‖ and ‖U‖ are near 1, and a product with
+    n terms is off by γ √n of the norms. So ‖A⁺ A − I‖ is no larger than ‖(A + ΔA)⁺‖ ‖ΔA‖ + δ ‖A‖ = ρ, and A A⁺ is
+    symmetric but for 2 ρ; both together say what A⁺ is (E. H. Moore and R. Penrose).
+    """
+
+    def __init__(
+        self, matrix: _Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0),
+        is_symmetric: bool = False,
+    ) -> None:  # fmt: skip
+        m = matrix[0].shape[-2]
+        ones = np.broadcast_to(np.eye(m), (*matrix[0].shape[:-2], m, m))
+        super().__init__(matrix, (ones, ones), errors, tolerance, is_symmetric)
+
+    def _excess(
+        self, at: tuple[int, ...], facts: _Facts, x: Any, b: Any, spread: Any
+    ) -> tuple[Any, Callable[[int], str]]:
+        shares, text = super()._excess(at, facts, x, b, spread)
+        if (shares <= 1).all():
+            return shares, text
+        assert self._shares is not None
+        (m, n), (of_matrix, of_vectors) = facts.a.shape, (each * SAFETY for each in self._shares)
+        product = float(self.errors.gamma(n + 1 + self.errors.division) or 1) * SAFETY
+        moved = of_matrix * facts.norm + float(np.linalg.norm(facts.spread))
+        of_inverse = 1 / (facts.least - moved)
+        loss = of_vectors * math.sqrt(n)
+        delta = (2 * loss + loss**2 + product * math.sqrt(n) * (1 + loss) ** 2) * math.sqrt(n) * of_inverse
+        lost = float(np.max(self._lost(facts, x, b))) * (1 + of_inverse)
+        allowed = (of_inverse * moved + delta * facts.largest + lost) * SAFETY
+        left = float(np.linalg.norm(exact_difference([x, facts.a], [np.eye(n)])))
+        skew = float(np.linalg.norm(exact_difference([facts.a, x], [x.T, facts.a.T])))
+        share = max(left, skew / 2) / allowed
+        if share <= 1:
+            return np.full(m, share), text
+        words = f"the norm of A+ A - I is {left:.6g}, and A A+ is {skew:.6g} from its transpose; rounding explains"
+        return np.full(m, share), lambda j: f"{words} {allowed:.3g}, and twice that"
+
+
+def _ratio(sizes: Any, allowed: Any) -> Any:
+    """How many times what is allowed; infinities where that is nothing."""
+    return np.where(sizes == 0, 0.0, sizes / np.where(allowed > 0, allowed, np.finfo(np.float64).tiny))

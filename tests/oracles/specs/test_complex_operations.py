@@ -1,0 +1,120 @@
+"""Operations on complex arguments: torch's own and those by parts are accepted in all questions, and no mistake is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import opassay
+
+QUESTIONS = ["GIVEN", "SEEDS", "SIGNS", "NEARONE", "WIDE", "ZEROS", "INTEGERS", "NAN", "INF", "STRIDES", "GRAD"]
+ROWS = torch.tensor([[0, 2, 1, 0]])
+
+
+def _join(real: Any, imaginary: Any) -> Tensor:
+    return torch.complex(*torch.broadcast_tensors(torch.as_tensor(real), torch.as_tensor(imaginary)))
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    return _join(a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real)
+
+
+def _multiply_matrices(a: Tensor, b: Tensor) -> Tensor:
+    """By three real products for each part: the sum of both parts is one of them."""
+    return _join(a.real @ b.real - a.imag @ b.imag, a.real @ b.imag + a.imag @ b.real)
+
+
+def _reciprocal(z: Tensor) -> Tensor:
+    size = z.real * z.real + z.imag * z.imag
+    return _join(z.real / size, -z.imag / size)
+
+
+def _root(z: Tensor) -> Tensor:
+    """By the larger part, without torch's root of complex numbers."""
+    large = ((torch.hypot(z.real, z.imag) + z.real.abs()) / 2).sqrt()
+    small = z.imag.abs() / torch.where(large == 0, 1, 2 * large)
+    real, imaginary = torch.where(z.real >= 0, large, small), torch.where(z.real >= 0, small, large)
+    return _join(real, torch.copysign(imaginary, z.imag))
+
+
+#: An operation of torch, and the same by parts.
+RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "square": (lambda z, w: z**2, lambda z, w: _multiply(z, z)),
+    "cube": (lambda z, w: z**3, lambda z, w: _multiply(z, _multiply(z, z))),
+    "reciprocal": (lambda z, w: 1 / z, lambda z, w: _reciprocal(z)),
+    "root": (lambda z, w: z.sqrt(), lambda z, w: _root(z)),
+    "logarithm": (lambda z, w: z.log(), lambda z, w: _join(z.abs().log(), z.angle())),
+    "sine": (lambda z, w: z.sin(), lambda z, w: _join(z.real.sin() * z.imag.cosh(), z.real.cos() * z.imag.sinh())),
+    "cosine": (lambda z, w: z.cos(), lambda z, w: _join(z.real.cos() * z.imag.cosh(), -z.real.sin() * z.imag.sinh())),
+    "hyperbolic sine": (lambda z, w: z.sinh(), lambda z, w: (z * -1j).sin() * 1j),
+    "hyperbolic cosine": (lambda z, w: z.cosh(), lambda z, w: (z * 1j).cos()),
+    "sign": (lambda z, w: z.sgn(), lambda z, w: _join(z.real / z.abs(), z.imag / z.abs())),
+    "matrix and vector": (lambda z, w: z @ w[0], lambda z, w: _multiply_matrices(z, w.mT)[:, 0]),
+    "two vectors": (lambda z, w: torch.vdot(z[0], w[0]), lambda z, w: _multiply_matrices(z.conj(), w.mT)[0, 0]),
+    "a sum with a product": (
+        lambda z, w: torch.addmm(z[:, :3], z, w.mH, beta=2, alpha=1j),
+        lambda z, w: z[:, :3] * 2 + 1j * _multiply_matrices(z, w.mH),
+    ),
+    "products of elements": (lambda z, w: torch.addcmul(z, z, w, value=2), lambda z, w: z + 2 * _multiply(z, w)),
+    "running sums": (lambda z, w: z.cumsum(-1), lambda z, w: _join(z.real.cumsum(-1), z.imag.cumsum(-1))),
+    "choices": (
+        lambda z, w: torch.where(z.real > 0, z, w),
+        lambda z, w: _join(torch.where(z.real > 0, z.real, w.real), torch.where(z.real > 0, z.imag, w.imag)),
+    ),
+    "a real number beside": (
+        lambda z, w: torch.cat([z, w.real], -1),
+        lambda z, w: _join(torch.cat([z.real, w.real], -1), torch.cat([z.imag, torch.zeros_like(w.imag)], -1)),
+    ),
+    "a mask": (lambda z, w: z.masked_fill(z.imag > 0, 1 - 2j), lambda z, w: torch.where(z.imag > 0, 1 - 2j, z)),
+    "sums at places": (
+        lambda z, w: z.scatter_add(0, ROWS, w[:1]), lambda z, w: z + torch.zeros_like(z).scatter(0, ROWS, w[:1]),
+    ),
+    "several results": (lambda z, w: z.split(3, -1), lambda z, w: (z[:, :3], z[:, 3:])),
+    "ones": (
+        lambda z, w: torch.ones_like(z) - z.tril(), lambda z, w: 1 - torch.where(torch.ones(3, 4).tril() > 0, z, 0),
+    ),
+    "equal numbers": (lambda z, w: z == w.real, lambda z, w: (z.real == w.real) & (z.imag == 0)),
+}  # fmt: skip
+
+
+def _pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    z, w = (torch.randn(3, 4, 2, generator=generator, dtype=dtype) for _ in "zw")
+    return torch.view_as_complex(z), torch.view_as_complex(w)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_ones_are_accepted(name: str, dtype: torch.dtype) -> None:
+    for kernel in RIGHT[name]:
+        judgement = opassay.judge(kernel, RIGHT[name][0], _pair(dtype), questions=QUESTIONS, seed=0)
+        assert judgement.verdict == "accepted", str(judgement)
+
+
+@pytest.mark.parametrize("name", [name for name in RIGHT if name != "equal numbers"])
+def test_mistakes_are_rejected(name: str) -> None:
+    spec = RIGHT[name][0]
+
+    def changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+        def kernel(z: Tensor, w: Tensor) -> Any:
+            result = spec(z, w)
+            return [change(y) for y in result] if isinstance(result, (list, tuple)) else change(result)
+
+        return kernel
+
+    for mistake in (torch.conj_physical, lambda y: y * (1 + 1e-4), lambda y: _join(y.real, 0 * y.real)):
+        judgement = opassay.judge(changed(mistake), spec, _pair(torch.float32), questions=["GIVEN"], seed=0)
+        assert judgement.verdict == "rejected", str(judgement)
+
+
+def test_a_comparison_with_the_real_part_alone_is_rejected() -> None:
+    z, w = _pair(torch.float32)
+    z[0] = torch.complex(w.real[0], w.real[0] + 1)
+    judgement = opassay.judge(
+        lambda z, w: z.real == w.real, RIGHT["equal numbers"][0], (z, w), questions=["GIVEN"], seed=0
+    )
+    assert judgement.verdict == "rejected", str(judgement)
