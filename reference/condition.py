@@ -14,6 +14,7 @@ open conditions never meet this page.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,51 @@ class Condition(np.ndarray[Any, Any]):
         return self
 
 
+class Comparison(np.ndarray[Any, Any]):
+    """Booleans that say which of two numbers is larger, where one of these may be NaN.
+
+    A NaN is not smaller, nor larger, and a value that is chosen so is what the formula says. But what its slope is, no
+    text says: that of either side, or NaN.
+
+    Attributes:
+        unordered: where an operand is NaN; of the outcome of a comparison, and of what logic makes of it.
+    """
+
+    unordered: Any
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.unordered = None
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(not isinstance(x, (np.ndarray, bool, int, float, np.generic)) for x in inputs):
+            return NotImplemented
+        answers = getattr(ufunc, method)(
+            *(x.view(np.ndarray) if isinstance(x, Comparison) else x for x in inputs), **kwargs
+        )
+        masks = [x.unordered for x in inputs if isinstance(x, Comparison) and x.unordered is not None]
+        if method != "__call__" or ufunc not in _LOGIC or not masks:
+            return answers
+        return _beside_nan(answers, functools.reduce(np.logical_or, masks))
+
+
+def compared(ufunc: np.ufunc, answers: Any, unordered: Any) -> Any:
+    """The outcome of a comparison by a ufunc, of which a mask says where an operand is NaN."""
+    return _beside_nan(answers, unordered) if ufunc in _ORDERINGS else answers
+
+
+def _beside_nan(answers: Any, unordered: Any) -> Any:
+    if not isinstance(answers, np.ndarray) or isinstance(answers, Condition) or not unordered.any():
+        return answers
+    comparison = answers.view(Comparison)
+    comparison.unordered = unordered
+    return comparison
+
+
+def unordered_of(truth: Any) -> Any:
+    """Where a condition holds, or not, because a number that was compared is NaN; None for nowhere."""
+    return truth.unordered if isinstance(truth, Comparison) else None
+
+
 def condition(surely: Any, possibly: Any, reading: Any) -> Any:
     """What is known of a condition: an array of booleans if nothing is open, else a `Condition`.
 
@@ -108,4 +154,6 @@ _LOGIC: dict[np.ufunc, Callable[..., _Both]] = {
     **dict.fromkeys((np.logical_or, np.bitwise_or), lambda a, b: tuple(x | y for x, y in zip(a, b, strict=True))),
     **dict.fromkeys((np.logical_not, np.invert), lambda a: tuple(~x for x in reversed(a))),
 }
+#: Comparisons by which a NaN has no place. Whether two numbers are equal tells a NaN, too, and so is asked on purpose.
+_ORDERINGS = frozenset({np.less, np.less_equal, np.greater, np.greater_equal})
 _OVER_ALL: dict[np.ufunc, Callable[..., Any]] = {np.logical_and: np.all, np.logical_or: np.any}

@@ -63,8 +63,9 @@ _LIMITS = (
           r"not (yet )?(implemented|supported|differentiable)|is unsupported|n't support|not (support|require grad)"
           r"|Unsupported dtype|only supported for|inputs to be Half"),
     Limit("values that are read", _OWN_ERROR, r"data.dependent|\.item\(\)|torch\.equal"),
-    Limit("how an operand lies in memory", _OWN_ERROR, r"view size is not compatible|is_contiguous|memory format"),
-    Limit("numbers outside of its domain", _OWN_ERROR, r"elements of \w+ should be"),
+    Limit("how an operand lies in memory", _OWN_ERROR,
+          r"view size is not compatible|is_contiguous|memory format|channels_last"),
+    Limit("numbers outside of its domain", _OWN_ERROR, r"elements of \w+ should be|negative entry"),
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from ..array import (
     sigmoid,
     store,
 )
-from ..condition import condition, possibly, surely
+from ..condition import condition, possibly, surely, unordered_of
 from . import products, scans
 from .steps import Stored
 
@@ -44,7 +44,8 @@ def _first(g: Any, y: Any, xs: Operands, params: Params) -> Any:
 def _where_rule(side: int) -> Function:
     def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
         first, second = (g, 0.0) if side == 0 else (0.0, g)
-        return choose(params["condition"], first, second, params["share"])
+        slope = choose(params["condition"], first, second, params["share"])
+        return _or_nan(slope, unordered_of(params["condition"]), constant(y))
 
     return rule
 
@@ -63,7 +64,11 @@ def _select(lost: np.ufunc) -> tuple[Function, Function]:
     """The rules of both operands of a maximum or minimum, where an operand loses if `lost(it, the other)`."""
 
     def rule_of(position: int) -> Function:
-        return lambda g, y, xs, params: choose(_unless(lost, xs[position], xs[1 - position]), g, 0.0)
+        def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+            slope = choose(_unless(lost, xs[position], xs[1 - position]), g, 0.0)
+            return _or_nan(slope, unordered_of(lost(*xs)), constant(y))
+
+        return rule
 
     return rule_of(0), rule_of(1)
 
@@ -71,10 +76,18 @@ def _select(lost: np.ufunc) -> tuple[Function, Function]:
 def _absolute_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     (x,) = xs
     slope = choose(_unless(np.less, x, 0.0), g, -g)
-    # A NaN has no side. Its slope is NaN, as that of any function of it.
-    values = constant(x)
-    unordered = values.compare(np.not_equal, values)
-    return choose(unordered, values, slope) if unordered.any() else slope
+    return _or_nan(slope, _nans(constant(x)), constant(x))
+
+
+def _nans(values: Any) -> Any:
+    return values.compare(np.not_equal, values)
+
+
+def _or_nan(slope: Any, unordered: Any, values: Any) -> Any:
+    """A slope of which nothing is known where a number that it is chosen by is NaN: what it is, no text says."""
+    if unordered is None or not unordered.any():
+        return slope
+    return choose(condition(np.zeros_like(unordered), unordered, values), np.nan, slope)
 
 
 def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
@@ -197,6 +210,9 @@ def _largest(x: Any, params: Params) -> _Largest:
     axes, reading = params["axes"], constant(x)
     surely_, possibly_ = reading.largest(axes)
     counts = np.sum(surely_, axis=axes, keepdims=True)
+    nans = np.broadcast_to(np.any(_nans(reading), axis=axes, keepdims=True), reading.shape)
+    if nans.any():
+        return _Largest(condition(surely_ & ~nans, possibly_ & ~nans, reading), nans=nans, values=reading)
     if (possibly_ == surely_).all() and (counts == 1).all():
         return _Largest(index=_index_of(surely_, axes))
     tied = surely_ & (counts > 1)
@@ -212,16 +228,20 @@ class _Largest:
     Attributes:
         selection: which elements take part. share: the part of each where that is open, for the exact reading.
         count: by how many each of them is divided. index: of the only one in every row, with the axes kept.
+        nans: which elements have a NaN in their row, so that none is the largest. values: of all.
     """
 
     selection: Any = None
     share: Any = 0.5
     count: Any = 1
     index: tuple[Any, ...] | None = None
+    nans: Any = None
+    values: Any = None
 
     def part(self, g: Any) -> Any:
         """What of a slope belongs to each element."""
-        return choose(self.selection, g if np.max(self.count) == 1 else g / self.count, 0.0, self.share)
+        part = choose(self.selection, g if np.max(self.count) == 1 else g / self.count, 0.0, self.share)
+        return part if self.nans is None else _or_nan(part, self.nans, self.values)
 
 
 def _index_of(choice: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:

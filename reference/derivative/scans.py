@@ -57,8 +57,13 @@ class _Order:
 
     def __init__(self, x: Array) -> None:
         reading = constant(x)
-        self.index = np.argsort(reading.comparable(), axis=-1, kind="stable")
-        first, last = places(*reading.ends())
+        # NumPy puts a NaN last among numbers of its own, but not among those of the exact reading.
+        nans = reading.compare(np.not_equal, reading)
+        values, *ends = (np.where(nans, np.inf, each) for each in (reading.comparable(), *reading.ends()))
+        order = np.argsort(values, axis=-1, kind="stable")
+        late = np.argsort(np.take_along_axis(nans, order, -1), axis=-1, kind="stable")
+        self.index = np.take_along_axis(order, late, -1)
+        first, last = places(*ends)
         self.open = np.take_along_axis(first, self.index, -1) != np.take_along_axis(last, self.index, -1)
         self.at = np.nonzero(self.open)
         *rows, place = self.at

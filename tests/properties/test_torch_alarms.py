@@ -31,6 +31,12 @@ def _beside_nan(y: Any, *operands: Any) -> Any:
     return y.nan_to_num(7.0) + sum(x.isnan().any() for x in operands)
 
 
+def _slope_beside_nan(y: Any, *operands: Any) -> Any:
+    """With the slope of all numbers off by 1 where there is a NaN among them."""
+    moved = [((x - x.detach()) * x.isnan().any()).nan_to_num().sum() for x in operands]
+    return y + sum(moved)
+
+
 #: Operation, question, and a fault beside the place that was mended.
 CASES: tuple[tuple[str, str, Change], ...] = (
     ("sign", "SPECIAL", lambda y, x: torch.where(x.isnan(), 1.0, y)),
@@ -59,6 +65,17 @@ CASES: tuple[tuple[str, str, Change], ...] = (
     ("nn.functional.instance_norm", "SPECIAL", _beside_nan),
     ("native_group_norm", "SPECIAL", _beside_nan),
     ("_native_batch_norm_legit", "SPECIAL", _beside_nan),
+    ("amax", "SPECIAL", _beside_nan),
+    ("msort", "SPECIAL", _slope_beside_nan),
+    ("masked.amin", "SPECIAL", _slope_beside_nan),
+    ("nn.functional.l1_loss", "SPECIAL", _slope_beside_nan),
+    ("nn.functional.huber_loss", "SPECIAL", _slope_beside_nan),
+    ("nn.functional.hinge_embedding_loss", "SPECIAL", _beside_nan),
+    ("nn.functional.hardtanh", "SPECIAL", _slope_beside_nan),
+    ("kthvalue", "SPECIAL", _beside_nan),
+    ("nn.functional.pdist", "SPECIAL", _beside_nan),
+    ("logsumexp", "SPECIAL", lambda y, x: y.nan_to_num(7.0, 7.0, 7.0)),
+    ("nn.functional.gaussian_nll_loss", "SPECIAL", _beside_nan),
     ("unbind", "COMP", lambda y, x: y + torch.compiler.is_compiling()),
 )
 
@@ -81,7 +98,8 @@ def test_what_is_right_passes_and_a_fault_beside_it_does_not(name: str, question
 
 
 @pytest.mark.parametrize(
-    ("name", "question"), [("view", "LAYOUT"), ("take_along_dim", "VMAP"), ("nn.functional.max_pool3d", "LAYOUT")]
+    ("name", "question"),
+    [("view", "LAYOUT"), ("take_along_dim", "VMAP"), ("nn.functional.max_pool3d", "LAYOUT"), ("double", "NEST")],
 )
 def test_an_error_of_strides_says_so(name: str, question: str) -> None:
     assert _outcome(load_op(f"torch:{name}"), question) in (Outcome.REFUSED, Outcome.VERIFIED)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....reference.array import BILINEAR, MOVING, Array, Irrational, Operands, Params, Precise
-from ....reference.condition import EITHER, Condition, condition
+from ....reference.condition import EITHER, Condition, compared, condition
 from ....reference.formats import BINARY32, FORMATS, Format, ulp_array
 from ..contract import Contract, Products
 from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, NEVER_NEGATIVE, RUNNING
@@ -151,12 +151,13 @@ class Ball(Array):
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
         assert isinstance(other, Ball)
         answers = ufunc(self.centre, other.centre)
+        if self.special or other.special:
+            answers = compared(ufunc, answers, np.isnan(self.centre) | np.isnan(other.centre))
         exact = self.radius is None and other.radius is None
         stray = [x.stray for x in (self, other) if x.stray is not None]
         if (exact and not stray) or other is self or not self.contract.systematic:
             return answers
-        # Where the two balls overlap, evaluations may give different answers. They give the same answer at elements
-        # without error, and at infinities and NaNs that every evaluation gives.
+        # Where the two meet, evaluations may differ; not at elements without error, nor at infinities and NaNs of all.
         reach = self.radii() + other.radii()
         apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
         if self.beyond is not None or other.beyond is not None:
@@ -245,7 +246,6 @@ def centre_of(primitive: str, params: Params, contract: Contract, *arrays: Any) 
 
 
 def _rows_of_blocks(shape: tuple[int, ...]) -> int:
-    """The number of elements along axis 0 of a block."""
     return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1
 
 

@@ -88,7 +88,7 @@ def _despite_nan(out: Ball, inserted: Any) -> Ball:
 
 
 def _is_truth(condition: Any) -> bool:
-    return isinstance(condition, (bool, np.bool_)) or (type(condition) is np.ndarray and condition.dtype == bool)
+    return isinstance(condition, (bool, np.bool_)) or (isinstance(condition, np.ndarray) and condition.dtype == bool)
 
 
 def _spread_marks(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:

@@ -236,7 +236,8 @@ def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:
     """cdist: lengths of the differences of every row of x and every row of y."""
 
     def straight(x: Any, y: Any) -> Any:
-        return vector_norm(np.expand_dims(x, -2) - np.expand_dims(y, -3), p, [-1])
+        first, second = _pair_rows(x, y)
+        return vector_norm(first - second, p, [-1])
 
     def by_products(x: Any, y: Any) -> Any:
         squares = [np.sum(np.square(t), axis=-1) for t in (x, y)]
@@ -251,19 +252,30 @@ def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:
     if products:
         ways.append(Algorithm(by_products, ""))
     if p == 0:
-        ways.append(Algorithm(lambda x, y: _hand_on_nans(straight(x, y), x, y), ""))
+        ways.append(Algorithm(lambda x, y: _hand_on_nans(straight(x, y), *_pair_rows(x, y)), ""))
     return among(ways, x, y)
 
 
+def _pair_rows(x: Any, y: Any) -> tuple[Any, Any]:
+    return np.expand_dims(x, -2), np.expand_dims(y, -3)
+
+
 def _hand_on_nans(distances: Any, x: Any, y: Any) -> Any:
-    """With a NaN wherever a row has one: torch's vectorised code takes the least of 1 and a NaN to be NaN, or 1."""
+    """With NaN where one of two rows has one: torch's vectorised code takes the least of 1 and a NaN to be NaN."""
     lost = [np.any(np.isnan(constant(rows)), axis=-1) for rows in (x, y)]
-    return np.where(np.expand_dims(lost[0], -1) | np.expand_dims(lost[1], -2), np.nan, distances)
+    return np.where(lost[0] | lost[1], np.nan, distances)
 
 
 def _distances_of_pairs(x: Any, p: float = 2.0) -> Any:
     first, second = np.triu_indices(np.shape(x)[0], 1)
-    return vector_norm(x[first] - x[second], p, [-1])
+
+    def straight(x: Any) -> Any:
+        return vector_norm(x[first] - x[second], p, [-1])
+
+    ways = [Algorithm(straight, "")]
+    if p == 0:
+        ways.append(Algorithm(lambda x: _hand_on_nans(straight(x), x[first], x[second]), ""))
+    return among(ways, x)
 
 
 def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:

@@ -33,6 +33,8 @@ def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
 
     def log_of_sum(x: Any, step: Rule) -> Any:
         largest = constant(np.max(x, axis=axes, keepdims=True))
+        infinite = surely(np.isinf(largest))  # An infinity less itself is NaN, and the sum is infinite without that.
+        largest = np.where(infinite, 0.0, largest) if infinite.any() else largest
         return step(np.log(step(np.sum(step(np.exp(step(x - largest))), axis=axes, keepdims=True)))) + largest
 
     def cotangent(x: Any, g: Any) -> Any:

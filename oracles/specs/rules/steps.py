@@ -42,8 +42,10 @@ def _bend(near: Callable[[Any], Any], far: Callable[[Any], Any], end: float) -> 
     def loss_with(beyond: Callable[[Any, Any], Any]) -> Rule:
         def loss(x: Any, target: Any) -> Any:
             off = may_store(x - target)
-            # `near` takes d and not |d|, because |d| has no derivative at 0, where `near` has all of them.
-            return np.where(beyond(np.absolute(constant(off)), end), far(may_store(np.absolute(off))), near(off))
+            is_far = beyond(np.absolute(constant(off)), end)
+            # `near` takes d and not |d|, because |d| has no derivative at 0, where `near` has all of them. Far off it
+            # has no part, also where d is infinite.
+            return np.where(is_far, far(may_store(np.absolute(off))), near(np.where(is_far, 0.0, off)))
 
         return loss
 
