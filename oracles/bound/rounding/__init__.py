@@ -27,6 +27,6 @@ from . import recurrences as recurrences
 from . import scans as scans
 from .ball import Ball as Ball
 from .ball import ball as ball
+from .choices import joined as joined
 from .reading import balls as balls
 from .reading import balls_with_systematic as balls_with_systematic
-from .rules import joined as joined

@@ -25,11 +25,11 @@ from ....reference.array import Array, Operands, Params
 from ....reference.condition import Condition
 from ..contract import Contract
 from .ball import RULES, Ball
+from .choices import joined, ways_of
 from .forms import ONE, STEPS, AffineForm, combine_forms, padded, sum_of_magnitudes
 from .logarithms import combine_relative, is_positive, linear_form, may_be_relative, radius_of, relative_form
 from .repetition import Application, find_states
 from .rows import is_plain
-from .rules import joined, ways_of
 from .slopes import slopes_of
 from .spread import SLACK
 

@@ -122,17 +122,17 @@ class Ball(Array):
         special, nonnegative, marked, beyond, summed = False, True, "inserted" in params, False, False
         for x in balls:
             beyond, summed = beyond or x.beyond is not None, summed or x.summed is not None
-            special = special or x.special
+            special, nonnegative = special or x.special, nonnegative and x.nonnegative
             marked = marked or x.inserted is not None or x.stray is not None
-            nonnegative = nonnegative and x.nonnegative
         if summed and primitive in ACCUMULATED and contract.roundings == 1.0:
             ACCUMULATED[primitive](primitive, out, balls, params)
         if primitive in CHAINED and contract.roundings == 1.0 and not special:
             CHAINED[primitive](primitive, out, balls, params)
         total, strange, chain = out.summed, out.stray, out.chain
         if special or not (out.bounded or primitive in MOVING or np.isfinite(out.centre).all()):
-            out = Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
-        elif contract.roundings == 1.0:
+            common, out = out.common, Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
+            out.common = common
+        if contract.roundings == 1.0:
             FOLLOW[0](primitive, out, balls, params)
         if beyond and primitive in HANDED_ON:
             HANDED_ON[primitive](primitive, out, balls, params)

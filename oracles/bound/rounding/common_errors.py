@@ -36,12 +36,12 @@ from typing import Any
 import numpy as np
 
 from ....reference.array import Params
-from .ball import FOLLOW, Ball
+from .ball import FOLLOW, Ball, centre_of
 from .shared_error import Common, Shift
 from .spread import SLACK
 
-#: A source, its coefficient in a result, the sum of the magnitudes of what that is added up of, and of how many.
-_Contribution = tuple[Ball, Any, Any, int]
+#: An error, its coefficient in a result, the sum of the magnitudes of what that is added up of, and of how many.
+_Contribution = tuple[Common[Ball], Any, Any, int]
 #: A ball forgets further common errors, which stay in its radius. Reverse mode of a norm meets two or three.
 MOST = 6
 
@@ -59,6 +59,8 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
         if primitive == "broadcast":
             out.origin = x if x.origin is None else x.origin
         out.common = x.common
+    elif primitive in ("reshape", "transpose"):
+        out.common = tuple(_move(each, x, primitive, params) for each in _plain(x))
     elif primitive == "max":
         out.common = (Shift(out, out.radii),)
     elif primitive == "exp":
@@ -66,19 +68,41 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     elif primitive in ("sum", "matmul"):
         _merge(out, _contributions(primitive, operands, params))
     else:
-        _follow_elements(primitive, out, operands)
+        _follow_elements(primitive, out, operands, params)
         if primitive == "subtract" and operands[1].centre.size < out.centre.size:
             out.common += tuple(each for each in operands[1].common if isinstance(each, Shift))
+    if out.special and out.common:
+        # Elements that are not finite have no error in common; of a shift, exponentials count those that are finite.
+        finite = np.isfinite(out.centre)
+        out.common = tuple(
+            each if isinstance(each, Shift) else each.changed(lambda a: np.where(finite, a, 0.0)) for each in out.common
+        )
 
 
-def _follow_elements(primitive: str, out: Ball, operands: Sequence[Ball]) -> None:
-    terms = _terms(primitive, out, operands)
+def _follow_elements(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+    terms = _terms(primitive, out, operands, params)
     if not terms:
         return
-    if len({id(each.source) for each in terms}) == len(terms):  # Nothing can cancel.
+    if len({each.key for each in terms}) == len(terms):  # Nothing can cancel.
         out.common = tuple(terms[:MOST])
     else:
-        _merge(out, [(each.source, each.coefficient, np.abs(each.coefficient), 1) for each in terms])
+        _merge(out, [(each, each.coefficient, np.abs(each.coefficient), 1) for each in terms])
+
+
+def _move(error: Common[Ball], x: Ball, primitive: str, params: Params) -> Common[Ball]:
+    """A common error of a ball whose elements are moved."""
+
+    def move(values: Any) -> Any:
+        return centre_of(primitive, params, x.contract, np.broadcast_to(values, x.shape))
+
+    return Common(error.source, lambda: move(error.coefficient), error, lambda: move(_places(error)))
+
+
+def _places(error: Common[Ball]) -> Any:
+    if error.places is not None:
+        return error.places()
+    shape = error.source.shape
+    return np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
 
 
 def _of_exponential(out: Ball, shift: Common[Ball]) -> Common[Ball]:
@@ -103,23 +127,29 @@ def _contributions(primitive: str, operands: Sequence[Ball], params: Params) -> 
         (x,), axes = operands, params["axes"]
         summands = math.prod(x.shape[axis] for axis in axes)
         return [
-            (source, *(np.sum(each, axis=axes, keepdims=True) for each in (a, np.abs(a))), summands)
-            for source, a in _along(x, axes)
+            (error, *(np.sum(each, axis=axes, keepdims=True) for each in (a, np.abs(a))), summands)
+            for error, a in _along(x, axes)
         ]
     one, other = operands
     if ndim < 2 or other.centre.ndim != ndim:
         return []
     a, b = (np.asarray(x.centre, dtype=np.float64) for x in operands)
     return [
-        *((source, c @ b, np.abs(c) @ np.abs(b), one.shape[-1]) for source, c in _along(one, (-1,))),
-        *((source, a @ c, np.abs(a) @ np.abs(c), one.shape[-1]) for source, c in _along(other, (-2,))),
+        *((error, c @ b, np.abs(c) @ np.abs(b), one.shape[-1]) for error, c in _along(one, (ndim - 1,))),
+        *((error, a @ c, np.abs(a) @ np.abs(c), one.shape[-1]) for error, c in _along(other, (ndim - 2,))),
     ]
 
 
-def _along(x: Ball, axes: tuple[int, ...]) -> list[tuple[Ball, Any]]:
+def _along(x: Ball, axes: tuple[int, ...]) -> list[tuple[Common[Ball], Any]]:
     """The common errors that are one for all elements along some axes, and their coefficients in every element."""
-    of = [each for each in _plain(x) if _is_one_along(each.source, axes, x.centre.ndim)]
-    return [(each.source, np.broadcast_to(each.coefficient, x.shape)) for each in of]
+
+    def of_row(error: Common[Ball]) -> Common[Ball]:
+        if error.places is None:
+            return error
+        return Common(error.source, lambda: error.coefficient, error, lambda: _first_along(_places(error), axes))
+
+    of = [each for each in _plain(x) if _is_one_along(each, axes, x.centre.ndim)]
+    return [(of_row(each), np.broadcast_to(each.coefficient, x.shape)) for each in of]
 
 
 def _merge(out: Ball, contributions: Sequence[_Contribution]) -> None:
@@ -127,19 +157,34 @@ def _merge(out: Ball, contributions: Sequence[_Contribution]) -> None:
     if not contributions:
         return
     reached = sum((size for _, _, size, _ in contributions), np.zeros(()))
-    merged: dict[Ball, Any] = {}
-    for source, coefficient, _, _ in contributions:
-        merged[source] = merged[source] + coefficient if source in merged else coefficient
-    remaining = sum((np.abs(a) for a in merged.values()), np.zeros(()))
+    merged: dict[tuple[Ball, int], tuple[Common[Ball], Any]] = {}
+    for error, coefficient, _, _ in contributions:
+        before = merged.get(error.key, (error, 0.0))
+        merged[error.key] = error, before[1] + coefficient
+    remaining = sum((np.abs(a) for _, a in merged.values()), np.zeros(()))
     summands = max(n for *_, n in contributions)
     # Coefficients and their sums are rounded, each by 2^-53 of the summands, which is less than 2 SLACK in all.
     narrowed = out.radius - reached + remaining + reached * (8.0 * summands * SLACK)
     out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
-    out.common = tuple(_make_error(source, a) for source, a in list(merged.items())[:MOST])
+    out.common = tuple(_with_coefficient(*each) for each in list(merged.values())[:MOST])
 
 
-def _make_error(source: Ball, coefficient: Any) -> Common[Ball]:
-    return Common(source, lambda: coefficient)
+def _with_coefficient(error: Common[Ball], coefficient: Any) -> Common[Ball]:
+    return Common(error.source, lambda: coefficient, None, error.places)
+
+
+def common_of_either(a: Ball, b: Ball) -> tuple[Common[Ball], ...]:
+    """The common errors of what is the result of one of two algorithms: of each error the smaller coefficient."""
+
+    def smaller(one: Common[Ball], other: Common[Ball]) -> Common[Ball]:
+        def coefficient() -> Any:
+            x, y = one.coefficient, other.coefficient
+            return np.where(x * y > 0, np.sign(x) * np.minimum(np.abs(x), np.abs(y)), 0.0)
+
+        return Common(one.source, coefficient, None, one.places)
+
+    of_a, of_b = ({each.key: each for each in _plain(x)} for x in (a, b))
+    return tuple(smaller(one, of_b[key]) for key, one in of_a.items() if key in of_b)
 
 
 def _plain(x: Ball) -> list[Common[Ball]]:
@@ -147,13 +192,15 @@ def _plain(x: Ball) -> list[Common[Ball]]:
     return [each for each in x.common if not isinstance(each, Shift)]
 
 
-def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common[Ball]]:
+def _terms(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> list[Common[Ball]]:
     """The contribution of each common error of each operand to a result; one source may occur several times."""
     if primitive == "negative":
         return [each.changed(np.negative) for each in _plain(operands[0])]
-    if primitive not in ("add", "subtract", "multiply", "divide"):
+    if primitive not in ("add", "subtract", "multiply", "divide", "where"):
         return []
     one, other = operands
+    if primitive == "where":
+        return _of_choice(one, other, params["condition"])
     if primitive == "add":
         return [*_plain(one), *_plain(other)]
     if primitive == "subtract":
@@ -176,6 +223,15 @@ def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common[B
         return -np.asarray(quotient, dtype=np.float64) * a / by
 
     return [*(each.changed(lambda a: a / by) for each in of_one), *(each.changed(of_divisor) for each in of_other)]
+
+
+def _of_choice(one: Ball, other: Ball, condition: Any) -> list[Common[Ball]]:
+    if not isinstance(condition, np.ndarray) or condition.dtype != bool:
+        return []
+    return [
+        *(each.changed(lambda a: np.where(condition, a, 0.0)) for each in _plain(one)),
+        *(each.changed(lambda a: np.where(condition, 0.0, a)) for each in _plain(other)),
+    ]
 
 
 def _as_factor(x: Ball, out: Ball) -> Sequence[Common[Ball]]:
@@ -204,14 +260,17 @@ def _with_own(x: Ball) -> list[Common[Ball]]:
     return [*common, Common(x, rest if common else x.radii)]
 
 
-def _is_one_along(source: Ball, axes: tuple[int, ...], ndim: int) -> bool:
-    """Whether a factor is the same for all elements along some axes of an array.
+def _is_one_along(error: Common[Ball], axes: tuple[int, ...], ndim: int) -> bool:
+    """Whether a factor is the same for all elements along some axes of an array; axes are not negative."""
+    if error.places is None:
+        shape = (1,) * (ndim - error.source.centre.ndim) + error.source.shape
+        return all(shape[axis] == 1 for axis in axes)
+    places = error.places()
+    return bool(np.all(places == _first_along(places, axes)))
 
-    Args:
-        source: the factor. axes, ndim: the axes of the array, and its number of dims.
-    """
-    shape = (1,) * (ndim - source.centre.ndim) + source.shape
-    return all(shape[axis] == 1 for axis in axes)
+
+def _first_along(values: Any, axes: tuple[int, ...]) -> Any:
+    return values[tuple(slice(0, 1) if i in axes else slice(None) for i in range(values.ndim))]
 
 
 FOLLOW.append(follow)

@@ -12,7 +12,7 @@ from ....reference.algorithms import Inapplicable, algorithms
 from ..contract import Contract
 from . import affine, rows
 from .ball import Ball, ball, magnitude_of
-from .rules import joined
+from .choices import joined
 
 
 def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:

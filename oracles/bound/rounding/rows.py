@@ -19,7 +19,7 @@ from ....reference.algorithms import Algorithm, Inapplicable
 from ....reference.array import ELEMENTWISE, Array, Operands, Params
 from ..contract import Contract, contract
 from .ball import Ball, ball, centre_of
-from .rules import ways_of
+from .choices import ways_of
 
 #: The number of elements of the largest input from which on blocks are faster; and the number of elements of a block,
 #: of which about ten intermediates fit a cache of a few megabytes. The memory of larger blocks goes back to the system

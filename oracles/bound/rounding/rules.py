@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ....reference.algorithms import STORED, Algorithm, Inapplicable
 from ....reference.array import Precise
 from ....reference.condition import Condition, possibly, surely
 from ....reference.formats import round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
-from .accumulators import sum_of, sums_of_either
+from .accumulators import sum_of
 from .arithmetic import rounded
 from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark, of_ends
@@ -277,45 +275,6 @@ def _store(contract: Contract, a: Ball, dtype: str = "", always: bool = True) ->
     return stored
 
 
-def joined(a: Ball, b: Ball) -> Ball:
-    """A ball around a's centre that contains both; where b is NaN in every evaluation, NaN is right, too."""
-    stray = [x for x in (a.stray, b.stray) if x is not None]
-    with np.errstate(all="ignore"):
-        if a.bounded and b.bounded:
-            reach = magnitude_of(a.centre - b.centre)
-            reach += b.radii()
-        else:
-            same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
-            reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
-            lost = np.isnan(b.centre) & (b.radii() == 0) & ~np.isnan(a.centre)
-            if lost.any():
-                reach, stray = np.where(lost, 0.0, reach), [*stray, lost]
-        out = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
-    out.bounded, out.summed = a.bounded, sums_of_either(a, b, out)
-    out.stray = functools.reduce(np.logical_or, stray) if stray else None
-    return out
-
-
-def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
-    """The first way, and the other ways that a contract allows."""
-    names = {"", *contract.algorithms} if contract.others else set()
-    if contract.others and contract.may_store(contract.stores):
-        names.add(STORED)
-    return [ways[0], *(way for way in ways[1:] if way.name in names)]
-
-
-def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
-    """The ball that contains the results of every way that the contract allows."""
-    first, *others = ways_of(ways, contract)
-    readings: Ball = first.formula(*balls)
-    for way in others:
-        try:
-            readings = joined(readings, way.formula(*balls))
-        except Inapplicable:
-            continue
-    return readings
-
-
 def _move_exactly(move: Callable[..., Any]) -> Callable[..., Ball]:
     """The rule of a structural primitive, which moves centres and radii in the same way, without error."""
 
@@ -389,7 +348,6 @@ RULES.update(
         "sum": _sum_over,
         "max": _max,
         "store": _store,
-        "among": _among,
         "reshape": _move_exactly(lambda x, shape: np.reshape(x, shape)),
         "transpose": _move_exactly(lambda x, axes: np.transpose(x, axes)),
         "broadcast": _move_exactly(lambda x, shape: np.broadcast_to(x, shape)),

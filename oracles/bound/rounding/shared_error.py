@@ -18,14 +18,22 @@ class Common(Generic[Factor]):
     Most coefficients are never needed, because nothing cancels before the result. So each is computed at its first use.
     """
 
-    __slots__ = ("_coefficient", "_make", "source", "steps")
+    __slots__ = ("_coefficient", "_make", "places", "source", "steps")
 
-    def __init__(self, source: Factor, make: Callable[[], Any], before: Common[Factor] | None = None) -> None:
+    def __init__(
+        self,
+        source: Factor,
+        make: Callable[[], Any],
+        before: Common[Factor] | None = None,
+        places: Callable[[], Any] | None = None,
+    ) -> None:
         """
         Args:
             source: the factor. make: computes the coefficient. before: the common error whose coefficient `make` uses.
+            places: computes the index of the element of the factor that each element of the ball was multiplied by, an
+                array that broadcasts to its shape; None where the factor itself broadcasts to that shape.
         """
-        self.source, self._make, self._coefficient = source, make, None
+        self.source, self.places, self._make, self._coefficient = source, places, make, None
         self.steps: int = 0 if before is None else before.steps + 1
         if self.steps > _STEPS:
             self.steps, self._coefficient = 0, make()
@@ -38,9 +46,14 @@ class Common(Generic[Factor]):
             self.steps = 0
         return self._coefficient
 
+    @property
+    def key(self) -> tuple[Factor, int]:
+        """Equal for two that are one error in every element."""
+        return self.source, id(self.places)
+
     def changed(self, change: Callable[[Any], Any]) -> Common[Factor]:
         """The same error with another coefficient, made of its own."""
-        return Common(self.source, lambda: change(self.coefficient), self)
+        return Common(self.source, lambda: change(self.coefficient), self, self.places)
 
 
 class Shift(Common[Factor]):
