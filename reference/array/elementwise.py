@@ -10,7 +10,7 @@ import numpy as np
 from mpmath.libmp import from_float, to_float
 
 from ..algorithms import STORED, Algorithm
-from ..condition import NanComparison, Condition
+from ..condition import Condition, NanComparison
 from ..gamma import log_gamma
 from ..gamma import polygamma as polygamma_of
 from .constants import Precise
