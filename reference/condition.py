@@ -71,7 +71,7 @@ class Condition(np.ndarray[Any, Any]):
         return self
 
 
-class Comparison(np.ndarray[Any, Any]):
+class NanComparison(np.ndarray[Any, Any]):
     """Booleans that say which of two numbers is larger, where one of these may be NaN.
 
     A NaN is not smaller, nor larger, and a value that is chosen so is what the formula says. But what its slope is, no
@@ -90,9 +90,9 @@ class Comparison(np.ndarray[Any, Any]):
         if any(not isinstance(x, (np.ndarray, bool, int, float, np.generic)) for x in inputs):
             return NotImplemented
         answers = getattr(ufunc, method)(
-            *(x.view(np.ndarray) if isinstance(x, Comparison) else x for x in inputs), **kwargs
+            *(x.view(np.ndarray) if isinstance(x, NanComparison) else x for x in inputs), **kwargs
         )
-        masks = [x.unordered for x in inputs if isinstance(x, Comparison) and x.unordered is not None]
+        masks = [x.unordered for x in inputs if isinstance(x, NanComparison) and x.unordered is not None]
         if method != "__call__" or ufunc not in _LOGIC or not masks:
             return answers
         return _beside_nan(answers, functools.reduce(np.logical_or, masks))
@@ -106,14 +106,14 @@ def compared(ufunc: np.ufunc, answers: Any, unordered: Any) -> Any:
 def _beside_nan(answers: Any, unordered: Any) -> Any:
     if not isinstance(answers, np.ndarray) or isinstance(answers, Condition) or not unordered.any():
         return answers
-    comparison = answers.view(Comparison)
+    comparison = answers.view(NanComparison)
     comparison.unordered = unordered
     return comparison
 
 
 def unordered_of(truth: Any) -> Any:
     """Where a condition holds, or not, because a number that was compared is NaN; None for nowhere."""
-    return truth.unordered if isinstance(truth, Comparison) else None
+    return truth.unordered if isinstance(truth, NanComparison) else None
 
 
 def condition(surely: Any, possibly: Any, reading: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from mpmath.libmp import from_float, to_float
 
 from ..algorithms import STORED, Algorithm
-from ..condition import Comparison, Condition
+from ..condition import Condition, NanComparison
 from ..gamma import log_gamma
 from ..gamma import polygamma as polygamma_of
 from .constants import Precise
@@ -55,7 +55,7 @@ def choose(condition: Any, a: Any, b: Any, share: Any = 0.5) -> Array:
     Where the condition is open, an evaluation may give anything from `a` to `b`, and the exact reading gives `share` of
     `a` and the rest of `b`. That is how a slope at a kink is stated.
     """
-    of_reading = isinstance(condition, (Condition, Comparison))
+    of_reading = isinstance(condition, (Condition, NanComparison))
     of_reading = of_reading or (isinstance(condition, Array) and condition.is_condition)
     truth = condition if of_reading else np.asarray(condition, dtype=bool)
     return bind("where", (a, b), {"condition": truth, "share": share})
