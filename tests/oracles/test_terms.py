@@ -87,7 +87,7 @@ def test_flash_takes_weights_rounded_once_and_little_else(dtype: torch.dtype) ->
     for name in ("strict", "flash", "torch"):
         bound = _bound_of(_attention, q, k, v, contract=name)
         widths[name] = float((bound.half_width / bound.centre.abs()).median())
-    assert widths["strict"] < widths["flash"] < widths["torch"] / 3
+    assert widths["strict"] < widths["flash"] < widths["torch"] / 2
     if dtype == torch.bfloat16:
         with pytest.raises(AssertionError):
             opassay.assert_conforms(_rounded_once(q, k, v, 17**-0.5), _attention, q, k, v, contract="flash")
