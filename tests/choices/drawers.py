@@ -101,7 +101,8 @@ def _wait(x: Tensor) -> Tensor:
 
 
 def _exponential(sign: float, end: float) -> Kernel:
-    return lambda x: x.abs() * (sign * 2 * torch.log(end - torch.rand_like(x)))
+    # Uniform numbers of a half type have no more than 11 bits, so that the largest of their logarithms are missing.
+    return lambda x: x.abs() * (sign * 2 * torch.log(end - torch.rand_like(x, dtype=torch.float32))).to(x.dtype)
 
 
 def _infinite(x: Tensor) -> Tensor:

@@ -94,21 +94,19 @@ def test_a_suspicion_needs_a_fresh_draw_that_agrees() -> None:
 def test_the_command_ends_with_4_where_a_candidate_is_suspect(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "balanced.py").write_text(
+    (tmp_path / "products.py").write_text(
         "import torch\n"
         "def reference(x):\n"
-        "    plan = torch.softmax(x, -1)\n"
-        "    for _ in range(8):\n"
-        "        plan = plan / plan.sum(-1, keepdim=True)\n"
-        "        plan = plan / plan.sum(-2, keepdim=True)\n"
-        "    return plan\n"
+        "    return x @ x.mT\n"
         "def kernel(x):\n"
-        "    return reference(x) * 1.0005\n"
+        "    return reference(x) * 1.00002\n"
         "def inputs():\n"
-        "    return (torch.randn(2, 5, 5),)\n"
+        "    return (torch.randn(8, 1024),)\n"
     )
-    file = tmp_path / "balanced.py"
-    assert main(["judge", f"{file}:kernel", "--spec", f"{file}:reference", "--json"]) == 4
+    file = tmp_path / "products.py"
+    assert (
+        main(["judge", f"{file}:kernel", "--spec", f"{file}:reference", "-k", "GIVEN", "-k", "LIKELY", "--json"]) == 4
+    )
     assert json.loads(capsys.readouterr().out)["verdict"] == "suspect"
 
 
