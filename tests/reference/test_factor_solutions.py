@@ -100,7 +100,8 @@ def test_faults_are_refused(dtype: Any, fault: str) -> None:
 
 def test_what_is_right_by_a_hair_passes() -> None:
     # Of [2] [3] x = 6, γ is that of a quotient, which is two units, and both add up.
-    law = solution_of(*(np.array([[x]], dtype=np.float32) for x in (2.0, 3.0, 6.0)))
+    lower, upper, b = (np.array([[x]], dtype=np.float32) for x in (2.0, 3.0, 6.0))
+    law = solution_of(lower, upper, b)
     share = float((1 + (law.gamma or 0)) ** 2 - 1)
     assert law.accepts(np.array([[1 + 0.99 * share]])).all()
     assert not law.accepts(np.array([[1 + 1.01 * share]])).all()
