@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -61,13 +61,12 @@ def judge_file(
         candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
         contract: as for `judge`. values: arguments of what gives the inputs, by name.
         seed: a number; or None for a secret, which the judgement tells, or the digits of one that was told.
-        confinement: of the candidate's process.
-        plan: of the questions, and the dtype of what is asked. progress: told before each question.
+        confinement: of the candidate's process. plan: of the questions, and the dtype of what is asked.
+        progress: told before each question.
 
     Raises:
-        GivenError: a file is not there, or lacks a name, or that of the spec raised, or the candidate's does not
-            compile; or `contract` names no terms, or asks for a probe that shows no tree; or the isolation that is
-            required cannot be had.
+        GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
+            contract names no terms, or its probe shows no tree; or the isolation that is required cannot be had.
     """
     allowed = _terms_of(contract, confinement)
     plain = allowed.without_probe
@@ -80,8 +79,8 @@ def judge_file(
         public = _public_draws(seed)
         words = _words(candidate, spec, public.seed, values or {}, plan)
         pair = open_pair(**words, folder=Path(folder))
-        named, problem, candidate = candidate, pair.problem, pair.candidate
         _require_python(pair.contents)
+        named, problem, candidate = candidate, pair.problem, pair.candidate
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
@@ -108,15 +107,22 @@ def judge_file(
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, plain)))
-        try:
+        with _errors_of_probe(f"{named}: contract {allowed.name}"):
             session.records.probe = probe_for(allowed, read, arguments, part is not None)
             judgement = ask_all(session, plan, progress, properties.ask)
-        except ProbeError as err:
-            raise GivenError(f"{named}: contract {allowed.name}: {err}") from err
         judgement = excuse(_without_gpu(named, judgement), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
+
+
+@contextlib.contextmanager
+def _errors_of_probe(where: str) -> Iterator[None]:
+    """Turn the error of a probe that shows no tree into one of what was given."""
+    try:
+        yield
+    except ProbeError as err:
+        raise GivenError(f"{where}: {err}") from err
 
 
 def _words(candidate: str, spec: str, seed: int, parameters: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import SpecBackward, backward, fault, operands_of
-from ..arguments import CallArguments, Tensor
+from ..arguments import CallArguments, State, Tensor
 from ..comparing import decide_by, hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
@@ -34,7 +34,7 @@ from ..open_readings import OpenReading
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
-from ..specification import SpecError
+from ..specification import SpecError, Specification
 from .gradient_request import GradientPlace, GradientRequest
 
 #: Texts in the exceptions of a candidate without gradients: its own exception, that of an operator registered without
@@ -112,16 +112,9 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     others = stand_in(arguments)
     run = spec.run(others, state)
     outputs = floating(run.outputs)
-    few = [t.dtype for t in (*outputs, *floating(arguments.tensors)) if not is_computed_in(t.dtype)]
-    if few:
-        return not_asked("GRAD", f"a gradient would have to be stored in {dtype_name(few[0])}, as its tensor is")
-    if spec.has_residuals(arguments, state):
-        return not_asked("GRAD", "the spec gives what is judged by its residual, of which no gradient is judged")
-    # Autograd would have to pass through a write to an input or a parameter; a buffer needs no gradient.
-    places = zip(run.writes, run.names[len(run.outputs) :], strict=True)
-    moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
-    if moving:
-        return not_asked("GRAD", f"the spec writes {moving[0].removeprefix('written ')}")
+    unjudged = _why_unjudged(spec, run, arguments, state)
+    if unjudged:
+        return not_asked("GRAD", unjudged)
     marked = any(t.requires_grad for t in floating(arguments.tensors))
     operands = _operands_of(session, arguments, marked, elsewhere.only)
     if not outputs or not operands:
@@ -163,6 +156,20 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
     return replace(finding, sampled=cut.share, left_out=request.describe_refusals())
+
+
+def _why_unjudged(spec: Specification, run: SpecRun, arguments: CallArguments, state: State) -> str:
+    """Why no gradient of a spec is judged, whatever the candidate gives; empty where gradients are."""
+    tensors = (*floating(run.outputs), *floating(arguments.tensors))
+    few = [t.dtype for t in tensors if not is_computed_in(t.dtype)]
+    if few:
+        return f"a gradient would have to be stored in {dtype_name(few[0])}, as its tensor is"
+    if spec.has_residuals(arguments, state):
+        return "the spec gives what is judged by its residual, of which no gradient is judged"
+    # Autograd would have to pass through a write to an input or a parameter; a buffer needs no gradient.
+    places = zip(run.writes, run.names[len(run.outputs) :], strict=True)
+    moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
+    return f"the spec writes {moving[0].removeprefix('written ')}" if moving else ""
 
 
 def _with_call(session: Session, request: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:
