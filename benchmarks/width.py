@@ -37,28 +37,15 @@ from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.specification import specification
 from opassay.properties.candidates.tree_probe import ProbeResult, probe_for
 from opassay.reference.formats import FORMATS
+from tests.oracles.chain_specs import layer_norms as of_norms
+from tests.oracles.chain_specs import newton_schulz, sinkhorn
 from workshop.checking.directed import decompose, directed_errors
 
 Spec = Callable[..., Any]
 #: How many times the error a half-width may be for chains, and which share of the radius the error reaches for others.
 WIDEST, SHARE = 100.0, 0.3
-
-
-def sinkhorn(rounds: int) -> Spec:
-    def spec(x: Tensor) -> Tensor:
-        p = torch.exp(x)
-        for _ in range(rounds):
-            p = p / p.sum(-1, keepdim=True)
-            p = p / p.sum(-2, keepdim=True)
-        return p
-
-    return spec
-
-
-def layer_norms(x: Tensor) -> Tensor:
-    for _ in range(8):
-        x = F.layer_norm(x, (x.shape[-1],))
-    return x
+#: Eight norms in turn, each computed by one function.
+layer_norms = of_norms(8)
 
 
 def norms_spelled_out(x: Tensor) -> Tensor:
@@ -67,17 +54,6 @@ def norms_spelled_out(x: Tensor) -> Tensor:
         # The copy marks the result of a norm, which alone is stored where a norm is one function.
         x = (apart * torch.rsqrt((apart * apart).mean(-1, keepdim=True) + 1e-5)).clone()
     return x
-
-
-def newton_schulz(steps: int) -> Spec:
-    def spec(g: Tensor) -> Tensor:
-        x = g / (torch.sqrt((g * g).sum()) + 1e-7)
-        for _ in range(steps):
-            a = x @ x.T
-            x = 3.4445 * x + (-4.7750 * a + 2.0315 * (a @ a)) @ x
-        return x
-
-    return spec
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -250,12 +250,12 @@ class PseudoinverseResidual(LeastSquaresResidual):
         delta = (2 * loss + loss**2 + product * math.sqrt(n) * (1 + loss) ** 2) * math.sqrt(n) * of_inverse
         lost = float(np.max(self._lost(facts, x, b))) * (1 + of_inverse)
         allowed = (of_inverse * moved + delta * facts.largest + lost) * SAFETY
-        left = float(np.linalg.norm(exact_difference([x, facts.a], [np.eye(n)])))
+        distance = float(np.linalg.norm(exact_difference([x, facts.a], [np.eye(n)])))
         skew = float(np.linalg.norm(exact_difference([facts.a, x], [x.T, facts.a.T])))
-        share = max(left, skew / 2) / allowed
+        share = max(distance, skew / 2) / allowed
         if share <= 1:
             return np.full(m, share), text
-        words = f"the norm of A+ A - I is {left:.6g}, and A A+ is {skew:.6g} from its transpose; rounding explains"
+        words = f"the norm of A+ A - I is {distance:.6g}, and A A+ is {skew:.6g} from its transpose; rounding explains"
         return np.full(m, share), lambda j: f"{words} {allowed:.3g}, and twice that"
 
 

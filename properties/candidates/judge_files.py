@@ -59,10 +59,9 @@ def judge_file(
 
     Args:
         candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
-        contract: as for `judge`. values: arguments of what gives the inputs, by name.
+        contract: as for `judge`. values: arguments of what gives the inputs, by name. progress: told before questions.
         seed: a number; or None for a secret, which the judgement tells, or the digits of one that was told.
         confinement: of the candidate's process. plan: of the questions, and the dtype of what is asked.
-        progress: told before each question.
 
     Raises:
         GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
@@ -112,8 +111,12 @@ def judge_file(
             judgement = ask_all(session, plan, progress, properties.ask)
         judgement = excuse(_without_gpu(named, judgement), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
-        is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
-        return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
+        timing = _measure(make_again, words) if _is_timed(judgement, plan) else None
+        return replace(judgement, assignment=of, timing=timing)
+
+
+def _is_timed(judgement: Judgement, plan: QuestionPlan) -> bool:
+    return plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
 
 
 @contextlib.contextmanager

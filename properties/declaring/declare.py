@@ -56,9 +56,8 @@ def declare(
         keywords: saved, flush and all others of `Keywords`.
 
     Raises:
-        ValueError: a name in the declaration is that of no argument. Where a law or a refusal changes what is no
-            argument, that shows when it is asked (OA505). Or a name in `algorithms` is that of no algorithm. Or `name`
-            cannot be the name of a file.
+        ValueError: a name in the declaration is that of no argument (what a law or a refusal changes shows when it is
+            asked, OA505), one in `algorithms` that of no algorithm, or `name` cannot be the name of a file.
         TypeError: a keyword is none of `Keywords`, or a subject is no function.
     """
     title = name or reference.__name__

@@ -20,6 +20,17 @@ ERRORS = {
 }
 
 
+def law_between(law: Callable[..., Any], a: Any, b: Any, width: float = 0.0) -> Any:
+    """The law of a solution of A X = B, with the elements of A between ends that are so far from them."""
+    own, right = a.astype(np.float64), b.astype(np.float64)
+    return law((own - width, own + width), (right, right), ERRORS[a.dtype.type])
+
+
+def law_of_inverse(law: Callable[..., Any], a: Any) -> Any:
+    own = a.astype(np.float64)
+    return law((own, own), ERRORS[a.dtype.type])
+
+
 def of_condition(rng: np.random.Generator, m: int, n: int, dtype: Any, condition: float) -> Any:
     """A matrix with singular values from 1 to the reciprocal of a condition."""
     rank = min(m, n)

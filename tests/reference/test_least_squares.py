@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from opassay.reference.least_squares import LeastSquaresResidual, PseudoinverseResidual
-from tests.reference.residual_errors import ERRORS, of_condition
+from tests.reference.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
 
 SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3), (7, 7), (10, 4)]
 
 
 def law_of(a: Any, b: Any, width: float = 0.0) -> LeastSquaresResidual:
-    own, right = a.astype(np.float64), b.astype(np.float64)
-    return LeastSquaresResidual((own - width, own + width), (right, right), ERRORS[a.dtype.type])
+    law: LeastSquaresResidual = law_between(LeastSquaresResidual, a, b, width)
+    return law
 
 
 def inverse_of(a: Any) -> PseudoinverseResidual:
-    own = a.astype(np.float64)
-    return PseudoinverseResidual((own, own), ERRORS[a.dtype.type])
+    law: PseudoinverseResidual = law_of_inverse(PseudoinverseResidual, a)
+    return law
 
 
 def by_reflections(a: Any, b: Any) -> Any:

@@ -10,17 +10,17 @@ import pytest
 
 from opassay.reference.elimination import eliminate
 from opassay.reference.solutions import InverseResidual, SolutionResidual
-from tests.reference.residual_errors import ERRORS, of_condition
+from tests.reference.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
 
 
 def solution_of(a: Any, b: Any, width: float = 0.0) -> SolutionResidual:
-    own, right = a.astype(np.float64), b.astype(np.float64)
-    return SolutionResidual((own - width, own + width), (right, right), ERRORS[a.dtype.type])
+    law: SolutionResidual = law_between(SolutionResidual, a, b, width)
+    return law
 
 
 def inverse_of(a: Any) -> InverseResidual:
-    own = a.astype(np.float64)
-    return InverseResidual((own, own), ERRORS[a.dtype.type])
+    law: InverseResidual = law_of_inverse(InverseResidual, a)
+    return law
 
 
 def eliminated(a: Any, b: Any, above: bool = False, forgets: int = -1) -> Any:

@@ -18,6 +18,7 @@ The largest element m of a row is subtracted from it before an exponential, and 
 with |m' − m| ≤ r, exp(x' − m') = exp(x − m) exp(Δx) (1 + (exp(r) − 1) ε), where ε is the same for the row and the rest
 is c exp(r) (exp(|Δx|) − 1) at most. Together these are c (exp(r + |Δx|) − 1), which the rule has. In a softmax it
 cancels, and what the sum of the powers has besides is a common error again, which a product of matrices takes on once.
+Where elements are moved, chosen by a mask, or come of one of two algorithms, their common errors go with them.
 
 What is assumed: a factor of a row is one number in an evaluation, as it is in every one that computes it and then uses
 it. A term of a row is not: x − μ may be evaluated in ways that never subtract a rounded μ from x (Welford's variance,

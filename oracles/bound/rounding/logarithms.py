@@ -50,8 +50,8 @@ def relative_form(ball: Ball, form: AffineForm) -> AffineForm:
         return form
     centre = np.asarray(ball.centre, dtype=np.float64)
     share = np.minimum(form.reach, ball.radii()) / centre * (1.0 + STEPS * SLACK)
-    left = np.maximum(-np.log1p(-share) - share, 0.0)
-    loose = form.loose / centre + left + (share + form.size / centre) * (STEPS * SLACK)
+    remainder = np.maximum(-np.log1p(-share) - share, 0.0)
+    loose = form.loose / centre + remainder + (share + form.size / centre) * (STEPS * SLACK)
     return AffineForm(form.terms / centre[..., None], loose, True)
 
 
