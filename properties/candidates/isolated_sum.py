@@ -6,7 +6,7 @@ other operands, and zeros in what is added, the elements of one operand are the 
 
 What is hard here: to know that of any spec. It is called in float64 with chosen values. A gradient of random weights
 tells which elements go into the same outputs; then values tell that every output is the same multiple of the sum of
-such a set, masks of both signs that nothing but the sum is is_term of it, and its reading that it adds up nothing else.
+such a set, masks of both signs that nothing but this sum comes of them, and its reading that nothing else is added up.
 """
 
 from __future__ import annotations

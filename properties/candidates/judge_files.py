@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -36,7 +36,7 @@ from .host.watching import Watch
 from .isolated_sum import ProbeError
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
-from .judging import ALL, Progress, ask_all
+from .judging import ALL, AskProperty, Progress, ask_all
 from .question_plan import QuestionPlan
 from .row_sample import Part, part_of
 from .session import Session
@@ -67,9 +67,8 @@ def judge_file(
         GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
             contract names no terms, or its probe shows no tree; or the isolation that is required cannot be had.
     """
-    allowed = _terms_of(contract, confinement)
-    plain = allowed.without_probe
     _require_python_file(candidate)
+    plain = (allowed := _terms_of(contract, confinement)).without_probe
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
         # Before the spec is read, because a candidate must find nothing of it in its process.
@@ -106,9 +105,7 @@ def judge_file(
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, plain)))
-        with _errors_of_probe(f"{named}: contract {allowed.name}"):
-            session.records.probe = probe_for(allowed, read, arguments, part is not None)
-            judgement = ask_all(session, plan, progress, properties.ask)
+        judgement = _ask_within(named, session, allowed, plan, progress, properties.ask)
         judgement = excuse(_without_gpu(named, judgement), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         timing = _measure(make_again, words) if _is_timed(judgement, plan) else None
@@ -119,13 +116,19 @@ def _is_timed(judgement: Judgement, plan: QuestionPlan) -> bool:
     return plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
 
 
-@contextlib.contextmanager
-def _errors_of_probe(where: str) -> Iterator[None]:
-    """Turn the error of a probe that shows no tree into one of what was given."""
+def _ask_within(
+    name: str, session: Session, allowed: Terms, plan: QuestionPlan, progress: Progress | None, ask: AskProperty
+) -> Judgement:
+    """Ask all questions within terms, which a probe of the candidate may have to complete.
+
+    Raises:
+        GivenError: the probe shows no tree.
+    """
     try:
-        yield
+        session.records.probe = probe_for(allowed, session.spec, session.arguments, session.part is not None)
+        return ask_all(session, plan, progress, ask)
     except ProbeError as err:
-        raise GivenError(f"{where}: {err}") from err
+        raise GivenError(f"{name}: contract {allowed.name}: {err}") from err
 
 
 def _words(candidate: str, spec: str, seed: int, parameters: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:

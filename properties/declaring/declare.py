@@ -47,9 +47,8 @@ def declare(
             `custom_function`: [(x, w), ...], or a function that gives one.
         differentiable: names of the arguments that the op is differentiable in.
         dtypes: (arguments by name) -> the dtype of every output that is not None, or its name.
-        name: the public name; that of the formula by default.
         laws, refusals: relations and documented invalid input, of the functions in `laws` and `refusals`.
-        mutates: names of the arguments that a call writes.
+        mutates: names of the arguments that a call writes. name: the public name; that of the formula by default.
         resolved: (arguments by name) -> values that the formula, which sees no dtypes, gets in place of those: an eps
             of None, which depends on one, is a number there.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
