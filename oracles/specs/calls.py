@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ...reference.missing import NoReadingError
+
 ARGUMENT, PARAMETER, BUFFER, RESULT = "argument", "parameter", "buffer", "result"
 
 
@@ -128,3 +130,18 @@ def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
                 ids.add(id(value))
                 tensors[f"{path}.{name}" if path else name] = value
     return tensors
+
+
+def reason_of(err: Exception) -> str:
+    """Why a rule cannot be applied, in words that help an author of PyTorch."""
+    text = first_line(err)
+    if isinstance(err, NoReadingError) and "numpy" not in text.lower():
+        return text
+    if isinstance(err, NoReadingError):  # Its advice is for authors of formulas in NumPy.
+        return "the rule for it needs numbers that are known, and these depend on rounded ones; write it in another way"
+    return f"its rule does not know such arguments ({type(err).__name__}: {text}); write it with other operations"
+
+
+def first_line(err: Exception) -> str:
+    """What an exception says, in one line."""
+    return str(err).strip().partition("\n")[0]

@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from . import fourier
+from .associations import OPERATIONS
 from .calls import UntraceableError
 from .lines import line_of
 from .rules.table import MOVES, overloads
@@ -218,6 +219,7 @@ def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
 _BEGINNING = overloads("complex polar view_as_complex _fft_r2c")
 _EITHER = [
     *sorted(MOVES, key=str),
+    *OPERATIONS,
     *overloads(
         "cat stack where.self sum sum.dim_IntList mean mean.dim neg cumsum scatter_add index_add index_put"
         " _unsafe_index_put"

@@ -12,7 +12,8 @@ from torch.utils import _pytree as pytree
 
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
-from .rules import MOVES
+from .associations import RESULT
+from .rules import MOVES, has_residuals
 from .storage import is_floating
 
 
@@ -93,3 +94,12 @@ def dtype_of(node: torch.fx.Node) -> torch.dtype | None:
 def gives_floating(node: torch.fx.Node) -> bool:
     leaves = pytree.tree_leaves(node.meta.get("val"))
     return any(isinstance(leaf, torch.Tensor) and is_floating(leaf.dtype) for leaf in leaves)
+
+
+def why_without_derivatives(graph: torch.fx.GraphModule) -> str:
+    """Why no derivative of a spec is judged; empty where derivatives are."""
+    if has_residuals(graph):
+        return "the spec gives what is judged by its residual, of which no gradient is judged"
+    if graph.graph.find_nodes(op="call_function", target=RESULT):
+        return "the spec scans in any order by associative_scan, of which no gradient is judged"
+    return ""

@@ -19,10 +19,10 @@ from ...reference.derivative import steps_stored, store_contributions
 from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
-from ...reference.missing import NoReadingError
 from ...reference.residual import Residual
 from ...reference.whole import Whole, integers, settle, truncate
-from .calls import UntraceableError
+from .associations import Scans
+from .calls import UntraceableError, reason_of
 from .decisions import Decisions
 from .drawing import as_numbers, decided_by_draw, drawing_nodes, drawn_by, draws
 from .integers import is_place, is_read_at, of_integers, read_at
@@ -73,7 +73,10 @@ class Reader(torch.fx.Interpreter):
     """
 
     def __init__(self, graph: torch.fx.GraphModule, decisions: Decisions | None = None) -> None:
-        super().__init__(graph)
+        #: Associative scans, each way of which is read by a reader of its own.
+        self.scans = Scans(graph)
+        # What such a way reads of the spec must stay until the scan is read.
+        super().__init__(graph, garbage_collect_values=not self.scans.ways)
         #: Which of several possible indices the reading takes.
         self.decisions = decisions or Decisions()
         self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
@@ -113,6 +116,8 @@ class Reader(torch.fx.Interpreter):
         return self._of_tensor(super().get_attr(target, args, kwargs))
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        if n in self.scans.inside:
+            return None
         if n.op == "output":
             return torch.fx.node.map_arg(n.args[0], self._before_rounding)
         try:
@@ -120,9 +125,12 @@ class Reader(torch.fx.Interpreter):
         except (UntraceableError, Inapplicable, MemoryError):
             raise
         except Exception as err:
-            raise UntraceableError(f"it uses {_describe_node(n)}, which cannot be read there: {_reason(err)}") from err
+            place = _describe_node(n)
+            raise UntraceableError(f"it uses {place}, which cannot be read there: {reason_of(err)}") from err
 
     def _read(self, n: torch.fx.Node) -> Any:
+        if n in self.scans.ways:
+            return self._mark_as_stored(self.scans.read(n, self.env, Reader), n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         # Results of an operation that only moves elements are stored already, if their operands are.
         if only_moves(n):
@@ -301,21 +309,6 @@ class Reader(torch.fx.Interpreter):
             result = self._settle(result)
             result = result.lifted() if isinstance(result, Whole) else result
         return truth_of(result) if dtype == torch.bool else result
-
-
-def _reason(err: Exception) -> str:
-    """Why a rule cannot be applied, in words that help an author of PyTorch."""
-    text = first_line(err)
-    if isinstance(err, NoReadingError) and "numpy" not in text.lower():
-        return text
-    if isinstance(err, NoReadingError):  # Its advice is for authors of formulas in NumPy.
-        return "the rule for it needs numbers that are known, and these depend on rounded ones; write it in another way"
-    return f"its rule does not know such arguments ({type(err).__name__}: {text}); write it with other operations"
-
-
-def first_line(err: Exception) -> str:
-    """What an exception says, in one line."""
-    return str(err).strip().partition("\n")[0]
 
 
 _NO_RULE = "has no rule; give a formula in NumPy"

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils import _pytree as pytree
 
+from .associations import SCANS, scan_in_every_order
 from .block_scales import PRODUCTS
 from .calls import UntraceableError
 
@@ -328,6 +329,7 @@ def _of_either_style(context: Any, inputs: Any, output: Any) -> None:
 #: the style by `_is_setup_context_defined`, and has no `_bind_default_args`.
 _OPENED: tuple[tuple[Any, str, Any], ...] = (
     (torch.nn.Parameter, "__new__", _parameter),
+    (SCANS, "generic_associative_scan", scan_in_every_order),
     (torch.autograd.function, "_is_setup_context_defined", _style_of),
     (torch.autograd.function, "custom_function_call", _apply_function),
     (torch.autograd.function, "_bind_default_args", _omit_defaults),

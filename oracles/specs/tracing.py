@@ -32,12 +32,12 @@ from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
-from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError
+from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError, first_line
 from .complex_numbers import RealInterpreter, is_complex
 from .decisions import Decisions
 from .lines import Lines, line_of, line_of_error
 from .node_facts import moving_nodes
-from .reader import READ, Reader, first_line
+from .reader import READ, Reader
 from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal
 from .rules.table import overloads

@@ -42,7 +42,7 @@ from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.lines import calls_spec
-from ...oracles.specs.rules import has_residuals
+from ...oracles.specs.node_facts import why_without_derivatives
 from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import algorithm_of, algorithms
 from ...reference.array import Array, store
@@ -298,9 +298,9 @@ class Specification:
         """Whether the spec draws random numbers."""
         return not self.numpy and bool(drawing_nodes(self.traced_at(arguments, state).graph))
 
-    def has_residuals(self, arguments: CallArguments, state: State) -> bool:
-        """Whether outputs are judged by their residuals, which have no derivatives."""
-        return not self.numpy and has_residuals(self.traced_at(arguments, state).graph)
+    def why_without_derivatives(self, arguments: CallArguments, state: State) -> str:
+        """Why no derivative of the spec is judged; empty where derivatives are."""
+        return "" if self.numpy else why_without_derivatives(self.traced_at(arguments, state).graph)
 
     def drawn_outputs(self, arguments: CallArguments, state: State) -> frozenset[int]:
         """Positions of the outputs that depend on random numbers."""

@@ -266,6 +266,14 @@ def among(ways: Sequence[Algorithm], *arrays: Any) -> Any:
     return bind("among", arrays, {"ways": tuple(ways)})
 
 
+def one_of_several(ways: Sequence[Algorithm], *arrays: Any) -> Any:
+    """As `among`, of which an evaluation may use several at once, as it computes one number twice and in other orders.
+
+    So errors of two results of the same ways do not cancel where one is subtracted from the other.
+    """
+    return bind("among", arrays, {"ways": tuple(ways), "several": True})
+
+
 def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False, inserted: bool = False) -> Any:
     """Zeros of `shape` with `x` added at `index`: the adjoint of `getitem`.
 

@@ -21,7 +21,9 @@ A spec may choose by values (`topk`, `argmax`, `sort`) and compute from what it 
 number, a branch or a shape may depend on the values of integers and truth values that the spec is given, such as
 offsets, lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`,
 `while_loop`, `cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried
-operands.
+operands. An `associative_scan` may combine its elements in any order, as torch does by a tree and a kernel one after
+the other, and every order is read: up to 465 elements of one number, or 184 of 16 (n³/6 · numbers up to 2²⁴). Its
+gradients are not judged.
 What Cholesky, QR, `lu`, `eigh`, `svd`, solves, inverses, least squares and determinants give is judged by its residual,
 at a spec's end: [residuals.md](residuals.md).
 Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,

@@ -25,7 +25,7 @@ from ....reference.array import Array, Operands, Params
 from ....reference.condition import Condition
 from ..contract import Contract
 from .ball import RULES, Ball
-from .choices import joined, ways_of
+from .choices import joined, ways_of, without_relations
 from .forms import ONE, STEPS, AffineForm, combine_forms, padded, sum_of_magnitudes
 from .logarithms import combine_relative, is_positive, linear_form, may_be_relative, radius_of, relative_form
 from .repetition import Application, find_states
@@ -248,6 +248,8 @@ def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
     if len(results) == 1:
         return results[0]
     out = Affine(tape, functools.reduce(joined, [x.ball for x in results]))
+    if params.get("several"):
+        return Affine(tape, without_relations(out.ball))
     forms = [None if x.form is None else x.settle_form() for x in results]
     if out.ball.exact or not _may_have_form(out.ball) or any(form is None for form in forms):
         return out

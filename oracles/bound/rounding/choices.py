@@ -41,8 +41,14 @@ def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
     return [ways[0], *(way for way in ways[1:] if way.name in names)]
 
 
-def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
-    """The ball that contains the results of every way that the contract allows."""
+def without_relations(ball: Ball) -> Ball:
+    """A ball of which nothing is known but its radius: a number that an evaluation may compute twice, differently."""
+    ball.summed, ball.common, ball.chain = None, (), None
+    return ball
+
+
+def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm], several: bool = False) -> Ball:
+    """The ball that contains the results of every way that the contract allows, of several ways at once perhaps."""
     first, *others = ways_of(ways, contract)
     readings: Ball = first.formula(*balls)
     for way in others:
@@ -50,7 +56,7 @@ def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
             readings = joined(readings, way.formula(*balls))
         except Inapplicable:
             continue
-    return readings
+    return without_relations(readings) if several else readings
 
 
 RULES["among"] = _among

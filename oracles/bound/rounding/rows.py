@@ -188,7 +188,8 @@ class PrimitiveOrder:
         if not all(isinstance(each, Recorded) and each.rows == results[0].rows for each in results):
             raise MixedRowsError
         out = Recorded(self, results[0].shape, results[0].rows)
-        self.steps.append((out, "among", tuple(results), {"ways": [_picking(i) for i in range(len(results))]}))
+        ways = [_picking(i) for i in range(len(results))]
+        self.steps.append((out, "among", tuple(results), {**params, "ways": ways}))
         return out
 
     def shape_of(self, primitive: str, operands: Operands, params: Params) -> tuple[int, ...]:

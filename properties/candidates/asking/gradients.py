@@ -164,8 +164,9 @@ def _why_unjudged(spec: Specification, run: SpecRun, arguments: CallArguments, s
     few = [t.dtype for t in tensors if not is_computed_in(t.dtype)]
     if few:
         return f"a gradient would have to be stored in {dtype_name(few[0])}, as its tensor is"
-    if spec.has_residuals(arguments, state):
-        return "the spec gives what is judged by its residual, of which no gradient is judged"
+    underivable = spec.why_without_derivatives(arguments, state)
+    if underivable:
+        return underivable
     # Autograd would have to pass through a write to an input or a parameter; a buffer needs no gradient.
     places = zip(run.writes, run.names[len(run.outputs) :], strict=True)
     moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
