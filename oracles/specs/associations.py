@@ -30,6 +30,7 @@ from ...reference.array import Array, among, one_of_several, order_of
 from .calls import UntraceableError
 from .decisions import Decisions
 from .rules.table import LIBRARY, RULES
+from .storage import is_floating
 
 #: torch's module of associative scans, which has the name of its function, and its scan by a tree.
 SCANS: Any = importlib.import_module("torch._higher_order_ops.associative_scan")
@@ -60,6 +61,28 @@ RESULT = torch.ops.opassay_specs.result_of_scan.default
 _ONE_OF_ROWS = torch.ops.opassay_specs.one_of_rows.default
 #: Of complex numbers they are those of the parts.
 OPERATIONS = (_OPERAND, RESULT, _ONE_OF_ROWS)
+
+
+def _with_batch_last(x: Any, dim: int | None, size: int) -> Any:
+    """A tensor with the dim of a batch as its last one."""
+    return x.unsqueeze(-1).expand(*x.shape, size) if dim is None else x.movedim(dim, -1)
+
+
+def _batched(operation: Any) -> Callable[..., Any]:
+    """An operation under vmap: these read along the first dim alone, so that of the batch goes last."""
+
+    def batch(info: Any, dims: Any, *args: Any) -> Any:
+        operands = (
+            _with_batch_last(x, dim, info.batch_size) if isinstance(x, torch.Tensor) else x
+            for x, dim in zip(args, dims, strict=True)
+        )
+        return operation(*operands), -1
+
+    return batch
+
+
+for _operation in OPERATIONS:
+    torch.library.register_vmap(_operation, _batched(_operation), lib=LIBRARY)
 RULES[_OPERAND] = lambda x, scan: x
 RULES[_ONE_OF_ROWS] = _one_of_rows
 
@@ -155,6 +178,9 @@ class Scans:
 
         if any(order_of(values[each]) for each in moving):
             raise UntraceableError("it scans in any order by associative_scan, of which no derivative is read")
+
+        if not is_floating(node.meta["val"].dtype):  # What is combined without rounding is the same in every order.
+            return _read_way(ways[0], [values[each] for each in ways[0].operands], reader)
 
         def formula_of(way: Way) -> Callable[..., Any]:
             def formula(*arrays: Any) -> Any:

@@ -133,6 +133,27 @@ def test_a_step_may_read_other_tensors() -> None:
     assert _judge(lambda x, w: kernel(x, w) + w, spec, (x, w[0])).verdict == "rejected"
 
 
+def test_a_step_may_choose_with_indices() -> None:
+    def larger(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        is_first = a[0] >= b[0]
+        return torch.where(is_first, a[0], b[0]), torch.where(is_first, a[1], b[1])
+
+    def spec(x: Tensor) -> Any:
+        return _spec(larger)(x, torch.arange(len(x))[:, None].expand_as(x).clone())
+
+    x = torch.randn(_N, 2, generator=torch.Generator().manual_seed(0))
+    assert _judge(lambda x: tuple(x.cummax(0)), spec, (x,)).verdict == "accepted"
+    assert _judge(lambda x: (x.cummax(0)[0], x.cummax(0)[1] * 0), spec, (x,)).verdict == "rejected"
+
+
+@pytest.mark.filterwarnings("error")
+def test_scans_of_rows_under_vmap() -> None:
+    x = torch.randn(2, _N, generator=torch.Generator().manual_seed(0))
+    spec = torch.vmap(_spec(_add))
+    assert _judge(lambda x: x.cumsum(1), spec, (x,)).verdict == "accepted"
+    assert _judge(lambda x: x.cumsum(0), spec, (x,)).verdict == "rejected"
+
+
 def test_gradients_are_not_judged() -> None:
     x = torch.randn(_N, 2, requires_grad=True)
     judgement = opassay.judge(lambda x: x.cumsum(0), _spec(_add), (x,), questions=["GIVEN", "GRAD"], seed=0)
