@@ -164,8 +164,9 @@ SIZE_BANDS: tuple[tuple[int, ...], ...] = (
     (65_536, 65_537),
     (2**17 + 1, 2**18 - 1, 2**20, 2**20 + 1),
 )
-#: Extents of the other axes of a sample with such an extent: of the first axis, and of the rest.
-SIZE_ROWS, SIZE_OTHERS = (3, 2), (1, 2)
+#: Extents of the other axes of a sample with such an extent: of a row that is not long, of the rows beside a long one,
+#: and of the rest. What goes wrong between two rows needs two.
+SIZE_ROWS, SIZE_BESIDE, SIZE_OTHERS = (3, 2), (2,), (1, 2)
 #: Not empty while drafts with an axis of an extent in `SIZE_BANDS` are drawn.
 _SIZING: list[bool] = []
 
@@ -189,11 +190,14 @@ _one_of = functools.cache(st.sampled_from)
 
 @functools.cache
 @st.composite
-def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
+def extents(draw: st.DrawFn, kind: str, count: int, limit: int, inner: int = 1) -> list[int]:
     """Extents of `count` axes with at most `limit` elements together; shrinks towards 1.
 
     Kind "empty" has at least one zero. Kind "large" has one long axis and short ones, or all of a middling length.
+    The first `inner` axes are those of a row.
     """
+    if kind == "large" and _SIZING:
+        return draw(_extents_of_a_size(count, limit, inner)) if count else []
     if kind == "large":
         return draw(_large_extents(count, limit)) if count else []
     lengths = [draw(_one_of((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
@@ -204,16 +208,28 @@ def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
 
 @functools.cache
 @st.composite
+def _extents_of_a_size(draw: st.DrawFn, count: int, limit: int, inner: int) -> list[int]:
+    """Extents of `count` axes, one of them in `SIZE_BANDS`; a long axis of a row has rows beside it, another a row."""
+    long = draw(st.integers(0, count - 1))
+    # In samples of an op that splits its budget among many tensors, no tensor gets more than twice its share.
+    bands = [band for band in SIZE_BANDS if limit == LARGEST or band[-1] <= 2 * limit]
+    extent = draw(_one_of(draw(_one_of(tuple(bands)))))
+    lengths = [draw(_one_of(SIZE_OTHERS)) for _ in range(count)]
+    # The axis that crosses the long one: of rows where that is an axis of a row, of a row where it is not.
+    across = inner if long < inner else 0
+    if across < count:
+        lengths[across] = draw(_one_of(SIZE_BESIDE if across else SIZE_ROWS))
+    lengths[long] = 1
+    if math.prod(lengths) > SIZE_ROWS[0]:
+        lengths = [length if i == across else 1 for i, length in enumerate(lengths)]
+    lengths[long] = extent
+    return lengths
+
+
+@functools.cache
+@st.composite
 def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     long = draw(st.integers(0, count - 1))
-    if _SIZING:
-        # In samples of an op that splits its budget among many tensors, no tensor gets more than twice its share.
-        bands = [band for band in SIZE_BANDS if limit == LARGEST or band[-1] <= 2 * limit]
-        extent = draw(_one_of(draw(_one_of(tuple(bands)))))
-        others = [draw(_one_of(SIZE_OTHERS if i or not long else SIZE_ROWS)) for i in range(count - 1)]
-        if math.prod(others) > SIZE_ROWS[0]:
-            others[1:] = [1] * (count - 2)
-        return [*others[:long], extent, *others[long:]]
     budget = min(limit, draw(_one_of((MOSTLY,) * 5 + (LARGEST,))))
     # Hypothesis shrinks integers towards 0. So the rarer form is the largest number, and a failing sample shrinks to
     # the usual form.
@@ -249,7 +265,7 @@ def shapes(
         kind: of the samples. inner_rank, outer_rank: how many axes. limit: how many elements, at most.
     """
     # The inner axes come first, because `_large_extents` takes the first axis for the row.
-    both = draw(extents(kind, inner_rank + outer_rank, LARGEST if kind == "large" else limit))
+    both = draw(extents(kind, inner_rank + outer_rank, LARGEST if kind == "large" else limit, inner_rank))
     return tuple(both[inner_rank:]), tuple(both[:inner_rank])
 
 

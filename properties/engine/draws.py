@@ -144,6 +144,9 @@ def _band(extent: int) -> int:
 class Sizes(Every):
     """Drafts with one axis at a size where kernels change their algorithm: every axis, and every band of sizes in turn.
 
+    Other axes have more than one element together, because what goes wrong between two rows needs two; only of an axis
+    and a band of which no such draft was seen is one taken whose long axis is alone.
+
     Attributes:
         count: how many. extents: the extents that were judged, by axis.
     """
@@ -156,6 +159,7 @@ class Sizes(Every):
         self._bands = bands or tuple(frozenset(band) for band in strategies.SIZE_BANDS if band[0] < most)
         self._samples = self._passed = 0
         self._never: set[str] = set()
+        self._crossed: set[tuple[str, frozenset[int]]] = set()
 
     def wants(self, draft: Draft) -> bool:
         if not draft.extents:
@@ -169,7 +173,13 @@ class Sizes(Every):
             self._never |= {axis for axis in self.extents if not self.extents[axis]}
         behind = len(own) <= min((len(self.extents[axis]) for axis in self.extents.keys() - self._never), default=0)
         rarest = min(len(own & other) for other in self._bands)
-        suits = extent in band - own and ((behind and len(own & band) == rarest) or self._passed >= PATIENCE)
+        crossed = len(draft.extents) == 1 or size_of(draft) > extent
+        if crossed:
+            self._crossed.add((name, band))
+        due = behind and len(own & band) == rarest and crossed
+        if self._passed >= PATIENCE:
+            due = crossed or (name, band) not in self._crossed
+        suits = extent in band - own and due
         self._passed = 0 if suits else self._passed + 1
         return suits
 

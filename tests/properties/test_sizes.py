@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 import torch
 
-from opassay import Cell, Code, Op, Outcome, Settings, run_cell
+from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell
 from opassay.properties.catalog.loading import load_op
+from opassay.properties.declaring import strategies
+from opassay.properties.engine import cells, draws
+from opassay.properties.engine.draft_filters import longest
+from opassay.properties.picking import drafting
 
 Tensor = torch.Tensor
 
@@ -83,6 +88,64 @@ def test_a_fault_that_begins_at_a_size_or_an_address_is_refused(name: str) -> No
         assert verdict.outcome == Outcome.FAIL, verdict.reason
     right = run_cell(cell(op, "right"), Settings("brief"), op)
     assert right.outcome == Outcome.VERIFIED, right.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("size", [1024, 1025])
+def test_a_fault_of_two_rows_of_a_size_is_refused_whatever_the_seed(size: int, seed: int) -> None:
+    op = off_where("layer_norm", lambda x, s, *_: x.numel() > size and torch.Size(s).numel() == size)
+    assert run_cell(cell(op), Settings("commit", seed, simpler=False), op).outcome == Outcome.FAIL
+
+
+def of_sizes(choice: draws.Sizes, drafts: Iterable[Draft]) -> list[Draft]:
+    """The drafts that are judged."""
+    judged: list[Draft] = []
+    for draft in drafts:
+        if choice.wants(draft):
+            judged.append(draft)
+            if not choice.took(draft, draft.sample(0)):
+                break
+    return judged
+
+
+#: op -> the axes of which rows are made; of the others a row is.
+ROWS = {
+    "layer_norm": ("rows",),
+    "softmax": ("rows",),
+    "cross_entropy": ("batch", "positions", "targets of a mean"),
+    "group_norm": ("n", "groups"),
+    "batch_norm": ("channels",),
+    "cross_map_lrn2d": ("images", "positions"),
+}
+
+
+@pytest.mark.parametrize("op_name", ROWS)
+def test_of_each_band_of_sizes_there_is_a_sample_of_two_rows_whatever_the_seed(op_name: str) -> None:
+    op = load_op(op_name)
+    judge = cells.open_cell(cell(op, "opassay"), light=True).judge
+    wanted = {band for band in strategies.SIZE_BANDS if band[0] < 2**17}
+    for seed in range(4):
+        pool = drafting.drafts(op, "float32", "sizes", seed)
+        judged = of_sizes(draws.Sizes(judge, 24), (one.draft for one in pool.after(0)))
+        assert len(judged) == 24
+        bands = set()
+        for draft in judged:
+            axis, extent = longest(draft)
+            rows = math.prod(draft.extents.get(name, 1) for name in ROWS[op_name])
+            assert rows > 1, draft.extents
+            assert axis not in ROWS[op_name] or math.prod(draft.extents.values()) > extent, draft.extents
+            bands |= {band for band in wanted if extent in band}
+        assert bands == wanted
+
+
+def test_a_long_axis_is_alone_only_where_no_draft_has_another_beside_it() -> None:
+    op = load_op("layer_norm")
+    judge = cells.open_cell(cell(op, "opassay"), light=True).judge
+    alone, beside = (Draft(lambda rng: (), "benign", {"rows": rows, "row": 1024}) for rows in (1, 2))
+    assert of_sizes(draws.Sizes(judge, 1), [alone, *[beside] * 3]) == [beside]
+    assert of_sizes(draws.Sizes(judge, 1), [beside, *[alone] * 400])[0] is beside
+    assert of_sizes(draws.Sizes(judge, 1), [alone] * 400) == [alone]
 
 
 def test_memory_around_an_operand_is_neither_read_nor_written() -> None:
