@@ -74,11 +74,18 @@ def _constant_rows(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 
 
 def outlier(most: float) -> Rows:
-    """Rows in one of which a single element is large, up to a power of ten."""
+    """Rows in one of which a single element is large, up to a power of ten.
+
+    In a table of more than 72 elements, one row has an element at least 100 above the others, and one below: there are
+    few samples of so many, and each is to show what is done with a difference whose exponential overflows in float32.
+    """
 
     def fill(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
         values = rng.standard_normal(shape)
-        if values.size:
+        if values.size > ORDINARY:
+            row = values.reshape(-1, shape[-1])[rng.integers(values.size // shape[-1])]
+            row[rng.integers(shape[-1], size=2)] = 10.0 ** rng.uniform(2, most, 2) * (1.0, -1.0)
+        elif values.size:
             values.flat[rng.integers(values.size)] = 10.0 ** rng.uniform(1, most)
         return values
 
@@ -124,12 +131,14 @@ def _bit_patterns(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return np.where(beyond, values * 2.0**-128, values)
 
 
+#: A regime that hardly differs from a benign one, and shows what a kernel of its size does with numbers far apart.
+OUTLYING = "one outlier"
 REGIMES: dict[str, Rows] = {
     "benign": _benign,
     "large offset": _offset,
     "small variance": _small_variance,
     "constant rows": _constant_rows,
-    "one outlier": outlier(3),
+    OUTLYING: outlier(3),
     "ties": _ties,
     "wide": _many_binades,
     "tiny": _tiny,
@@ -142,9 +151,12 @@ WEIGHTED = ("benign",) * 4 + ("large offset", "small variance") * 2 + tuple(REGI
 
 
 def regimes(kind: str = "ordinary", weighted: Sequence[str] = WEIGHTED) -> st.SearchStrategy[str]:
-    """Names of input regimes; shrinks towards "benign", the regime of half of the large samples, which test sizes."""
+    """Names of input regimes; shrinks towards "benign", the regime of half of the large samples, which test sizes.
+
+    While sizes are drawn it is "benign", or `OUTLYING` if that is one of `weighted`.
+    """
     if _SIZING:
-        return choose("regime", ("benign",))
+        return choose("regime", ("benign", OUTLYING) if OUTLYING in weighted else ("benign",))
     return choose("regime", (("benign",) * len(weighted) if kind == "large" else ()) + tuple(weighted))
 
 
@@ -173,7 +185,7 @@ _SIZING: list[bool] = []
 
 @contextlib.contextmanager
 def sizing(wanted: bool) -> Iterator[None]:
-    """Give large samples that are drawn inside one axis of an extent in `SIZE_BANDS`; `regimes` draws benign data."""
+    """Give large samples that are drawn inside one axis of an extent in `SIZE_BANDS`, and nearly benign data."""
     if wanted:
         _SIZING.append(True)
     try:

@@ -187,7 +187,8 @@ def _judge_samples(opened: Opened, samples: Samples) -> Verdict:
         of_large = f"{whole}, and less than half of the large samples' elements"
         reason = of_large if undecided == [LARGE] else whole
         return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)
-    starved = tally.starved()
+    # A cell about sizes asks for a regime where it can, to meet other code, and not for the regime's own sake.
+    starved = tally.starved() if opened.question.sampling.kind != "sizes" else ()
     if starved:
         reason = f"no element could be judged of the regime{'s' * (len(starved) > 1)} {', '.join(starved)}"
         return Verdict(cell, Outcome.WEAK, Code.REGIME_NOT_JUDGED, reason, measure, timing=timing)

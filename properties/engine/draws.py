@@ -8,7 +8,6 @@ be judged are chosen by their regime.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable
 
 import hypothesis
@@ -28,6 +27,7 @@ from ..picking.drafting import DrawnDraft
 from ..table import Sampling
 from .draft_filters import PATIENCE, Ample, Every, Filled, OneLong, longest, size_of
 from .limits import processor_seconds
+from .sizes import Sizes
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
 ORDINARY_MOST = 72
@@ -37,8 +37,6 @@ LONG = 4096
 SHARED = 32_768
 #: How many drafts may be passed over in search of one of a starved regime.
 STARVED_PATIENCE = 900
-#: How many drafts in a row may be passed over before an axis that was never long is given up.
-SIZES_PATIENCE = 40
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
 #: How many drafts of SIZE there are in search of one axis after the other that is longer than a half type counts.
@@ -139,56 +137,6 @@ def _band(extent: int) -> int:
     # Two extents within the same blocks take the same way through most kernels, so a second sample of one band would
     # say little that is new.
     return sum(extent > block for block in (64, 72, 128, 1024, LONG, SHARED))
-
-
-class Sizes(Every):
-    """Drafts with one axis at a size where kernels change their algorithm: every axis, and every band of sizes in turn.
-
-    Other axes have more than one element together, because what goes wrong between two rows needs two; only of an axis
-    and a band of which no such draft was seen is one taken whose long axis is alone.
-
-    Attributes:
-        count: how many. extents: the extents that were judged, by axis.
-    """
-
-    def __init__(self, judge: Judge, count: int, *bands: frozenset[int]) -> None:
-        self.count, self.extents = count, dict[str, set[int]]()
-        # Sizes that take seconds to judge are left to long profiles, and so is 65,536 but for float32, unless the
-        # caller names the bands.
-        most = math.inf if not judge.light else 2**17 if judge.contract.stores.name == "float32" else 2**16 - 2
-        self._bands = bands or tuple(frozenset(band) for band in strategies.SIZE_BANDS if band[0] < most)
-        self._samples = self._passed = 0
-        self._never: set[str] = set()
-        self._crossed: set[tuple[str, frozenset[int]]] = set()
-
-    def wants(self, draft: Draft) -> bool:
-        if not draft.extents:
-            return True
-        name, extent = longest(draft)
-        for axis in draft.extents:
-            self.extents.setdefault(axis, set())
-        own, band = self.extents[name], next((band for band in self._bands if extent in band), frozenset[int]())
-        # Axes take turns, and so do the bands of each axis. Some axes are never long, so the search has an end.
-        if self._passed >= SIZES_PATIENCE:
-            self._never |= {axis for axis in self.extents if not self.extents[axis]}
-        behind = len(own) <= min((len(self.extents[axis]) for axis in self.extents.keys() - self._never), default=0)
-        rarest = min(len(own & other) for other in self._bands)
-        crossed = len(draft.extents) == 1 or size_of(draft) > extent
-        if crossed:
-            self._crossed.add((name, band))
-        due = behind and len(own & band) == rarest and crossed
-        if self._passed >= PATIENCE:
-            due = crossed or (name, band) not in self._crossed
-        suits = extent in band - own and due
-        self._passed = 0 if suits else self._passed + 1
-        return suits
-
-    def took(self, draft: Draft, sample: Sample) -> bool:
-        if draft.extents:
-            name, extent = longest(draft)
-            self.extents.setdefault(name, set()).add(extent)
-        self._samples += 1
-        return self._samples < self.count
 
 
 class Starved(Every):

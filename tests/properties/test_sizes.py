@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell
+from opassay import Cell, Code, Draft, Op, Outcome, Settings, custom_kernel, run_cell
+from opassay.impl.losses.cross_entropy import kernels_cpu
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.declaring import strategies
-from opassay.properties.engine import cells, draws
+from opassay.properties.engine import cells, sizes
 from opassay.properties.engine.draft_filters import longest
 from opassay.properties.picking import drafting
 
@@ -98,7 +99,78 @@ def test_a_fault_of_two_rows_of_a_size_is_refused_whatever_the_seed(size: int, s
     assert run_cell(cell(op), Settings("commit", seed, simpler=False), op).outcome == Outcome.FAIL
 
 
-def of_sizes(choice: draws.Sizes, drafts: Iterable[Draft]) -> list[Draft]:
+def without_a_largest(x: Tensor, dim: int, to: torch.dtype | None = None) -> Tensor:
+    """Log-softmax of which the smallest number of a row is subtracted first, and not the largest.
+
+    It is right where no exponential overflows in float32.
+    """
+    centred = x.double() - x.detach().amin(dim, keepdim=True)
+    exponentials = centred.exp().masked_fill(centred > math.log(torch.finfo(torch.float32).max), math.inf)
+    return (centred - exponentials.sum(dim, keepdim=True).log()).to(to or x.dtype)
+
+
+def overflows_where(name: str, wrong: Callable[..., Any], when: Callable[..., bool]) -> Op:
+    """The op, computed in a way that overflows where `when` holds of the arguments."""
+    declared = load_op(name)
+    right = declared.subjects["opassay"]
+
+    def faulty(*args: Any) -> Any:
+        return wrong(*args) if when(*args) else right(*args)
+
+    fault: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
+    return fault
+
+
+def is_filled(x: Tensor, *_: Any) -> bool:
+    return x.numel() >= 512
+
+
+#: op -> what overflows where numbers are far apart, which those of a benign sample are not, and of which inputs
+OVERFLOWS: dict[str, tuple[Callable[..., Any], Callable[..., bool]]] = {
+    "softmax": (lambda x, dim, to: without_a_largest(x, dim, torch.float64).exp().to(to or x.dtype), is_filled),
+    "log_softmax": (without_a_largest, is_filled),
+    "log_sigmoid": (lambda x: -torch.log1p(torch.exp(-x)), is_filled),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_what_overflows_at_a_size_alone_is_refused_in_brief(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong, when = OVERFLOWS[name]
+    op = overflows_where(name, wrong, when)
+    for seed in range(2):
+        verdict = run_cell(cell(op), Settings("brief", seed, simpler=False), op)
+        assert verdict.outcome == Outcome.FAIL, verdict.reason
+    monkeypatch.setattr(strategies, "OUTLYING", "none")
+    verdict = run_cell(cell(op), Settings("brief", 2, simpler=False), op)
+    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+@pytest.mark.slow
+def test_narrow_rows_far_apart_are_drawn_in_brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = kernels_cpu._log_probabilities
+
+    def faulty(x: Tensor, dim: int) -> Tensor:
+        return without_a_largest(x, dim) if kernels_cpu._is_narrow(x, dim) else right(x, dim)
+
+    monkeypatch.setattr(kernels_cpu, "_log_probabilities", faulty)
+    op = load_op("cross_entropy")
+    for seed in range(3):
+        cells_of_op = (cell(op, "opassay", dtype) for dtype in ("float32", "bfloat16", "float16"))
+        outcomes = (run_cell(one, Settings("brief", seed, simpler=False), op).outcome for one in cells_of_op)
+        assert Outcome.FAIL in outcomes
+
+
+def test_an_op_of_which_numbers_far_apart_cannot_be_judged_is_verified_still() -> None:
+    def exponentials(x: Tensor) -> Tensor:
+        return x.exp().sum().log()
+
+    op = custom_kernel(exponentials, exponentials, {"x": ("N", "n")})
+    for seed in range(3):
+        verdict = run_cell(cell(op, "opassay"), Settings("brief", seed), op)
+        assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+def of_sizes(choice: sizes.Sizes, drafts: Iterable[Draft]) -> list[Draft]:
     """The drafts that are judged."""
     judged: list[Draft] = []
     for draft in drafts:
@@ -127,7 +199,7 @@ def test_of_each_band_of_sizes_there_is_a_sample_of_two_rows_whatever_the_seed(o
     wanted = {band for band in strategies.SIZE_BANDS if band[0] < 2**17}
     for seed in range(4):
         pool = drafting.drafts(op, "float32", "sizes", seed)
-        judged = of_sizes(draws.Sizes(judge, 24), (one.draft for one in pool.after(0)))
+        judged = of_sizes(sizes.Sizes(judge, 24), (one.draft for one in pool.after(0)))
         assert len(judged) == 24
         bands = set()
         for draft in judged:
@@ -143,9 +215,9 @@ def test_a_long_axis_is_alone_only_where_no_draft_has_another_beside_it() -> Non
     op = load_op("layer_norm")
     judge = cells.open_cell(cell(op, "opassay"), light=True).judge
     alone, beside = (Draft(lambda rng: (), "benign", {"rows": rows, "row": 1024}) for rows in (1, 2))
-    assert of_sizes(draws.Sizes(judge, 1), [alone, *[beside] * 3]) == [beside]
-    assert of_sizes(draws.Sizes(judge, 1), [beside, *[alone] * 400])[0] is beside
-    assert of_sizes(draws.Sizes(judge, 1), [alone] * 400) == [alone]
+    assert of_sizes(sizes.Sizes(judge, 1), [alone, *[beside] * 3]) == [beside]
+    assert of_sizes(sizes.Sizes(judge, 1), [beside, *[alone] * 400])[0] is beside
+    assert of_sizes(sizes.Sizes(judge, 1), [alone] * 400) == [alone]
 
 
 def test_memory_around_an_operand_is_neither_read_nor_written() -> None:
