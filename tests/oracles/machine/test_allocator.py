@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -31,7 +32,8 @@ print(faults() - before)
 
 def _faults(how: str) -> int | None:
     """Pages that the system had to give while one array came after another; None where the C library is not glibc."""
-    environment = {"NUMPY_MADVISE_HUGEPAGE": "0"}
+    # Nothing else of this process's environment, where glibc may be told how it keeps memory.
+    environment = {"NUMPY_MADVISE_HUGEPAGE": "0", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     command = [sys.executable, "-c", _PROGRAM, how]
     process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     return None if process.returncode == 7 else int(process.stdout)
