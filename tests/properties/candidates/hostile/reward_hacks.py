@@ -10,9 +10,11 @@ from .attack import Attack
 
 _RIGHT = "\ndef candidate(x):\n    return x * 2\n"
 _DOUBLE = "\ndef candidate(x):\n    return "
-#: What asks only some calls for their inputs and for the memory of their outputs.
-_SOME = tuple(
-    word for code in ("GIVEN", "UNTOUCHED", "FRESH", "SEEDS", "SIGNS", "WIDE", "LEFT") for word in ("-k", code)
+#: What asks only some calls for their inputs and for the memory of their outputs. Attacks count these calls, so the
+#: questions have the order of a seed; drawn by a secret, it would differ from run to run.
+_SOME = (
+    *(word for code in ("GIVEN", "UNTOUCHED", "FRESH", "SEEDS", "SIGNS", "WIDE", "LEFT") for word in ("-k", code)),
+    *("--seed", "0"),
 )
 _COUNTER = "\nCOUNT = [0]\ndef candidate(x):\n    COUNT[0] += 1\n    y = x * 2\n"
 _ANY_TENSOR = """
