@@ -94,8 +94,16 @@ GraphChange = tuple[str, str, Callable[[], Any]]
 
 def changes_of(call: Call) -> Iterator[GraphChange]:
     """The changes of one call that its arguments allow."""
+    out = call.arguments.get("out")
+    # Who names a tensor to write into reads that one, and not what the call returns. It may be an operand, too.
+    aside = call if out is None else Call(call.operation, {**call.arguments, "out": torch.empty_like(out)})
     for rule in (_another_operation, _operands, _terms, _axes, _constants, _formats, _masks):
-        yield from rule(call)
+        for kind, new, change in rule(aside):
+            yield kind, new, change if out is None else functools.partial(_write, out, change)
+
+
+def _write(out: Tensor, change: Callable[[], Any]) -> Tensor:
+    return out.copy_(change())
 
 
 def _another_operation(call: Call) -> Iterator[GraphChange]:

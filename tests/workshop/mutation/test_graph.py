@@ -62,6 +62,14 @@ def test_what_is_written_in_place_is_changed_in_place(new: str, need: torch.Tens
     assert torch.equal(x, need)
 
 
+@pytest.mark.parametrize(("new", "need"), [("self", X), ("other", Y), ("rounded to half as many bits", X * Y)])
+def test_what_is_written_into_an_operand_is_changed_there(new: str, need: torch.Tensor) -> None:
+    out = X.clone()
+    (result,) = (run for _, text, run in changes_of(Call.of(aten.mul.out, (out, Y), {"out": out})) if text == new)
+    assert result() is out
+    assert torch.equal(out, need)
+
+
 def test_what_computes_nothing_is_not_changed() -> None:
     assert not _tell(aten.view.default, X, [4])
     assert not _tell(aten.clone.default, X)
