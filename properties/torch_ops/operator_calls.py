@@ -75,6 +75,22 @@ class OperatorCall:
         """The differentiable tensors, in float64."""
         return tuple(self.leaves[i] for i in self.places)
 
+    def require_sizes(self, operands: Sequence[Tensor]) -> None:
+        """Refuse extents that a tensor of the call has otherwise, which not all operations check.
+
+        Batch norm reads behind running statistics of fewer channels, and a segment reduction behind its offsets.
+
+        Raises:
+            ValueError: an operand has another extent in its place.
+        """
+        constants = (leaf for i, leaf in enumerate(self.leaves) if isinstance(leaf, Tensor) and i not in self.places)
+        extents = {extent for leaf in constants for extent in leaf.shape}
+        for position, (operand, own) in enumerate(zip(operands, self.operands, strict=True)):
+            for extent, need in zip(operand.shape, own.shape, strict=False):
+                if extent != need and need in extents:
+                    text = f"need {need}, as a tensor of the call {self.text} has it"
+                    raise ValueError(f"operand {position}: an axis of {extent} elements: {text}")
+
     def __call__(self, *operands: Tensor) -> tuple[Tensor, ...]:
         """The tensors among the results, for operands of another dtype too; of complex ones their parts."""
         results = self._results(*operands)

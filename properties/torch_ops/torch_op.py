@@ -84,6 +84,10 @@ def torch_op(name: str) -> Op:
         # A compiler traces all that runs here, so that the calls have to be there before.
         return calls[call](*operands)
 
+    def check_sizes_and_call(call: str, *operands: Tensor) -> tuple[Tensor, ...]:
+        calls[call].require_sizes(operands)
+        return subject(call, *operands)
+
     readable = any(not reading_of(call).why_not for call in calls.values())
     formula: Any = SpecFormula(subject, name)
     if not readable:
@@ -94,7 +98,7 @@ def torch_op(name: str) -> Op:
     not_asked = dict.fromkeys(("LAYOUT", "VMAP"), of_memory) if name.startswith("as_strided") else {}
     documented = Documented(_OWN_ERROR, limits=_LIMITS, not_asked=not_asked)
     return Op(
-        f"{PREFIX}{name}", formula, {OWN: subject, "torch": subject},
+        f"{PREFIX}{name}", formula, {OWN: check_sizes_and_call, "torch": subject},
         functools.partial(_samples, name), ("operands",), promises, documented={OWN: documented, "torch": documented},
     ).changed(terms=terms("torch"))  # fmt: skip
 

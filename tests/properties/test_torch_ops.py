@@ -115,6 +115,16 @@ def test_a_compiler_traces_the_operation_alone() -> None:
     assert judge_in_float64(wrong, "COMP")["COMP"].outcome is Outcome.FAIL
 
 
+@pytest.mark.parametrize("name", ["native_batch_norm", "_segment_reduce.offsets"])
+def test_an_operation_is_not_called_at_sizes_that_its_other_tensors_do_not_have(name: str) -> None:
+    op = load_op(f"torch:{name}")
+    call = calls_of(name)[0]
+    op.subject(OWN)(call.text, *call.operands)
+    longer = call.operands[0].repeat(*[2] * call.operands[0].dim())
+    with pytest.raises(ValueError, match="operand 0: an axis of 10 elements: need 5, as a tensor of the call"):
+        op.subject(OWN)(call.text, longer, *call.operands[1:])
+
+
 def test_a_planted_wrong_second_derivative_is_the_cause() -> None:
     op = plant(load_op("torch:sin"), SineOfConstantSlope.apply)
     verdicts = judge_in_float64(op, "VJP", "ORD2")

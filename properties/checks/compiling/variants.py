@@ -19,7 +19,7 @@ import torch
 from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor
-from ....oracles.verdicts.violation import Violation
+from ....oracles.verdicts.violation import Violation, error_lines, error_name
 from ....reference.dtypes import FORMATS
 from ..agreement import Args, outputs_of
 
@@ -92,12 +92,26 @@ def _grow(judge: Judge, args: Args, extent: int, times: int) -> Args | None:
     # A number may be the extent, a multiple of it, or be unrelated to it. The smallest set of numbers that have to grow
     # for the op to accept the arguments is tried first.
     numbers = [i for i, a in enumerate(args) if _has_extent(a, extent)]
+    note = ""
     for size in range(len(numbers) + 1):
         for combination in itertools.combinations(numbers, size):
             candidate = tuple(_scale_extent(a, extent, times) if i in combination else a for i, a in enumerate(tensors))
-            if outputs_of(judge, candidate) is not None:
-                return candidate
+            try:
+                if outputs_of(judge, candidate) is not None:
+                    return candidate
+            except Violation as violation:
+                note = _assertion_of(violation)
+    if note and note not in judge.tally.notes:
+        judge.tally.note(note)
     return None
+
+
+def _assertion_of(violation: Violation) -> str:
+    """What an op asserts of arguments of a size that nobody promised: no fault, as any other exception is."""
+    err = violation.__cause__
+    if not isinstance(err, AssertionError):
+        raise violation
+    return f"another size was not asked: {' '.join((error_name(err), *error_lines(err)[:1]))}"
 
 
 def _longer(tensor: Tensor, extent: int, times: int) -> Tensor:

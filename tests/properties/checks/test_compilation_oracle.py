@@ -119,6 +119,19 @@ def test_an_op_that_promises_no_single_graph_is_told_how_many_there_were() -> No
     assert tally.notes == ["1 graph break"]
 
 
+def test_a_size_that_an_op_asserts_is_told_and_no_fault() -> None:
+    def of_five_columns(x: Tensor, *rest: Any) -> Tensor:
+        assert x.shape[1] == 5, f"need 5 columns, not {x.shape[1]}"
+        return _times(x, *rest)
+
+    tally = judge(check_compilation, _op(of_five_columns), _sample())
+    assert tally.notes == ["another size was not asked: AssertionError need 5 columns, not 10"]
+    wrong = _when_compiled(lambda x, *rest: _mean_of_four(x, *rest) if x.shape[1] == 5 else 1 / 0)
+    result = violation(check_compilation, _op(lambda *args: of_five_columns(*args) * 0 + wrong(*args)), _sample())
+    assert result is not None
+    assert "then axes of 4 elements with 8" in result.message
+
+
 def test_other_arguments_are_ones_that_the_op_takes() -> None:
     judge = Judge(_op(_times), "opassay", contract("float32"))
     shapes = {tuple(tuple(a.shape) for a in size.args[:2]) for size in change_sizes(judge, _sample())}
