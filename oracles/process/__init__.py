@@ -1,6 +1,7 @@
 """The state of the process, which a subject must leave as it was; and whether an interrupt is the user's."""
 
 from .forking import fork as fork
+from .guards import without_measuring_guards as without_measuring_guards
 from .pages import WatchedTensor as WatchedTensor
 from .pages import watches as watches
 from .settings import MODES as MODES

@@ -6,13 +6,13 @@ interprets kernels must not import before it has switched the interpreter on.
 
 from __future__ import annotations
 
-import contextlib
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ....oracles import process
 from ....oracles.op.declaration import Subject
 
 
@@ -54,7 +54,7 @@ class Compiled:
         arguments = args if self.graphs else [self._mark(i, a) for i, a in enumerate(args)]
         before = _count_breaks()
         try:
-            with _without_measuring_guards():
+            with process.without_measuring_guards():
                 return self._call(*arguments)
         finally:
             self.breaks += _count_breaks() - before
@@ -73,20 +73,3 @@ def _count_breaks() -> int:
     from torch._dynamo.utils import counters
 
     return sum(counters["graph_break"].values())
-
-
-@contextlib.contextmanager
-def _without_measuring_guards() -> Iterator[None]:
-    """Dynamo flushes the processor's caches to measure each guard for its log, which takes a third of a compilation."""
-    from torch._dynamo import guards
-
-    name = "profile_guard_manager"
-    measure = getattr(guards, name, None)
-    if measure is None:
-        yield
-        return
-    setattr(guards, name, lambda *args: 0.0)
-    try:
-        yield
-    finally:
-        setattr(guards, name, measure)
