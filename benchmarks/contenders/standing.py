@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -36,9 +37,10 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
         arithmetic: the strictest precision whose bound is kept. elements: that were held against a bound.
         sees: the median over elements of the smallest error that would have been seen, in ulp; None without a bound.
         causes: of each question that is wrong, or suspect, its code, its first line and the worst element.
-        weaknesses: sentences. seconds: on this machine. day: an ISO date.
+        weaknesses: sentences. day: an ISO date.
+        seconds, processor: on this machine, by the clock and of its processors.
     """
-    begun = time.perf_counter()
+    begun, processor = time.perf_counter(), processor_seconds()
     record = describe_contender(contender, version)
     try:
         judgement = opassay.judge(
@@ -59,7 +61,13 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
         causes = [_cause(each) for each in judgement.causes or judgement.suspicions]
         record |= {"causes": causes, "weaknesses": list(judgement.weaknesses)}
     seconds, day = round(time.perf_counter() - begun, 1), datetime.now(UTC).date().isoformat()
-    return {**record, "seconds": seconds, "day": day}
+    return {**record, "seconds": seconds, "processor": round(processor_seconds() - processor, 1), "day": day}
+
+
+def processor_seconds() -> float:
+    """What this process and its children that have ended took of the processors so far."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _cause(finding: Any) -> dict[str, Any]:
