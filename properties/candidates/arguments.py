@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.op.argument_text import describe_argument
-from .operand_parts import in_parts, name_of_parts
+from .operand_parts import in_parts, name_of_parts, name_of_whole, output_in_parts, whole_of
 
 Tensor = torch.Tensor
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -138,7 +138,13 @@ def call(function: Callable[..., Any], args: Args, destinations: Sequence[Tensor
 
 def call_with_state(module: torch.nn.Module, state: dict[str, Tensor], args: Args) -> Any:
     """What a module gives with other parameters and buffers; those that it replaces stand in `state` afterwards."""
-    return torch.func.functional_call(module, state, *(((), args) if isinstance(args, dict) else (args,)))
+    before = {name_of_whole(key): whole_of(key, parts) for key, parts in state.items()}
+    whole = dict(before)
+    result = torch.func.functional_call(module, whole, *(((), args) if isinstance(args, dict) else (args,)))
+    for key, (name, tensor) in zip(list(state), before.items(), strict=True):
+        if whole[name] is not tensor:
+            state[key] = output_in_parts(whole[name])[0]
+    return result
 
 
 def parameters_of(function: Any) -> dict[str, bool]:

@@ -78,7 +78,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
     if few:
         text = f"properties are not asked where an input or an output is of {dtype_name(few[0])}"
         raise Unsupported(Code.NOT_APPLICABLE, text)
-    host.set_state({n: t for n, t in spec.state.items() if host.shapes.get(n) == tuple(t.shape)})
+    host.state.set({n: t for n, t in spec.state.items() if host.shapes.get(n) == tuple(t.shape)})
     state = spec.state if all(host.shapes.get(n) == tuple(t.shape) for n, t in spec.state.items()) else {}
     names = list(state)
     operands = (*state.values(), *arguments.tensors)

@@ -79,7 +79,7 @@ def judge(
         draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs).with_names(spec)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
-    before = copied_state(host.state)
+    before = copied_state(host.state.parts)
     part = part_of(read_spec, arguments, allowed.without_probe)
     session = Session(read_spec, host, allowed.without_probe, draws, arguments, draw, part)
     session.records.probe = probe_for(allowed, read_spec, arguments, part is not None)
@@ -88,7 +88,7 @@ def judge(
         with execute_launches(compiled) if compiled else contextlib.nullcontext():
             return ask_all(session, plan, ask_property=_asking_here(session, host))
     finally:
-        host.set_state(before)
+        host.state.set(before)
 
 
 def _asking_here(session: Session, host: CandidateHost) -> AskProperty:

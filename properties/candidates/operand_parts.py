@@ -3,12 +3,14 @@
 Everything that draws, lays out and compares tensors knows real numbers and integers. So a complex argument stands
 among the arguments of a call as its real and imaginary parts, along one more axis of length 2, and a tensor of pairs as
 bytes; the structure of the arguments says so, and whoever calls a function by it hands over the tensor itself.
+Parameters and buffers have names, and so it is the name of one that says whether its parts stand there.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,6 +20,9 @@ Tensor = torch.Tensor
 #: How a result of either kind is written in its form, around the * of a tensor.
 COMPLEX, PAIRED = "complex(*)", "pairs(*)"
 
+#: What messages call the parts of a tensor of a name.
+_NAMES = {COMPLEX: "view_as_real({})", PAIRED: "bytes of {}"}
+_WHOLE = re.compile(r"view_as_real\((.*)\)\Z|bytes of (.*)\Z", re.DOTALL)
 _FORMS = re.compile(r"complex\(\*\)|pairs\(\*\)|\*")
 _COMPLEX_DTYPES = (torch.complex64, torch.complex128)
 _PAIRS = torch.float4_e2m1fn_x2
@@ -95,7 +100,23 @@ def has_parts(structure: pytree.TreeSpec) -> bool:
 
 def name_of_parts(name: str, leaf: Any) -> str:
     """What messages call the parts of an argument of a name."""
-    return {COMPLEX: f"view_as_real({name})", PAIRED: f"bytes of {name}"}.get(_kind_of(leaf) or "", name)
+    return _NAMES.get(_kind_of(leaf) or "", "{}").format(name)
+
+
+def state_in_parts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters and buffers by name, as they are judged: with the names and the values of their parts."""
+    return {name_of_parts(name, t): output_in_parts(t)[0] for name, t in state.items()}
+
+
+def name_of_whole(name: str) -> str:
+    """What a module calls a parameter or buffer, of the name of its parts."""
+    return _WHOLE.sub(r"\1\2", name)
+
+
+def whole_of(name: str, parts: Tensor) -> Tensor:
+    """A parameter or buffer of parts of a name, in the same memory if that may be."""
+    kind = _WHOLE.match(name)
+    return parts if kind is None else _pairs_of(parts) if kind[1] is None else _complex_of(parts)
 
 
 def _kind_of(value: Any) -> str | None:

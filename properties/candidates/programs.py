@@ -21,7 +21,7 @@ from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
 from .judge_draws import Draws
 from .layouts import place, strides_of_input
-from .operand_parts import has_parts
+from .operand_parts import has_parts, name_of_whole
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
 _IN_TEXT = 2**14
@@ -59,8 +59,9 @@ def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
     if call is None or wrong is None:
         raise NoProgram("One call with plain values does not show it.")
     comparison = _exception(wrong.title) if call.place is None else _comparison(call, wrong.outlier)
-    if has_parts(call.arguments.structure) or (wrong.outlier is not None and "view_as_real" in wrong.outlier.output):
-        raise NoProgram("An argument or a result is judged by its parts.")
+    of_parts = has_parts(call.arguments.structure) or any(name_of_whole(name) != name for name in call.state)
+    if of_parts or (wrong.outlier is not None and "view_as_real" in wrong.outlier.output):
+        raise NoProgram("An argument, a parameter or a result is judged by its parts.")
     if "compiled" in case.flags:
         raise NoProgram("The candidate's kernels were executed as PTX, which takes opassay.")
     stored = bytearray()

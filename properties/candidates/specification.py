@@ -54,7 +54,7 @@ from .arguments import Args, CallArguments, State, Tensor, call, call_with_state
 from .bound_question import BoundQuestion
 from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
 from .open_readings import with_choices
-from .operand_parts import has_parts
+from .operand_parts import has_parts, state_in_parts
 from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 
@@ -378,9 +378,9 @@ def specification(spec: Any) -> Specification:
     if isinstance(spec, Formula):
         return Specification(name_of_function(spec.function), spec.function, numpy=True)
     if isinstance(spec, torch.nn.Module):
-        state = {**dict(spec.named_parameters()), **buffers_of(spec)}
-        copies = copied_state(state)
-        trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
+        copies = copied_state(state_in_parts({**dict(spec.named_parameters()), **buffers_of(spec)}))
+        parameters = {name: value for name, value in spec.named_parameters() if value.requires_grad}
+        trained = frozenset(state_in_parts(parameters))
         return Specification(type(spec).__name__, spec, copies, trained)
     if callable(spec):
         return Specification(name_of_function(spec), spec, numpy=calls_numpy(spec))

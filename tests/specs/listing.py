@@ -43,9 +43,10 @@ Numbers may be complex, in arguments, results and between: `view_as_complex`, `c
 of matrices, quotients, squares and cubes, `abs`, `angle`, `sgn`, `sqrt`, `exp`, `log`, `sin`, `cos`, `sinh`, `cosh`,
 conjugates, transforms, choices by truth values, and what moves elements. They are read as their parts: a part of a
 product is a sum of two products, and each part has a bound of its own. A quotient may be that of school or R. L.
-Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged. Complex arguments and
-results are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for the real and 1 for the
-imaginary part as the last index. Parameters and buffers must be real, and `complex32` is not read.
+Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged. Complex arguments,
+results, parameters and buffers are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for
+the real and 1 for the imaginary part as the last index; `complex32` is not read. Under autocast products of complex
+matrices stay in their dtype, as they do in torch, so a kernel that multiplies parts has to leave autocast for them.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised

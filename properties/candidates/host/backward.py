@@ -11,6 +11,7 @@ from ....oracles.op.bits import same_results
 from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import Tensor
 from ..layouts import place
+from ..operand_parts import output_in_parts
 from .calls import BackwardCall, Pulled, floating
 
 
@@ -28,7 +29,7 @@ def pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], call: BackwardCall
 
     def take(keeps: bool) -> list[Any]:
         gradients = torch.autograd.grad(targets, list(leaves), weights, retain_graph=keeps, allow_unused=True)
-        copies = [None if g is None else g.detach().clone() for g in gradients]
+        copies = [None if g is None else output_in_parts(g.detach())[0].clone() for g in gradients]
         return [g[call.rows] if has and g is not None else g for g, has in zip(copies, marks, strict=True)]
 
     try:

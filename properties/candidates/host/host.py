@@ -22,9 +22,8 @@ from ....oracles import process
 from ....oracles.machine.ptx.account import ACCOUNT, on_variant
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
-from ....oracles.specs.calls import buffers_of
 from ....oracles.verdicts.violation import Violation, error_lines, error_name
-from ..arguments import CallArguments, State, Tensor, device_of, lacking, parameters_of
+from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
 from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
@@ -46,6 +45,7 @@ from .calls import (
     stays,
 )
 from .module_files import frames_of
+from .module_state import ModuleState
 from .operations import Operations, record
 from .surroundings import surrounding
 
@@ -79,8 +79,7 @@ class CandidateHost:
         alone: whether nothing but the candidate changes this process, which is compared in the end then, too.
 
     Attributes:
-        name, parameters: see `calls.Answering`. shapes: of its parameters and buffers, by name; state: these, as it
-            began with them.
+        name, parameters: see `calls.Answering`. state: its parameters and buffers; shapes: of these, by name.
         changed: what its making changed in the process, a line each. function: itself.
     """
 
@@ -94,11 +93,9 @@ class CandidateHost:
         self.function: Any = function
         ACCOUNT.start()
         self._calls = 0
-        self.state: dict[str, Tensor] = {}
-        if isinstance(function, torch.nn.Module):
-            self.state = {**dict(function.named_parameters()), **buffers_of(function)}
+        self.state = ModuleState(function)
         self.parameters = parameters_of(function)
-        self.shapes = {name: tuple(value.shape) for name, value in self.state.items()}
+        self.shapes = {name: tuple(parts.shape) for name, parts in self.state.parts.items()}
         self._inputs: list[Tensor] = []
         self._copies: list[Tensor] = []
         self._before: list[Tensor] = []
@@ -119,7 +116,7 @@ class CandidateHost:
             self._stored = call.leaves or self._stored
             call = msgspec.structs.replace(call, leaves=self._stored)
         arguments = self._placed(call)
-        self.set_state(call.state)
+        self.state.set(call.state)
         self._calls += 1
         self._open = current = _OpenCall(call, arguments)
         ACCOUNT.begin()
@@ -143,7 +140,7 @@ class CandidateHost:
         call = current.call
         # A first call may compile, load and open things that are kept for good.
         tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
-        device = device_of((*current.arguments.tensors, *self.state.values()))
+        device = device_of((*current.arguments.tensors, *self.state.tensors.values()))
         # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
         # object reads the settings, because the one of a cell gives the values that the cell began with.
         with (
@@ -192,7 +189,7 @@ class CandidateHost:
     def operations(self, call: CandidateCall) -> Operations:
         """See `calls.Answering`."""
         arguments = self._placed(call)
-        self.set_state(call.state)
+        self.state.set(call.state)
         with torch.no_grad():
             return record(lambda: _result_of(self.function, call, arguments))
 
@@ -204,7 +201,7 @@ class CandidateHost:
         call, arguments = current.call, current.arguments
         backward, inputs = call.backward, floating(arguments.tensors)
         leaves = [] if backward is None else [inputs[i] for i in backward.moving]
-        leaves += [] if backward is None else [self.state[name] for name in backward.wanted]
+        leaves += [] if backward is None else [self.state.tensors[name] for name in backward.wanted]
         for leaf in leaves:
             leaf.requires_grad_(True)
         start = time.perf_counter()
@@ -230,7 +227,8 @@ class CandidateHost:
         self._before, self._copies, self._latest = self._copies, list(outputs), first
         if stays(msgspec.structs.replace(call, sequel=sequel), outputs, len(self._staying)):
             self._staying.append([y.detach() for y in outputs])
-        buffers = [None if (value := self._now(name)) is None else value.detach().clone() for name in writes.buffers]
+        now = map(self.state.parts_now, writes.buffers)
+        buffers = [None if parts is None else parts.clone() for parts in now]
         current.answer = Answer(
             [] if sequel.fetched else first,
             last.form,
@@ -251,7 +249,7 @@ class CandidateHost:
         call, arguments, writes = current.call, current.arguments, sequel.writes
         was = self._read_writes(writes, arguments) if sequel.times > 1 else []
         for number in range(2, sequel.times + 1):
-            self.set_state({name: call.state[name] for name in writes.buffers if name in call.state})
+            self.state.set({name: call.state[name] for name in writes.buffers if name in call.state})
             with torch.no_grad():
                 for i in writes.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
@@ -266,25 +264,8 @@ class CandidateHost:
 
     def _read_writes(self, writes: Writes, arguments: CallArguments) -> list[Tensor]:
         """Copies of the tensors that a call writes; an empty tensor for a buffer that no longer exists."""
-        now = [self._now(name) for name in writes.buffers] + [arguments.tensors[i] for i in writes.restored]
+        now = [*map(self.state.parts_now, writes.buffers), *(arguments.tensors[i] for i in writes.restored)]
         return _copies([torch.empty(0) if value is None else value for value in now])
-
-    def set_state(self, state: State) -> None:
-        """Set the values of parameters and buffers, in the same tensor objects that the candidate began with."""
-        with torch.no_grad():
-            for name in self.state.keys() & state.keys():
-                owner, _, leaf = name.rpartition(".")
-                if self._now(name) is not self.state[name]:
-                    setattr(self.function.get_submodule(owner), leaf, self.state[name])
-                self.state[name].copy_(state[name])
-
-    def _now(self, name: str) -> Tensor | None:
-        """A parameter or buffer as it is now: a call may have put another tensor in its place."""
-        if name not in self.state:
-            return None
-        owner, _, leaf = name.rpartition(".")
-        value = getattr(self.function.get_submodule(owner), leaf, None)
-        return value if isinstance(value, Tensor) else None
 
     def _placed(self, call: CandidateCall) -> CallArguments:
         """The arguments of a call in memory as its manner says."""

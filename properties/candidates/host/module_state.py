@@ -1,0 +1,51 @@
+"""The parameters and buffers of a candidate, by name and as they are judged: complex ones by their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ....oracles.specs.calls import buffers_of
+from ..arguments import State, Tensor
+from ..operand_parts import name_of_whole, output_in_parts, state_in_parts, whole_of
+
+
+class ModuleState:
+    """What a candidate began with; of a function it is empty.
+
+    Attributes:
+        tensors: parameters and buffers themselves, by the names of their parts.
+    """
+
+    def __init__(self, candidate: Any) -> None:
+        self._candidate, own = candidate, dict[str, Tensor]()
+        if isinstance(candidate, torch.nn.Module):
+            own = {**dict(candidate.named_parameters()), **buffers_of(candidate)}
+        self.tensors = dict(zip(state_in_parts(own), own.values(), strict=True))
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Their values, in the same memory where that may be."""
+        return {name: output_in_parts(value)[0] for name, value in self.tensors.items()}
+
+    def set(self, values: State) -> None:
+        """Set values, in the same tensor objects that the candidate began with."""
+        with torch.no_grad():
+            for name in self.tensors.keys() & values.keys():
+                owner, _, leaf = name_of_whole(name).rpartition(".")
+                if self._now(name) is not self.tensors[name]:
+                    setattr(self._candidate.get_submodule(owner), leaf, self.tensors[name])
+                self.tensors[name].copy_(whole_of(name, values[name]))
+
+    def parts_now(self, name: str) -> Tensor | None:
+        """A parameter or buffer as it is now: a call may have put another tensor in its place. None if it is none."""
+        value = self._now(name)
+        return None if value is None else output_in_parts(value.detach())[0]
+
+    def _now(self, name: str) -> Tensor | None:
+        if name not in self.tensors:
+            return None
+        owner, _, leaf = name_of_whole(name).rpartition(".")
+        value = getattr(self._candidate.get_submodule(owner), leaf, None)
+        return value if isinstance(value, Tensor) else None
