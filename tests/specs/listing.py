@@ -29,7 +29,7 @@ at a spec's end: [residuals.md](residuals.md).
 Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,
 `digamma` and `polygamma` have no rule.
 
-The functions of `torch.fft` and `torch.stft` are read. A transform may be computed as a sum, by levels of any factors,
+The functions of `torch.fft`, `torch.stft` and `torch.istft` are read. A transform may be computed as a sum, by levels of any factors,
 from half as many complex numbers if it is one of real numbers, and by Bluestein's or Rader's algorithm where the
 length is no power of two; an output is off by the roundings of the longest of these ways, relative to the sum of all
 magnitudes, and weights may be off as cosines of rounded angles are (`oracles/bound/rounding/fourier.py`). Of a row

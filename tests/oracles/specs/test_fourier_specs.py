@@ -165,3 +165,26 @@ def test_a_convolution_by_transforms_is_not_within_the_sums_of_one_without() -> 
     x = x * torch.logspace(-6, 0, 64)
     assert _verdict(_convolve_by_sums, _convolve_by_sums, x, k) == "accepted"
     assert _verdict(_convolve, _convolve_by_sums, x, k) == "rejected"
+
+
+def _back(z: Tensor) -> Tensor:
+    return torch.istft(z, 8, 2, window=torch.hann_window(8), length=32)
+
+
+def _overlap_and_add(z: Tensor, window: Tensor) -> Tensor:
+    """The signal of frames as they follow each other, over what is left of the squared window there."""
+    frames = fft.irfft(z, 8, dim=0) * window[:, None]
+    total, envelope = torch.zeros(40), torch.zeros(40)
+    for t in range(z.shape[1]):
+        total[2 * t : 2 * t + 8] += frames[:, t]
+        envelope[2 * t : 2 * t + 8] += window * window
+    return total[4:36] / envelope[4:36]
+
+
+def test_a_signal_comes_back_by_overlapping_frames_and_not_without_their_window() -> None:
+    z = torch.view_as_complex(torch.randn(5, 17, 2, generator=torch.Generator().manual_seed(2)))
+    hann, even = torch.hann_window(8), torch.ones(8)
+    assert _verdict(_back, _back, z) == "accepted"
+    assert _verdict(lambda z: _overlap_and_add(z, hann), _back, z) == "accepted"
+    assert _verdict(lambda z: _overlap_and_add(z, hann) * (1 + 1e-4), _back, z) == "rejected"
+    assert _verdict(lambda z: _overlap_and_add(z, even), _back, z) == "rejected"
