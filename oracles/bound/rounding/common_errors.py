@@ -20,16 +20,22 @@ is c exp(r) (exp(|Δx|) − 1) at most. Together these are c (exp(r + |Δx|) −
 cancels, and what the sum of the powers has besides is a common error again, which a product of matrices takes on once.
 Where elements are moved, chosen by a mask, or come of one of two algorithms, their common errors go with them.
 
+A logarithm takes it back. With δ = m' − m and |δ| ≤ r the sum of those powers is S' = c + k (exp(−δ) − 1) + ρ, where
+k (exp(r) − 1) is its coefficient, and |ρ| what its radius has besides. So log S' = log T − δ, where T = S' exp(δ) is
+k + (c − k + ρ) exp(δ), which is (c − k) (exp(r) − 1) + |ρ| exp(r) from c at most. The logarithm has −δ for a common
+error, as x − m has, of which it is subtracted, and m itself has δ: it cancels in a log-softmax and in a log-sum-exp.
+
 What is assumed: a factor of a row is one number in an evaluation, as it is in every one that computes it and then uses
 it. A term of a row is not: x − μ may be evaluated in ways that never subtract a rounded μ from x (Welford's variance,
 or Σ g x − μ Σ g), so only products make a common error, and a square forgets them. The largest of a row counts in an
-exponential alone.
+exponential and its logarithm alone, which are the same whatever it is.
 From second derivatives on, where evaluations are of closed forms that may compute a factor once more, in another way,
 nothing is assumed (`Contract.roundings`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +43,7 @@ from typing import Any
 import numpy as np
 
 from ....reference.array import Params
-from .ball import FOLLOW, Ball, centre_of
+from .ball import FOLLOW, RULES, Ball, centre_of
 from .shared_error import Common, Shift
 from .spread import SLACK
 
@@ -66,12 +72,14 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
         out.common = (Shift(out, out.radii),)
     elif primitive == "exp":
         out.common = tuple(_of_exponential(out, each) for each in x.common if isinstance(each, Shift))
+    elif primitive == "log":
+        _follow_logarithm(out, x)
     elif primitive in ("sum", "matmul"):
         _merge(out, _contributions(primitive, operands, params))
     else:
         _follow_elements(primitive, out, operands, params)
-        if primitive == "subtract" and operands[1].centre.size < out.centre.size:
-            out.common += tuple(each for each in operands[1].common if isinstance(each, Shift))
+        if primitive in ("add", "subtract"):
+            _follow_shifts(primitive, out, operands)
     if out.special and out.common:
         # Elements that are not finite have no error in common; of a shift, exponentials count those that are finite.
         finite = np.isfinite(out.centre)
@@ -113,9 +121,54 @@ def _of_exponential(out: Ball, shift: Common[Ball]) -> Common[Ball]:
     least = 4.0 * out.contract.accumulate.smallest_normal
 
     def coefficient() -> Any:
-        return np.where(y < least, 0.0, y) * np.expm1(shift.coefficient)
+        return np.where(y < least, 0.0, y) * np.expm1(np.abs(shift.coefficient))
 
-    return Common(Ball(shift.source.centre, None, out.contract), coefficient)
+    source = Ball(shift.source.centre, None, out.contract)
+    source.common = (shift,)
+    return Common(source, coefficient)
+
+
+def _follow_logarithm(out: Ball, x: Ball) -> None:
+    """Give the logarithm of a sum of exponentials of a row less its largest element the error of that element."""
+    c = np.asarray(x.centre, dtype=np.float64)
+    for error in _plain(x):
+        shift = error.source.common[0] if error.source.common else error
+        if not isinstance(shift, Shift) or error.places is not None or np.shape(shift.coefficient) != x.shape:
+            continue
+        size = np.abs(shift.coefficient)
+        factor = np.expm1(size)
+        part = np.where(size > 0, np.minimum(error.coefficient / factor, c), c)
+        rest = np.maximum(x.radii() - part * factor, 0.0) + x.radii() * (8.0 * SLACK)
+        without = (c - part) * factor + rest * (1.0 + factor)
+        # exp(-reach) of c is as far below c as a logarithm is off by all, whose own rounding the rule adds.
+        reach = size - np.log1p(-np.minimum(without / c * (1.0 + 8.0 * SLACK), 1.0))
+        radius = RULES["log"](
+            out.contract, Ball(x.centre, -c * np.expm1(-reach) * (1.0 + 8.0 * SLACK), out.contract)
+        ).radii()
+        less = (c > 0) & (radius <= out.radii()) & np.isfinite(radius)
+        out.radius = np.where(less, radius, out.radii())
+        coefficient = np.where(less, shift.coefficient, 0.0)
+        out.common = (Shift(shift.source, functools.partial(np.copy, coefficient)),)
+        return
+
+
+def _follow_shifts(primitive: str, out: Ball, operands: Sequence[Ball]) -> None:
+    """Errors of the largest element of a row: where a row is less it, and where they cancel."""
+    shifts = [[each for each in x.common if isinstance(each, Shift)] for x in operands]
+    sign = -1.0 if primitive == "subtract" else 1.0
+    for one in shifts[0]:
+        for other in (each for each in shifts[1] if each.key == one.key):
+            reached = np.abs(one.coefficient) + np.abs(other.coefficient)
+            remaining = np.abs(one.coefficient + sign * other.coefficient)
+            narrowed = out.radius - reached + remaining + reached * (8.0 * SLACK)
+            out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
+            return
+    if primitive == "subtract" and operands[1].centre.size < out.centre.size:
+        out.common += tuple(Shift(each.source, functools.partial(_negate, each)) for each in shifts[1])
+
+
+def _negate(error: Common[Ball]) -> Any:
+    return -error.coefficient
 
 
 def _contributions(primitive: str, operands: Sequence[Ball], params: Params) -> list[_Contribution]:

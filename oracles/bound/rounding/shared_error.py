@@ -57,4 +57,7 @@ class Common(Generic[Factor]):
 
 
 class Shift(Common[Factor]):
-    """The error of the largest element of a row, which is subtracted from the row before an exponential."""
+    """The error of the largest element of a row, which is subtracted from the row before an exponential.
+
+    Its coefficient has a sign: it is below zero where that element was subtracted.
+    """
