@@ -96,7 +96,8 @@ def _plant(tensor: Tensor, first: int, count: int, rng: Any, subnormal: bool) ->
     every = special_values(tensor)
     for number in range(first, first + count):
         copy = tensor.clone()
-        copy.view(-1)[int(rng.integers(copy.numel()))] = torch.tensor(every[number % len(every)], dtype=tensor.dtype)
+        site = np.unravel_index(int(rng.integers(copy.numel())), tuple(copy.shape))
+        copy[tuple(map(int, site))] = torch.tensor(every[number % len(every)], dtype=tensor.dtype)
         yield copy
     if subnormal:
         smallest = FORMATS[dtype_name(tensor.dtype)].smallest_normal
