@@ -15,7 +15,7 @@ open conditions never meet this page.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,19 +32,20 @@ _STRUCTURAL = frozenset(
 
 
 class Condition(np.ndarray[Any, Any]):
-    """Codes FALSE, TRUE and EITHER; `reading` is an array of the reading that compared."""
+    """Codes FALSE, TRUE and EITHER; `reading` is an array of the reading that compared, `unordered` as below."""
 
     reading: Any
+    unordered: Any
 
     def __array_finalize__(self, source: Any) -> None:
-        self.reading = getattr(source, "reading", None)
+        self.reading, self.unordered = getattr(source, "reading", None), None
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(not isinstance(x, (np.ndarray, bool, int, float, np.generic)) for x in inputs):
             return NotImplemented  # An array of a reading is among them, and knows what to do.
         if method == "__call__" and ufunc in _LOGIC:
             every, some = _LOGIC[ufunc](*map(_extremes, inputs))
-            return condition(every, some, self.reading)
+            return _beside_nan(condition(every, some, self.reading), _unordered_among(inputs))
         if method == "reduce" and ufunc in _OVER_ALL:
             every, some = (_OVER_ALL[ufunc](part, axis=kwargs.get("axis")) for part in _extremes(self))
             return condition(every, some, self.reading)
@@ -92,10 +93,7 @@ class NanComparison(np.ndarray[Any, Any]):
         answers = getattr(ufunc, method)(
             *(x.view(np.ndarray) if isinstance(x, NanComparison) else x for x in inputs), **kwargs
         )
-        masks = [x.unordered for x in inputs if isinstance(x, NanComparison) and x.unordered is not None]
-        if method != "__call__" or ufunc not in _LOGIC or not masks:
-            return answers
-        return _beside_nan(answers, functools.reduce(np.logical_or, masks))
+        return _beside_nan(answers, _unordered_among(inputs)) if method == "__call__" and ufunc in _LOGIC else answers
 
 
 def compared(ufunc: np.ufunc, answers: Any, unordered: Any) -> Any:
@@ -104,16 +102,21 @@ def compared(ufunc: np.ufunc, answers: Any, unordered: Any) -> Any:
 
 
 def _beside_nan(answers: Any, unordered: Any) -> Any:
-    if not isinstance(answers, np.ndarray) or isinstance(answers, Condition) or not unordered.any():
+    if unordered is None or not unordered.any():
         return answers
-    comparison = answers.view(NanComparison)
+    comparison = answers if isinstance(answers, Condition) else np.asarray(answers).view(NanComparison)
     comparison.unordered = unordered
     return comparison
 
 
 def unordered_of(truth: Any) -> Any:
     """Where a condition holds, or not, because a number that was compared is NaN; None for nowhere."""
-    return truth.unordered if isinstance(truth, NanComparison) else None
+    return truth.unordered if isinstance(truth, (NanComparison, Condition)) else None
+
+
+def _unordered_among(truths: Sequence[Any]) -> Any:
+    masks = [mask for mask in map(unordered_of, truths) if mask is not None]
+    return functools.reduce(np.logical_or, masks) if masks else None
 
 
 def condition(surely: Any, possibly: Any, reading: Any) -> Any:
@@ -126,7 +129,7 @@ def condition(surely: Any, possibly: Any, reading: Any) -> Any:
     if np.array_equal(surely, possibly):
         return surely
     codes = np.where(surely, TRUE, np.where(possibly, EITHER, FALSE)).astype(np.uint8).view(Condition)
-    codes.reading = reading
+    codes.reading, codes.unordered = reading, unordered_of(surely)
     return codes
 
 

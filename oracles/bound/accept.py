@@ -274,6 +274,9 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
             return high, np.zeros(high.shape), _upward(radius)
         return high, (ball.centre - high).astype(np.float64), _upward(radius)
     high, low = to_float_pair(exact)
+    if ball.stray is not None:  # The exact reading forms products of infinities and zeros that are only a means.
+        formed = ball.stray & np.isnan(high) & np.isfinite(ball.centre)
+        high, low = np.where(formed, ball.centre, high), np.where(formed, 0.0, low)
     offset = np.abs((ball.centre - high) - low)
     # The comparison is "not larger", because a NaN on either side is no contradiction.
     inside = ~(offset > radius * (1 + _SLACK))

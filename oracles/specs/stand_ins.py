@@ -116,7 +116,7 @@ def _quantile(
         return torch.quantile(input, q, dim, keepdim, interpolation=interpolation)
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
     quantiles = _at_place(rows.sort(-1).values, q, interpolation)
-    quantiles = torch.where(rows.isnan().any(-1), torch.nan, quantiles)
+    quantiles = torch.where(rows.isnan().any(-1), rows.amax(-1), quantiles)  # NaN, of which no slope is known
     if not keepdim:
         return quantiles
     return quantiles.reshape((1,) * input.dim()) if dim is None else quantiles.unsqueeze(dim)

@@ -65,7 +65,8 @@ _LIMITS = (
     Limit("values that are read", _OWN_ERROR, r"data.dependent|\.item\(\)|torch\.equal"),
     Limit("how an operand lies in memory", _OWN_ERROR,
           r"view size is not compatible|is_contiguous|memory format|channels_last"),
-    Limit("numbers outside of its domain", _OWN_ERROR, r"elements of \w+ should be|negative entry"),
+    Limit("numbers outside of its domain", _OWN_ERROR,
+          r"elements of \w+ should be|negative entry|Expected p_in|non-finite values|q values must be"),
 )  # fmt: skip
 
 

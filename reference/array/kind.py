@@ -76,6 +76,8 @@ class Array(Methods):
     is_condition: bool = False
     #: Whether a formula gives the same values when it is evaluated again; not where rounding errors are drawn.
     is_repeatable: bool = True
+    #: Whether a reading takes note of NaN and infinities, and some element is one or was computed from one.
+    special: bool = False
     __array_priority__: ClassVar[float] = 100.0
     # The mixin defines an elementwise `==`, and Python takes the hash away from a class that does. An array is still
     # to be hashed by its identity, as any object that is not compared by value.

@@ -44,10 +44,21 @@ def _first(g: Any, y: Any, xs: Operands, params: Params) -> Any:
 def _where_rule(side: int) -> Function:
     def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
         first, second = (g, 0.0) if side == 0 else (0.0, g)
-        slope = choose(params["condition"], first, second, params["share"])
-        return _or_nan(slope, unordered_of(params["condition"]), constant(y))
+        truth = params["condition"]
+        slope = choose(truth, first, second, params["share"])
+        _leave_out(slope, np.logical_not(possibly(truth)) if side == 0 else surely(truth), y)
+        return _or_nan(slope, unordered_of(truth), constant(y))
 
     return rule
+
+
+def _leave_out(slope: Any, zeros: Any, y: Any) -> None:
+    """Take note of zeros of a slope that stand for what the result does not depend on, at values that are not finite.
+
+    An evaluation need not form products with these, and one that does makes a NaN of an infinite factor.
+    """
+    if isinstance(slope, Array) and np.any(zeros) and constant(y).special:
+        constant(slope).leave_out(np.broadcast_to(zeros, np.shape(slope)))
 
 
 def _unless(beyond: np.ufunc, x: Any, other: Any) -> Any:
@@ -65,7 +76,9 @@ def _select(lost: np.ufunc) -> tuple[Function, Function]:
 
     def rule_of(position: int) -> Function:
         def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-            slope = choose(_unless(lost, xs[position], xs[1 - position]), g, 0.0)
+            wins = _unless(lost, xs[position], xs[1 - position])
+            slope = choose(wins, g, 0.0)
+            _leave_out(slope, ~possibly(wins), y)
             return _or_nan(slope, unordered_of(lost(*xs)), constant(y))
 
         return rule
@@ -135,15 +148,19 @@ def _lift(xs: Operands, like: Any) -> tuple[Any, ...]:
 def _base_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     # A constant exponent is lifted, since its difference from 1 would be rounded as a float.
     base, exponent = _lift(xs, y)
-    slope = exponent * np.float_power(base, exponent - 1.0)
-    return g * choose(np.equal(constant(exponent), 0.0), 0.0, slope)
+    still = np.equal(constant(exponent), 0.0)
+    slope = choose(still, 0.0, exponent * np.float_power(base, exponent - 1.0))
+    _leave_out(slope, surely(still), g)
+    return g * slope
 
 
 def _exponent_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     base, exponent = _lift(xs, y)
     # 0^b is 0 for every positive b, so it does not move with b, although the logarithm of 0 is infinite.
     still = np.logical_and(np.equal(constant(base), 0.0), np.greater_equal(constant(exponent), 0.0))
-    return choose(still, 0.0, g * (y * np.log(choose(still, 1.0, base))))
+    slope = choose(still, 0.0, y * np.log(choose(still, 1.0, base)))
+    _leave_out(slope, surely(still), g)
+    return g * slope
 
 
 #: primitive -> one linear map per operand: (g, y, xs, params) -> g dy/dx_i
@@ -212,13 +229,14 @@ def _largest(x: Any, params: Params) -> _Largest:
     counts = np.sum(surely_, axis=axes, keepdims=True)
     nans = np.broadcast_to(np.any(_nans(reading), axis=axes, keepdims=True), reading.shape)
     if nans.any():
-        return _Largest(condition(surely_ & ~nans, possibly_ & ~nans, reading), nans=nans, values=reading)
-    if (possibly_ == surely_).all() and (counts == 1).all():
+        surely_, possibly_ = surely_ & ~nans, possibly_ & ~nans
+    elif (possibly_ == surely_).all() and (counts == 1).all():
         return _Largest(index=_index_of(surely_, axes))
     tied = surely_ & (counts > 1)
+    rest = {"nans": nans, "values": reading} if nans.any() else {}
     if params.get("shared", False):
-        return _Largest(condition(surely_, possibly_, reading), count=np.maximum(counts, 1))
-    return _Largest(condition(surely_ & ~tied, possibly_, reading), share=1.0 / np.maximum(counts, 2))
+        return _Largest(condition(surely_, possibly_, reading), count=np.maximum(counts, 1), **rest)
+    return _Largest(condition(surely_ & ~tied, possibly_, reading), share=1.0 / np.maximum(counts, 2), **rest)
 
 
 @dataclass(frozen=True)
@@ -312,7 +330,10 @@ def _transpose(primitive: str, position: int, g: Any, xs: Operands, params: Para
             return bind("fourier", (g,), {**params, "inverse": not params["inverse"]})
         case "getitem":
             # Of an operation whose steps are stored, what comes to one element is added one by one to what is stored.
-            return scatter(g, params["index"], shape, in_place=isinstance(g, Stored))
+            # What was not taken has no part in the result, also where an infinity is multiplied with this zero.
+            values = constant(xs[position])
+            unused = isinstance(values, Array) and values.special
+            return scatter(g, params["index"], shape, in_place=isinstance(g, Stored), inserted=unused)
         case "scatter":
             return g[params["index"]]
         case _:

@@ -118,6 +118,10 @@ class Affine(Array):
         self.tape.open |= not self.ball.exact
         return self.ball.largest(axes)
 
+    @property
+    def special(self) -> bool:
+        return self.ball.special
+
     def leave_out(self, zeros: Any) -> None:
         self.ball.leave_out(zeros)
 

@@ -193,7 +193,7 @@ class Ball(Array):
         return possibly & (alone | exact), possibly
 
     def leave_out(self, zeros: Any) -> None:
-        self.inserted = zeros
+        self.inserted = zeros if self.inserted is None else self.inserted | zeros
 
     def may_store(self, dtype: str) -> bool:
         return self.contract.may_store(FORMATS[dtype]) if dtype in FORMATS else False
@@ -296,9 +296,11 @@ def _settle(primitive: str, out: Ball, operands: list[Ball], params: Params) -> 
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
         strange = strange | np.any(~finite, axis=axes, keepdims=True)
+    if primitive == "polygamma" and params["order"]:  # It has no limit between poles without end.
+        sure = sure & (operands[0].centre != -np.inf)
     if primitive == "logaddexp":  # With -inf as one operand, the result is the other operand with its errors.
         strange = strange & ~np.isfinite(out.centre)
-    # 0 / 0 without errors (the mean of no elements) is NaN in every evaluation; singularities may give other results.
+    # 0 / 0 without errors, as the mean of no elements, is NaN in every evaluation; singularities may not be.
     nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
     if primitive in LOGARITHMS:
         nothing = (operands[0].centre == 0) & (operands[0].radii() == 0)

@@ -114,7 +114,7 @@ def _hardswish(x: Any) -> Any:
 
 
 def _hardsigmoid(x: Any) -> Any:
-    return np.where(x <= -3.0, 0.0, np.where(x < 3.0, (x + 3.0) / 6.0, 1.0))
+    return np.where(x <= -3.0, 0.0, np.where(x >= 3.0, 1.0, (x + 3.0) / 6.0))
 
 
 def _hardtanh(x: Any, least: float = -1.0, most: float = 1.0) -> Any:

@@ -46,10 +46,10 @@ def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _with_nans(values: Any, x: Any, dim: int, keepdim: bool) -> Any:
-    """A median is NaN where any of its elements is."""
+    """A median is NaN where any of its elements is: it is the largest there, whose slope nobody knows."""
     base = constant(x)
     unordered = np.any(np.asarray(base != base), axis=dim, keepdims=keepdim)
-    return np.where(unordered, np.nan, values) if unordered.any() else values
+    return np.where(unordered, np.max(x, axis=dim, keepdims=keepdim), values) if unordered.any() else values
 
 
 def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
-from ....reference.array import amax, among, constant
-from ....reference.condition import Condition, condition, possibly, surely
+from ....reference.array import Array, amax, among, constant
+from ....reference.condition import Condition, compared, condition, possibly, surely
 from ....reference.softmax import less_log_sum, log_softmax, log_softmax_by, of_stored_sum, softmax
 from ...bound.contract import LOG_SUM
 from .elementwise import truth_of
@@ -55,6 +55,11 @@ def _softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
         powers = may_store(np.exp(x - constant(np.max(x, axis=dim, keepdims=True))))
         return powers / np.sum(powers, axis=dim, keepdims=True)
 
+    if np.ndim(x) and isinstance(x, Array) and constant(x).special:
+        lost = np.asarray(surely(np.max(constant(x), axis=dim, keepdims=True) == -np.inf))
+        if lost.any():  # 0 / 0, of which nobody says what its slope is: of a masked row it is masked, too.
+            lost = compared(np.less, np.broadcast_to(lost, np.shape(x)), lost)
+            return np.where(lost, np.nan, _softmax(np.where(lost, 0.0, x), dim))
     if np.ndim(x) == 0 or dim % np.ndim(x) == np.ndim(x) - 1:
         return softmax(x, dim)
     # Where elements of a row do not lie side by side, torch keeps the exponentials in the memory of the result.

@@ -55,7 +55,8 @@ def _convolution(
     own = np.reshape(weight, (groups, np.shape(weight)[0] // groups, *np.shape(weight)[1:]))
     if transposed:
         # The adjoint of a convolution: zeros between the elements of x, and the windows turned round.
-        margin = [d * (k - 1) - p for d, k, p in zip(dilation, sizes, padding, strict=True)]
+        # What is cut off is computed first, because a kernel may form products with its cotangents, which are zeros.
+        margin = [d * (k - 1) for d, k in zip(dilation, sizes, strict=True)]
         x = insert_zeros(x, margin, [m + e for m, e in zip(margin, extra, strict=True)], stride)
         swapped: Any = np.swapaxes(own, 1, 2)
         own = swapped[(..., *(slice(None, None, -1),) * axes)]
@@ -69,7 +70,10 @@ def _convolution(
         first = np.reshape(bias, (*np.shape(own)[:2], 1, *(1,) * axes))
         own = np.concatenate([own, insert_zeros(first, (0,) * axes, [n - 1 for n in sizes], (1,) * axes)], axis=2)
     out: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
-    return np.reshape(out, (np.shape(x)[0], -1, *np.shape(out)[3:]))
+    out = np.reshape(out, (np.shape(x)[0], -1, *np.shape(out)[3:]))
+    if transposed and any(padding):
+        out = out[(..., *(slice(p, n - p) for p, n in zip(padding, np.shape(out)[2:], strict=True)))]
+    return out
 
 
 def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:

@@ -21,6 +21,8 @@ from .interpolation import CUBIC, as_constant, keep_in_format
 #: aten's numbers for how a point is interpolated, and for what is beyond the image.
 _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
+#: A slope that is not known is between this and its negative.
+_STEEPEST = 2.0**40
 
 
 class _Axis(NamedTuple):
@@ -169,11 +171,13 @@ def _on_either_side(axes: Sequence[_Axis], edge: Callable[[Any], Any], value: Ca
 def _sample_grid(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     """grid_sample: x (N, C, *lengths), grid (N, *outputs, axes) from −1 to 1, whose last axis is in reverse order."""
     lengths = np.shape(x)[2:]
-    axes = []
+    axes, is_point = [], np.ones(np.shape(grid)[:-1], dtype=bool)
     for k, n in enumerate(lengths):
         points = grid[..., len(lengths) - 1 - k]
         at = keep_in_format(keep_in_format(points + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
         at = at if corners else keep_in_format(at - 0.5)
+        if padding == _REFLECTION:  # Where a pixel is a rounding error of the point, as behind an overflow.
+            is_point &= _is_near(at)
         whole = _Axis(at, np.clip(_numbers(at), -(2.0**40), 2.0**40), n)
         axes.append(whole if mode == _CUBIC else _move_into_image(whole, padding, corners))
     if mode == _NEAREST:
@@ -186,14 +190,26 @@ def _sample_grid(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> A
         return between(x, bases, parts, padding, corners)
 
     samples = _on_either_side(axes, edge, value)
-    is_point = np.isfinite(sum(_finite_or_nan(grid[..., k]) for k in range(len(lengths))))
+    is_point &= np.isfinite(sum(_finite_or_nan(grid[..., k]) for k in range(len(lengths))))
     if is_point.all():
         return samples
-    # Where a coordinate is not finite torch promises some point, and its kernels differ in which: any value is right.
-    open_ = condition(
-        np.broadcast_to(is_point[:, None], np.shape(samples)), np.ones(np.shape(samples), dtype=bool), constant(x)
-    )
-    return np.where(open_, samples, np.inf)
+    # Where a coordinate is not finite torch promises some point, and its kernels differ in which: any value is right,
+    # and so is any slope by any pixel.
+    is_sure = np.broadcast_to(is_point[:, None], np.shape(samples))
+    open_ = condition(is_sure, np.ones(is_sure.shape, dtype=bool), constant(x))
+    pixels = np.sum(x, axis=tuple(range(2, np.ndim(x))))
+    slope = np.where(open_, 0.0, _STEEPEST) * np.where(open_, 1.0, -1.0)
+    anything = np.reshape(pixels, (*np.shape(pixels), *(1,) * (np.ndim(samples) - 2))) * slope
+    return np.where(open_, samples + anything, np.inf)
+
+
+def _is_near(at: Any) -> Any:
+    """Where all evaluations of points in pixels are closer to each other than half a pixel."""
+    if not isinstance(at, Array):
+        return np.isfinite(at)
+    low, high = constant(at).ends()
+    with np.errstate(invalid="ignore"):
+        return np.asarray(high - low < 0.5, dtype=bool)
 
 
 def _finite_or_nan(x: Any) -> Any:
