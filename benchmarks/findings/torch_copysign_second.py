@@ -2,7 +2,7 @@
 
 The derivative is taken as result / self, and replaced by 0 where self is 0. Reverse mode over either mode
 differentiates the quotient as well, and 0 · ∞ is NaN. `torch.abs`, which is the same function for a positive sign,
-has 0.
+has 0. For the same reason the gradient of an infinite number is NaN, ∞ / ∞, where `abs` has the sign.
 
 **Documented**: the magnitude of the one operand with the sign of the other; its derivative at 0 is 0, as that of
 `abs`.

@@ -1,7 +1,8 @@
 """`torch.polar`: the gradient of an absolute value of 0 is 0
 
 Reverse mode takes the direction of the number from the result, by `sgn`, which is 0 where the result is 0. The
-derivative along the absolute value is cos θ + i sin θ whatever the absolute value is, and forward mode gives that.
+derivative along the absolute value is cos θ + i sin θ whatever the absolute value is, and forward mode gives that. Of
+an infinite absolute value the `sgn` is NaN, and so is the gradient.
 
 **Documented**: abs · cos(angle) + abs · sin(angle) · i.
 

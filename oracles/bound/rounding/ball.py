@@ -153,9 +153,8 @@ class Ball(Array):
         answers = ufunc(self.centre, other.centre)
         if self.special or other.special:
             answers = compared(ufunc, answers, np.isnan(self.centre) | np.isnan(other.centre))
-        exact = self.radius is None and other.radius is None
         stray = [x.stray for x in (self, other) if x.stray is not None]
-        if (exact and not stray) or other is self or not self.contract.systematic:
+        if (self.exact and other.exact and not stray) or other is self or not self.contract.systematic:
             return answers
         # Where the two meet, evaluations may differ; not at elements without error, nor at infinities and NaNs of all.
         reach = self.radii() + other.radii()
@@ -296,8 +295,7 @@ def _settle(primitive: str, out: Ball, operands: list[Ball], params: Params) -> 
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
         strange = strange | np.any(~finite, axis=axes, keepdims=True)
-    if primitive == "polygamma" and params["order"]:  # It has no limit between poles without end.
-        sure = sure & (operands[0].centre != -np.inf)
+    sure = sure & (primitive != "polygamma" or operands[0].centre != -np.inf)  # no limit between poles without end
     if primitive == "logaddexp":  # With -inf as one operand, the result is the other operand with its errors.
         strange = strange & ~np.isfinite(out.centre)
     # 0 / 0 without errors, as the mean of no elements, is NaN in every evaluation; singularities may not be.
