@@ -66,7 +66,8 @@ _LIMITS = (
     Limit("how an operand lies in memory", _OWN_ERROR,
           r"view size is not compatible|is_contiguous|memory format|channels_last"),
     Limit("numbers outside of its domain", _OWN_ERROR,
-          r"elements of \w+ should be|negative entry|Expected p_in|non-finite values|q values must be"),
+          r"elements of \w+ should be|negative entry|Expected p_in|non-finite values|failed to converge"
+          r"|q values must be"),
 )  # fmt: skip
 
 

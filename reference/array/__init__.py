@@ -41,6 +41,7 @@ from .kind import attach_slopes as attach_slopes
 from .kind import bind as bind
 from .kind import cast as cast
 from .kind import constant as constant
+from .kind import is_special as is_special
 from .kind import one_of_several as one_of_several
 from .kind import order_of as order_of
 from .kind import scatter as scatter

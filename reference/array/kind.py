@@ -76,8 +76,6 @@ class Array(Methods):
     is_condition: bool = False
     #: Whether a formula gives the same values when it is evaluated again; not where rounding errors are drawn.
     is_repeatable: bool = True
-    #: Whether a reading takes note of NaN and infinities, and some element is one or was computed from one.
-    special: bool = False
     __array_priority__: ClassVar[float] = 100.0
     # The mixin defines an elementwise `==`, and Python takes the hash away from a class that does. An array is still
     # to be hashed by its identity, as any object that is not compared by value.
@@ -194,6 +192,11 @@ def bind(primitive: str, operands: Operands, params: Params) -> Array:
 def constant(x: Any) -> Any:
     """`x` with all derivative levels removed: a value through which no derivative flows."""
     return x.base() if isinstance(x, Array) else x
+
+
+def is_special(x: Any) -> bool:
+    """Whether `x` is of a reading that takes note of NaN and infinities, and has one or was computed from one."""
+    return bool(getattr(constant(x), "special", False))
 
 
 def order_of(x: Any) -> int:

@@ -23,6 +23,7 @@ from ..array import (
     cast,
     choose,
     constant,
+    is_special,
     one_less,
     polygamma,
     polygamma_in,
@@ -57,7 +58,7 @@ def _leave_out(slope: Any, zeros: Any, y: Any) -> None:
 
     An evaluation need not form products with these, and one that does makes a NaN of an infinite factor.
     """
-    if isinstance(slope, Array) and np.any(zeros) and constant(y).special:
+    if isinstance(slope, Array) and np.any(zeros) and is_special(y):
         constant(slope).leave_out(np.broadcast_to(zeros, np.shape(slope)))
 
 
@@ -331,8 +332,7 @@ def _transpose(primitive: str, position: int, g: Any, xs: Operands, params: Para
         case "getitem":
             # Of an operation whose steps are stored, what comes to one element is added one by one to what is stored.
             # What was not taken has no part in the result, also where an infinity is multiplied with this zero.
-            values = constant(xs[position])
-            unused = isinstance(values, Array) and values.special
+            unused = is_special(xs[position])
             return scatter(g, params["index"], shape, in_place=isinstance(g, Stored), inserted=unused)
         case "scatter":
             return g[params["index"]]

@@ -135,8 +135,12 @@ def _times_logarithm(log: Rule, shift: float) -> Rule:
     def divisor(y: Any) -> Any:
         return may_store(y + shift) if shift else y
 
+    def is_nothing(x: Any, y: Any) -> Any:
+        endless = np.logical_or(np.less_equal(y, -shift), np.equal(y, np.inf))
+        return np.logical_and(np.equal(x, 0.0), endless)
+
     def as_it_reads(x: Any, y: Any) -> Any:
-        nothing = np.logical_and(np.equal(x, 0.0), np.less_equal(y, -shift))
+        nothing = is_nothing(x, y)
         x, y = (t if isinstance(t, Array) else np.asarray(t, dtype=np.float64) for t in (x, y))
         product: list[Rule] = [lambda x, y: x * log(y), lambda x, y: x * may_store(log(y))]
         ways = [Algorithm(way, name) for way, name in zip(product, ("", STORED), strict=True)]
@@ -145,7 +149,7 @@ def _times_logarithm(log: Rule, shift: float) -> Rule:
     def by_quotient(x: Any, y: Any) -> Any:
         """With the slope x / (shift + y) in y, which torch takes where both are 0, too, where it is NaN."""
         p, q = constant(x), constant(y)
-        nothing = np.logical_and(np.equal(p, 0.0), np.less_equal(q, -shift))
+        nothing = is_nothing(p, q)
         slope = np.where(nothing, 0.0, log(np.where(nothing, 1.0, q)))
         return attach_slopes(as_it_reads(p, q), (x, slope), (y, p / divisor(q)))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
-from ....reference.array import Array, amax, among, constant
+from ....reference.array import amax, among, constant, is_special
 from ....reference.condition import Condition, compared, condition, possibly, surely
 from ....reference.softmax import less_log_sum, log_softmax, log_softmax_by, of_stored_sum, softmax
 from ...bound.contract import LOG_SUM
@@ -55,7 +55,7 @@ def _softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
         powers = may_store(np.exp(x - constant(np.max(x, axis=dim, keepdims=True))))
         return powers / np.sum(powers, axis=dim, keepdims=True)
 
-    if np.ndim(x) and isinstance(x, Array) and constant(x).special:
+    if np.ndim(x) and is_special(x):
         lost = np.asarray(surely(np.max(constant(x), axis=dim, keepdims=True) == -np.inf))
         if lost.any():  # 0 / 0, of which nobody says what its slope is: of a masked row it is masked, too.
             lost = compared(np.less, np.broadcast_to(lost, np.shape(x)), lost)

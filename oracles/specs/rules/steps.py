@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
-from ....reference.array import Array, among, constant
+from ....reference.array import among, constant, is_special
 from ....reference.losses import MEAN, NONE
 from .table import DECOMPOSED, Rule, enter, may_store
 
@@ -111,8 +111,8 @@ def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: 
         return np.squeeze(np.sum(pair * right, axis=rest, keepdims=True), axis=tuple(summed))
 
     # With an infinite factor, sums of opposite infinities are in one of them, and not in the other.
-    special = any(isinstance(x, Array) and constant(x).special for x in (a, b, c))
-    return among([Algorithm(whole, ""), Algorithm(pair_by_pair, "" if special else STORED)], a, b, c)
+    name = "" if any(map(is_special, (a, b, c))) else STORED
+    return among([Algorithm(whole, ""), Algorithm(pair_by_pair, name)], a, b, c)
 
 
 def _expand_factors(factors: Any, axes: Any) -> list[Any]:

@@ -61,6 +61,7 @@ CASES: dict[str, tuple[Spec, Any, Any, int, list[Any], Any]] = {
         lambda x, y, w: F.bilinear(x, y, w), ([1.0, 1.0], [INF], [[[3.0], [-2.0]]]), None, 0, [[INF], [NAN]], None,
     ),
     "hardsigmoid of NaN": (F.hardsigmoid, ([NAN, 5.0],), None, 0, [[NAN, 1.0]], [1.0, 1.0]),
+    "zero times a logarithm": (torch.special.xlog1py, ([0.0, 0.0], [INF, NAN]), None, 0, [[0.0, NAN]], [NAN, NAN]),
     "polygamma at infinity": (lambda x: torch.polygamma(2, x), ([INF],), None, 0, [[0.0]], [NAN]),
 }  # fmt: skip
 
