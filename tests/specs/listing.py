@@ -29,15 +29,15 @@ at a spec's end: [residuals.md](residuals.md).
 Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,
 `digamma` and `polygamma` have no rule.
 
-The functions of `torch.fft`, `torch.stft` and `torch.istft` are read. A transform may be computed as a sum, by levels of any factors,
-from half as many complex numbers if it is one of real numbers, and by Bluestein's or Rader's algorithm where the
-length is no power of two; an output is off by the roundings of the longest of these ways, relative to the sum of all
-magnitudes, and weights may be off as cosines of rounded angles are (`oracles/bound/rounding/fourier.py`). Of a row
-with an element that is not finite nothing is judged. A convolution by transforms is right by a spec of transforms. By
-a spec of sums it is right only where that allows as much: a transform has errors of the large elements in all others.
-A sum of n terms has n roundings at worst, so long transforms in turn are held to little: of a convolution of normal
-numbers by transforms the radius is 0.5 % of most elements at a length of 64, 6 % at 256, and all of them at 1024,
-under `torch` in float32.
+The functions of `torch.fft`, `torch.stft` and `torch.istft` are read. A transform may be computed as a sum, by levels
+of any factors, from half as many complex numbers if it is one of real numbers, and by Bluestein's or Rader's algorithm
+where the length is no power of two; an output is off by the roundings of the longest of these ways, relative to the sum
+of all magnitudes, and weights may be off as cosines of rounded angles are (`oracles/bound/rounding/fourier.py`). Of a
+row with an element that is not finite nothing is judged. A convolution by transforms is right by a spec of transforms.
+By a spec of sums it is right only where that allows as much: a transform has errors of the large elements in all
+others. A sum of n terms has n roundings at worst, so long transforms in turn are held to little: of a convolution of
+normal numbers by transforms the radius is 0.5 % of most elements at a length of 64, 6 % at 256, and all of them at
+1024, under `torch` in float32.
 
 Numbers may be complex, in arguments, results and between: `view_as_complex`, `complex`, `polar`, sums, products, also
 of matrices, quotients, squares and cubes, `abs`, `angle`, `sgn`, `sqrt`, `exp`, `log`, `sin`, `cos`, `sinh`, `cosh`,
