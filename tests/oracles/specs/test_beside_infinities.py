@@ -23,7 +23,7 @@ INF, NAN = torch.inf, torch.nan
 Spec = Callable[..., Tensor]
 
 
-def _places(spec: Spec, tensors: Any, cotangent: Any, computed: list[Any], which: int) -> tuple[Any, Any]:
+def _places(spec: Spec, tensors: Any, cotangent: Any, computed: Any, which: int) -> tuple[Any, Any]:
     """Which elements of a gradient, or of the result without a cotangent, are accepted, and which are judged."""
     inputs = [torch.tensor(x, dtype=torch.float64) for x in tensors]
     formula: Any = traced(lambda *xs: (spec(*xs),), *inputs)
