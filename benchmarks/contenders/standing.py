@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 import opassay
+from opassay.properties.engine.limits import processor_seconds
 from opassay.properties.table import QUESTIONS
 
 from .contender import Contender
@@ -62,12 +62,6 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
         record |= {"causes": causes, "weaknesses": list(judgement.weaknesses)}
     seconds, day = round(time.perf_counter() - begun, 1), datetime.now(UTC).date().isoformat()
     return {**record, "seconds": seconds, "processor": round(processor_seconds() - processor, 1), "day": day}
-
-
-def processor_seconds() -> float:
-    """What this process and its children that have ended took of the processors so far."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _cause(finding: Any) -> dict[str, Any]:
