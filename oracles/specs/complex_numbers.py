@@ -7,6 +7,7 @@ error of each part is bounded by itself, as a part of every kernel is that compu
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,8 @@ from .lines import line_of
 from .rules.table import MOVES, overloads
 
 _aten = torch.ops.aten
+#: The largest power that is read as products, too.
+_MOST_FACTORS = 16
 
 
 class Parts:
@@ -57,10 +60,31 @@ def _divide(a: Any, b: Any) -> Parts:
     if not isinstance(b, (Parts, complex)):
         a = _parts(a)
         return Parts(a.real / b, a.imaginary / b)
+    return _of_both(torch.ops.opassay_specs.divide_parts, a, b)
+
+
+def _of_both(operation: Any, a: Any, b: Any) -> Parts:
+    """An operation of ours on the parts of two numbers (`rules/parts.py`)."""
     a, b = _parts(a), _parts(b)
-    parts = torch.broadcast_tensors(*map(torch.as_tensor, (a.real, a.imaginary, b.real, b.imaginary)))
-    quotient = torch.ops.opassay_specs.divide_parts(*parts)
-    return Parts(quotient[..., 0], quotient[..., 1])
+    return _join_parts(operation(*_alike(a.real, a.imaginary, b.real, b.imaginary)))
+
+
+def _alike(*parts: Any) -> list[torch.Tensor]:
+    """Parts as tensors of one shape and dtype."""
+    dtype = next(part.dtype for part in parts if isinstance(part, torch.Tensor) and part.is_floating_point())
+    return list(torch.broadcast_tensors(*(torch.as_tensor(part, dtype=dtype) for part in parts)))
+
+
+def _analytic(name: str) -> Callable[[Parts], Parts]:
+    """A function of which `rules/analytic.py` has the ways."""
+    operation = getattr(torch.ops.opassay_specs, f"{name}_parts")
+    return lambda x: _join_parts(operation(x.real, x.imaginary))
+
+
+def _tangent(x: Parts) -> Parts:
+    """−i tanh(i x)."""
+    turned = _analytic("tanh")(Parts(-x.imaginary, x.real))
+    return Parts(turned.imaginary, -turned.real)
 
 
 def _multiply_matrices(a: Any, b: Any) -> Parts:
@@ -103,12 +127,50 @@ def _conjugate(x: Any) -> Parts:
     return Parts(x.real, -x.imaginary)
 
 
-def _power(x: Parts, exponent: Any) -> Parts:
-    """A square or a cube, as torch multiplies them; other powers are no products there."""
-    if exponent not in (2, 3):
-        raise UntraceableError(f"takes complex numbers to the power of {exponent}, which has no rule")
-    square = _multiply(x, x)
-    return square if exponent == 2 else _multiply(square, x)
+def _power(x: Any, exponent: Any) -> Parts:
+    """A constant power. Squares and cubes are products, and those of halves roots, as torch has them."""
+    exponents: dict[Any, Callable[[Parts], Parts]] = {
+        0: lambda x: Parts(torch.ones_like(x.real), torch.zeros_like(x.real)),
+        1: lambda x: x,
+        2: lambda x: _multiply(x, x),
+        3: lambda x: _multiply(_multiply(x, x), x),
+        0.5: _root,
+        -0.5: _analytic("rsqrt"),
+        -1: lambda x: _divide(1.0, x),
+    }
+    if exponent in exponents:
+        return exponents[exponent](_parts(x))
+    if isinstance(exponent, complex) or exponent != int(exponent) or abs(exponent) > _MOST_FACTORS:
+        return _of_both(torch.ops.opassay_specs.power_parts, x, exponent)
+    return _join_parts(torch.ops.opassay_specs.whole_power_parts(x.real, x.imaginary, int(exponent)))
+
+
+def _length(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
+    """The norm of vectors. For the order 2 the parts are numbers like others; sums and extremes are those of sizes."""
+    if order not in (1, 2, math.inf, -math.inf):
+        raise UntraceableError(f"takes a norm of the order {order} of complex numbers, which has no rule")
+    if order != 2:
+        return torch.linalg.vector_norm(torch.hypot(x.real, x.imaginary), order, dim, keepdim)
+    count = x.real.ndim
+    axes = (
+        list(range(count)) if dim in (None, []) else [each % count for each in ([dim] if isinstance(dim, int) else dim)]
+    )
+    length = torch.linalg.vector_norm(torch.stack([x.real, x.imaginary], -1), 2, [*axes, count], keepdim)
+    return length[..., 0] if keepdim else length
+
+
+def _product(x: Parts, dim: int, keepdim: bool = False, **kwargs: Any) -> Parts:
+    product = torch.ops.opassay_specs.prod_parts(x.real.movedim(dim, 0), x.imaginary.movedim(dim, 0))
+    return _join_parts(product.unsqueeze(dim if dim >= 0 else dim - 1) if keepdim else product)
+
+
+def _running_products(x: Parts, dim: int, **kwargs: Any) -> Parts:
+    products = torch.ops.opassay_specs.cumprod_parts(x.real.movedim(dim, 0), x.imaginary.movedim(dim, 0))
+    return _join_parts(products.movedim(0, dim if dim >= 0 else dim - 1))
+
+
+def _variance(x: Any, dim: Any = None, **kwargs: Any) -> torch.Tensor:
+    return torch.var(x.real, dim, **kwargs) + torch.var(x.imaginary, dim, **kwargs)
 
 
 def _exponential(x: Parts) -> Parts:
@@ -239,6 +301,17 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.addcdiv.default: _add_product(_divide),
     _aten.reciprocal.default: lambda x: _divide(1.0, x),
     _aten.pow.Tensor_Scalar: _power,
+    **dict.fromkeys(
+        overloads("pow.Tensor_Tensor pow.Scalar"), lambda a, b: _of_both(torch.ops.opassay_specs.power_parts, a, b)
+    ),
+    _aten.linalg_vector_norm.default: _length,
+    _aten.var.correction: _variance,
+    _aten.std.correction: lambda x, dim=None, **kwargs: torch.sqrt(_variance(x, dim, **kwargs)),
+    **{getattr(_aten, name).default: _analytic(name) for name in ("tanh", "sigmoid", "expm1", "log1p", "rsqrt")},
+    _aten.tan.default: _tangent,
+    _aten.prod.dim_int: _product,
+    _aten.prod.default: lambda x, **kwargs: _product(Parts(x.real.flatten(), x.imaginary.flatten()), 0),
+    _aten.cumprod.default: _running_products,
     _aten.rsub.Scalar: lambda x, other, alpha=1: _add(torch.rsub)(x, other, alpha),
     _aten.eq.Tensor: lambda a, b: (_parts(a).real == _parts(b).real) & (_parts(a).imaginary == _parts(b).imaginary),
     _aten.ne.Tensor: lambda a, b: (_parts(a).real != _parts(b).real) | (_parts(a).imaginary != _parts(b).imaginary),

@@ -40,13 +40,16 @@ normal numbers by transforms the radius is 0.5 % of most elements at a length of
 1024, under `torch` in float32.
 
 Numbers may be complex, in arguments, results and between: `view_as_complex`, `complex`, `polar`, sums, products, also
-of matrices, quotients, squares and cubes, `abs`, `angle`, `sgn`, `sqrt`, `exp`, `log`, `sin`, `cos`, `sinh`, `cosh`,
-conjugates, transforms, choices by truth values, and what moves elements. They are read as their parts: a part of a
-product is a sum of two products, and each part has a bound of its own. A quotient may be that of school or R. L.
-Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged. Complex arguments,
-results, parameters and buffers are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for
-the real and 1 for the imaginary part as the last index; `complex32` is not read. Under autocast products of complex
-matrices stay in their dtype, as they do in torch, so a kernel that multiplies parts has to leave autocast for them.
+of matrices and running ones, quotients, powers, variances, norms of order 1, 2 or infinity, `abs`, `angle`, `sgn`,
+`sqrt`, `rsqrt`, `exp`, `expm1`, `log`, `log1p`, `sigmoid`, `sin`, `cos`, `tan`, `sinh`, `cosh`, `tanh`, conjugates,
+transforms, choices by truth values, and what moves elements. They are read as their parts: a part of a product is a sum
+of two products, and each part has a bound of its own. A quotient may be that of school or R. L. Smith's, a power be of
+products or of a logarithm, and a function be computed as glibc, CUDA or torch have it, where neither part is lost
+beside the other. Where the divisor or the base of a power may be zero, or a part is infinite, these differ, and it is
+not judged. Complex arguments, results, parameters and buffers are drawn, compared and differentiated as
+`torch.view_as_real` gives them, with 0 for the real and 1 for the imaginary part as the last index; `complex32` is not
+read. Under autocast products of complex matrices stay in their dtype, as they do in torch, so a kernel that multiplies
+parts has to leave autocast.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised
@@ -69,7 +72,7 @@ _TITLES = {
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
     "equations": "Factors and solutions", "fourier": "Fourier transforms",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
-    "parts": "Complex numbers",
+    "parts": "Complex numbers", "analytic": "Functions of complex numbers",
     "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",
 }  # fmt: skip
 #: Rules that are functions of NumPy, and no elementwise ones.

@@ -2,6 +2,7 @@
 
 from . import activations as activations  # The modules enter their rules into the table.
 from . import alignment as alignment
+from . import analytic as analytic
 from . import codes as codes
 from . import counting as counting
 from . import elementwise as elementwise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,24 @@ def _root(z: Tensor) -> Tensor:
     return _join(real, torch.copysign(imaginary, z.imag))
 
 
+def _exponential(z: Tensor) -> Tensor:
+    return z.real.exp() * _join(z.imag.cos(), z.imag.sin())
+
+
+def _tanh(z: Tensor) -> Tensor:
+    """By an exponential that does not overflow."""
+    a, cos, sin = -2 * z.real.abs(), z.imag.cos(), z.imag.sin()
+    power, rise = a.exp(), -a.expm1()
+    size = rise.square() + 4 * power * cos.square()
+    return _join((rise * (1 + power) / size).copysign(z.real), 4 * power * cos * sin / size)
+
+
+def _log1p(z: Tensor) -> Tensor:
+    a, b = z.real, z.imag
+    near = (a * (2 + a) + b * b).clamp(min=-0.9).log1p() / 2
+    return _join(torch.where(z.abs() < 0.5, near, (1 + z).abs().log()), torch.atan2(b, 1 + a))
+
+
 #: An operation of torch, and the same by parts.
 RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "square": (lambda z, w: z**2, lambda z, w: _multiply(z, z)),
@@ -77,7 +96,37 @@ RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "ones": (
         lambda z, w: torch.ones_like(z) - z.tril(), lambda z, w: 1 - torch.where(torch.ones(3, 4).tril() > 0, z, 0),
     ),
+    "hyperbolic tangent": (lambda z, w: z.tanh(), lambda z, w: _tanh(z)),
+    "tangent": (lambda z, w: z.tan(), lambda z, w: _tanh(z * 1j) * -1j),
+    "sigmoid": (lambda z, w: z.sigmoid(), lambda z, w: _reciprocal(1 + _exponential(-z))),
+    "exponential less one": (
+        lambda z, w: z.expm1(),
+        lambda z, w: _join(
+            z.real.expm1() * z.imag.cos() - 2 * (z.imag / 2).sin().square(), z.real.exp() * z.imag.sin()
+        ),
+    ),
+    "logarithm of one more": (lambda z, w: z.log1p(), lambda z, w: _log1p(z)),
+    "reciprocal root": (lambda z, w: z.rsqrt(), lambda z, w: _reciprocal(_root(z))),
+    "fourth power": (lambda z, w: z**4, lambda z, w: _multiply(_multiply(z, z), _multiply(z, z))),
+    "negative power": (lambda z, w: z**-3, lambda z, w: _reciprocal(_multiply(z, _multiply(z, z)))),
+    "complex power": (lambda z, w: z**w, lambda z, w: _exponential(_multiply(w, _join(z.abs().log(), z.angle())))),
+    "power of a number": (lambda z, w: 2.0**w, lambda z, w: _exponential(w * math.log(2.0))),
+    "product": (lambda z, w: z.prod(0), lambda z, w: _multiply(z[1], _multiply(z[2], z[0]))),
+    "running products": (
+        lambda z, w: z.cumprod(0), lambda z, w: torch.stack([z[0], y := _multiply(z[0], z[1]), _multiply(y, z[2])]),
+    ),
+}  # fmt: skip
+
+#: The same of operations with real results.
+REAL: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "equal numbers": (lambda z, w: z == w.real, lambda z, w: (z.real == w.real) & (z.imag == 0)),
+    "variance": (lambda z, w: z.var(-1), lambda z, w: (z - z.mean(-1, keepdim=True)).abs().square().sum(-1) / 3),
+    "deviation": (lambda z, w: z.std(-1), lambda z, w: (z.real.var(-1) + z.imag.var(-1)).sqrt()),
+    "norm": (
+        lambda z, w: torch.linalg.vector_norm(z, dim=-1),
+        lambda z, w: torch.view_as_real(z).square().sum((-1, -2)).sqrt(),
+    ),
+    "norm of the order 1": (lambda z, w: torch.linalg.vector_norm(z, 1, dim=0), lambda z, w: z.abs().sum(0)),
 }  # fmt: skip
 
 
@@ -88,14 +137,15 @@ def _pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", [*RIGHT, *REAL])
 def test_right_ones_are_accepted(name: str, dtype: torch.dtype) -> None:
-    for kernel in RIGHT[name]:
-        judgement = opassay.judge(kernel, RIGHT[name][0], _pair(dtype), questions=QUESTIONS, seed=0)
+    kernels = {**RIGHT, **REAL}[name]
+    for kernel in kernels:
+        judgement = opassay.judge(kernel, kernels[0], _pair(dtype), questions=QUESTIONS, seed=0)
         assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.parametrize("name", [name for name in RIGHT if name != "equal numbers"])
+@pytest.mark.parametrize("name", RIGHT)
 def test_mistakes_are_rejected(name: str) -> None:
     spec = RIGHT[name][0]
 
@@ -111,10 +161,18 @@ def test_mistakes_are_rejected(name: str) -> None:
         assert judgement.verdict == "rejected", str(judgement)
 
 
+@pytest.mark.parametrize("name", ["variance", "deviation", "norm", "norm of the order 1"])
+@pytest.mark.parametrize("mistake", [lambda z: z.real, lambda z: torch.view_as_complex(torch.view_as_real(z) * 1.0001)])
+def test_mistakes_with_real_results_are_rejected(mistake: Callable[[Tensor], Tensor], name: str) -> None:
+    spec = REAL[name][0]
+    judgement = opassay.judge(lambda z, w: spec(mistake(z), w), spec, _pair(torch.float32), questions=["GIVEN"], seed=0)
+    assert judgement.verdict == "rejected", str(judgement)
+
+
 def test_a_comparison_with_the_real_part_alone_is_rejected() -> None:
     z, w = _pair(torch.float32)
     z[0] = torch.complex(w.real[0], w.real[0] + 1)
     judgement = opassay.judge(
-        lambda z, w: z.real == w.real, RIGHT["equal numbers"][0], (z, w), questions=["GIVEN"], seed=0
+        lambda z, w: z.real == w.real, REAL["equal numbers"][0], (z, w), questions=["GIVEN"], seed=0
     )
     assert judgement.verdict == "rejected", str(judgement)
