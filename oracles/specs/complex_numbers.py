@@ -103,6 +103,9 @@ def _add_product(multiply: Callable[[Any, Any], Parts]) -> Callable[..., Parts]:
     """A sum with a product, each of them times a number."""
 
     def rule(c: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1, value: Any = 1) -> Parts:
+        factor = complex(alpha * value)
+        if factor.real and factor.imag:  # which of three factors come first matters, as it does not for real numbers
+            raise UntraceableError(f"multiplies a product of complex numbers with {factor}, which has no rule")
         product, c = multiply(a, b), c if beta == 1 else _multiply(c, beta)
         product = product if alpha * value == 1 else _multiply(product, alpha * value)
         return _add(torch.add)(c, product)
@@ -309,9 +312,9 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.std.correction: lambda x, dim=None, **kwargs: torch.sqrt(_variance(x, dim, **kwargs)),
     **{getattr(_aten, name).default: _analytic(name) for name in ("tanh", "sigmoid", "expm1", "log1p", "rsqrt")},
     _aten.tan.default: _tangent,
-    _aten.prod.dim_int: _product,
+    _aten.prod.dim_int: lambda x, *how, **kwargs: _product(x, *how, **kwargs) if x.real.ndim else x,
     _aten.prod.default: lambda x, **kwargs: _product(Parts(x.real.flatten(), x.imaginary.flatten()), 0),
-    _aten.cumprod.default: _running_products,
+    _aten.cumprod.default: lambda x, *how, **kwargs: _running_products(x, *how) if x.real.ndim else x,
     _aten.rsub.Scalar: lambda x, other, alpha=1: _add(torch.rsub)(x, other, alpha),
     _aten.eq.Tensor: lambda a, b: (_parts(a).real == _parts(b).real) & (_parts(a).imaginary == _parts(b).imaginary),
     _aten.ne.Tensor: lambda a, b: (_parts(a).real != _parts(b).real) | (_parts(a).imaginary != _parts(b).imaginary),
