@@ -52,3 +52,18 @@ def newton_schulz(steps: int, product: Callable[[Tensor, Tensor], Tensor] = torc
         return x
 
     return spec
+
+
+def power_iteration(rounds: int, scale: float = 1.0) -> Spec:
+    """The largest singular value of a matrix, as spectral normalisation estimates it."""
+
+    def to_length_1(v: Tensor) -> Tensor:
+        return v / (torch.sqrt((v * v).sum()) + 1e-12)
+
+    def spec(w: Tensor) -> Tensor:
+        u = w[:, 0]
+        for _ in range(rounds):
+            u = to_length_1(w @ to_length_1(w.mT @ u))
+        return (u @ (w @ to_length_1(w.mT @ u)) * scale)[None]
+
+    return spec

@@ -267,6 +267,7 @@ def test_states_stand_between_the_steps_that_a_text_repeats() -> None:
     assert _states_of(sinkhorn(5), x) == [1] * 5
     assert _states_of(newton_schulz(5), x) == [1] * 5
     assert _states_of(norms_spelled_out(4), x) == [1] * 3
+    assert _states_of(layer_norms(2), x) == [1]
 
 
 def test_no_states_are_where_nothing_is_repeated_or_a_scan_has_none() -> None:
@@ -278,7 +279,8 @@ def test_no_states_are_where_nothing_is_repeated_or_a_scan_has_none() -> None:
             h = h * w.sum(-1) + x.sum(0)
         return h
 
-    assert _states_of(layer_norms(2), x) == []
+    assert _states_of(layer_norms(1), x) == []
+    assert _states_of(lambda x, w: x.softmax(-1) @ w.softmax(-1).mT, x, w) == []
     assert _states_of(torch.matmul, x, w) == []
     assert _states_of(lambda x: x.exp().tanh().exp().tanh().exp().tanh().exp().tanh(), x) == []
     assert _states_of(scan, x, w) == []

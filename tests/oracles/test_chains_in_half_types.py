@@ -15,7 +15,7 @@ from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.formats import FORMATS
-from tests.oracles.chain_specs import Spec, layer_norms, newton_schulz, norms_spelled_out, sinkhorn
+from tests.oracles.chain_specs import Spec, layer_norms, newton_schulz, norms_spelled_out, power_iteration, sinkhorn
 from tests.oracles.spec_judging import accepted, draw, name_of
 from workshop.checking.directed import decompose, directed_errors
 from workshop.random_evaluation import evaluate_at_random
@@ -39,6 +39,7 @@ CHAINS: dict[str, tuple[Spec, Spec, str, tuple[int, ...], tuple[torch.dtype, ...
     "sinkhorn of 20 rounds": (sinkhorn(20), sinkhorn(20), "", (2, 4, 4), BOTH),
     "8 layer norms": (layer_norms(8), _norms_that_store(8), "clone", (2, 24), BOTH),
     "8 norms spelled out": (norms_spelled_out(8), norms_spelled_out(8), "", (2, 24), BOTH),
+    "3 rounds of a power iteration": (power_iteration(3), power_iteration(3), "", (12, 16), BOTH),
     "3 steps of newton and schulz": (newton_schulz(3), newton_schulz(3), "", (16, 32), (torch.float16,)),
 }
 CASES = [(name, dtype) for name, (*_, dtypes) in CHAINS.items() for dtype in dtypes]
@@ -87,6 +88,22 @@ def test_the_exact_value_and_evaluations_are_held(name: str, dtype: torch.dtype)
             assert np.all(np.abs(computed - ball.centre) <= ball.radii())
 
 
+def test_a_comparison_that_forms_settle_leaves_no_result_open() -> None:
+    """A length is clamped from below; balls that grow from round to round reach the bound, and forms do not."""
+
+    def spec(w: Tensor) -> Tensor:
+        u = w[:, 0]
+        for _ in range(3):
+            u = torch.nn.functional.normalize(w @ torch.nn.functional.normalize(w.mT @ u, dim=0), dim=0)
+        return u
+
+    (w,) = draw((12, 16), dtype=torch.bfloat16)
+    ball = _read(spec, (w,))
+    assert np.isfinite(ball.radii()).all()
+    assert accepted(spec(w), ball).all()
+    assert not accepted(-spec(w), ball).all()
+
+
 def _rows_alone(x: Tensor) -> Tensor:
     p = torch.exp(x)
     for _ in range(8):
@@ -100,6 +117,7 @@ FAULTS: dict[str, tuple[Spec, Spec, tuple[int, ...]]] = {
     "rows alone": (sinkhorn(8), _rows_alone, (3, 4, 4)),
     "another eps": (norms_spelled_out(4, 1e-1), norms_spelled_out(4, 4e-1), (4, 64)),
     "eps beside the root": (norms_spelled_out(8, 0.5), norms_spelled_out(8, 0.5, False), (4, 64)),
+    "a value of another round": (power_iteration(2), power_iteration(2, 1.25), (12, 16)),
     "the other axis": (layer_norms(8), lambda x: layer_norms(8)(x.mT).mT, (16, 16)),
 }
 

@@ -6,7 +6,8 @@ has, and what a kernel does within a step for its own affair.
 
 What is hard here. Nothing marks where a step begins: any place in the period is one, and that with the fewest states is
 taken, the first of equals. A loop that may be evaluated as a scan has no states at all (`recurrences.py`): a state that
-reaches the next one by nothing but products and sums with others is none.
+reaches the next one by nothing but products and sums with others is none. And a step that comes twice may be one of two
+arguments, as the norms of queries and of keys are: it counts where the second begins with what the first gives.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ....reference.array import ELEMENTWISE, STRUCTURAL
 from .ball import CHAINED
 
 #: Times that a step comes at least; results that stand between two steps, and primitives of a text, at most.
-_TIMES, _STATES, _PRIMITIVES = 3, 2, 4096
+_TIMES, _STATES, _PRIMITIVES = 2, 2, 4096
 #: Primitives that mix no elements. A step has another one, so that it is no chain of functions of single elements.
 _APART = ELEMENTWISE | STRUCTURAL | {"store", "cast"}
 
@@ -57,6 +58,9 @@ def find_states(steps: Sequence[Application]) -> dict[int, tuple[int, ...]]:
         return {}
     places = list(range(start + phase + period, end + 1, period))
     states: dict[int, tuple[int, ...]] = {}
+    first = {x for step in steps[places[0] : places[0] + period] for x in step.operands}
+    if end - start < 3 * period and not first.intersection(alive[places[0]]):
+        return {}
     for at, following in zip(places, [*places[1:], len(steps)], strict=True):
         names, later = alive[at], alive[following] or (steps[-1].out,)
         if names and not any(_goes_on(name, steps[at:following], later) for name in names):
