@@ -167,7 +167,7 @@ def test_a_convolution_by_transforms_is_not_within_the_sums_of_one_without() -> 
     assert _verdict(_convolve, _convolve_by_sums, x, k) == "rejected"
 
 
-def _back(z: Tensor) -> Tensor:
+def _signal_of_frames(z: Tensor) -> Tensor:
     return torch.istft(z, 8, 2, window=torch.hann_window(8), length=32)
 
 
@@ -184,7 +184,7 @@ def _overlap_and_add(z: Tensor, window: Tensor) -> Tensor:
 def test_a_signal_comes_back_by_overlapping_frames_and_not_without_their_window() -> None:
     z = torch.view_as_complex(torch.randn(5, 17, 2, generator=torch.Generator().manual_seed(2)))
     hann, even = torch.hann_window(8), torch.ones(8)
-    assert _verdict(_back, _back, z) == "accepted"
-    assert _verdict(lambda z: _overlap_and_add(z, hann), _back, z) == "accepted"
-    assert _verdict(lambda z: _overlap_and_add(z, hann) * (1 + 1e-4), _back, z) == "rejected"
-    assert _verdict(lambda z: _overlap_and_add(z, even), _back, z) == "rejected"
+    assert _verdict(_signal_of_frames, _signal_of_frames, z) == "accepted"
+    assert _verdict(lambda z: _overlap_and_add(z, hann), _signal_of_frames, z) == "accepted"
+    assert _verdict(lambda z: _overlap_and_add(z, hann) * (1 + 1e-4), _signal_of_frames, z) == "rejected"
+    assert _verdict(lambda z: _overlap_and_add(z, even), _signal_of_frames, z) == "rejected"
