@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 
 from ..names import SelectionError
 
@@ -12,19 +13,25 @@ from ..names import SelectionError
 PREFIX = "torch:"
 
 
-@functools.cache
 def matching(name: str) -> tuple[str, ...]:
-    """The name alone; of torch's operations, all whose names fit it as a pattern, by a process that imports torch.
+    """The name alone; of torch's operations, all whose names fit it as a pattern.
 
     Raises:
         SelectionError: there are none, or torch's samples cannot be imported.
     """
     if not name.startswith(PREFIX):
         return (name,)
-    command = [sys.executable, "-m", f"{__package__}.names_of", name]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    names = tuple(answer.stdout.split())
+    names = tuple(each for each in _names() if fnmatchcase(each, name))
     if not names:
-        last = answer.stderr.strip().rpartition("\n")[2]
-        raise SelectionError(last or f"op: got op={name!r}, which is no operation of torch's own tests")
+        raise SelectionError(f"op: got op={name!r}, which is no operation of torch's own tests")
     return names
+
+
+@functools.cache
+def _names() -> tuple[str, ...]:
+    """All names, by a process that imports torch, one for all patterns."""
+    command = [sys.executable, "-m", f"{__package__}.names_of"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise SelectionError(answer.stderr.strip().rpartition("\n")[2])
+    return tuple(answer.stdout.split())
