@@ -1,4 +1,4 @@
-"""Solutions of least squares and pseudoinverses, which are right by what they leave of the normal equations.
+"""Solutions of least squares, shortest solutions and pseudoinverses, which are right by what they leave of equations.
 
 By reflections, or rotations, and substitution an evaluation gives the X for which (A + ΔA) X is nearest to B + ΔB
 (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, Theorem 20.3). By singular values it
@@ -31,7 +31,7 @@ _Ends = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is known of a matrix of full rank.
+    """What is known of a matrix of full rank, or of its transpose if it has fewer rows than columns.
 
     Attributes:
         a: its middle, in float64, of shape (m, n) with m ≥ n. triangle: R of it.
@@ -63,6 +63,23 @@ class _Moves:
     right: float
 
 
+@dataclass(frozen=True)
+class _Path:
+    """How far an evaluation of the shortest solution may be off, with A + ΔA = U T Vᵀ.
+
+    Attributes:
+        columns: the lengths of the rows of ΔA. matrix: its Frobenius norm, or None for what the rows have.
+        product: of ΔT y and T Vᵀ δ together, as a share of ‖T‖ ‖y‖. right: of Δb, as a share of b.
+        end: of δ, as a share of y.
+    """
+
+    columns: Any
+    matrix: float | None
+    product: float
+    right: float
+    end: float
+
+
 class LeastSquaresResidual(MatrixResidual):
     """X for which A X is as near to B as it can be, for a matrix of at least as many rows as columns and of full rank.
 
@@ -84,9 +101,12 @@ class LeastSquaresResidual(MatrixResidual):
         stack = np.broadcast_shapes(matrix[0].shape[:-2], right[0].shape[:-2])
         (m, n), columns = matrix[0].shape[-2:], right[0].shape[-1]
         super().__init__((*stack, n, columns), errors)
-        self._matrix = np.broadcast_to(matrix[0], (*stack, m, n)), np.broadcast_to(matrix[1], (*stack, m, n))
+        low, high = (np.broadcast_to(end, (*stack, m, n)) for end in matrix)
         shape = (*stack, m, columns)
         self._right = np.broadcast_to(right[0], shape), np.broadcast_to(right[1], shape)
+        if m < n:
+            low, high, m, n = np.swapaxes(low, -1, -2), np.swapaxes(high, -1, -2), n, m
+        self._matrix = low, high
         self._tolerance, self._turned = tolerance, reflections(m, n, errors)
         shares = bidiagonalization(m, n, errors), diagonalization(n, errors) if is_symmetric else (Fraction(0),) * 2
         self._shares: tuple[float, float] | None = None
@@ -215,8 +235,91 @@ class LeastSquaresResidual(MatrixResidual):
         for at in np.ndindex(self.shape[:-2]):
             a, b = middle_of(self._matrix, at), middle_of(self._right, at)
             if np.isfinite(a).all() and np.isfinite(b).all():
-                out[at] = np.linalg.lstsq(a, b, rcond=None)[0]
+                out[at] = np.linalg.lstsq(a if len(a) == len(b) else a.T, b, rcond=None)[0]
         return out
+
+
+class LeastNormResidual(LeastSquaresResidual):
+    """The shortest X with A X = B, for a matrix of fewer rows than columns and of full rank.
+
+    An evaluation makes a triangle or a diagonal of A by orthogonal transformations: A + ΔA = U T Vᵀ, where U = I and
+    T = Rᵀ if Aᵀ = Q R is taken (Higham, section 21.1 and Theorem 21.4). It computes c = Uᵀ (b + Δb), y with
+    (T + ΔT) y = c, and x = V y + δ. So A x − b = Δb − U ΔT y + U T Vᵀ δ − ΔA x, and x = (A + ΔA)ᵀ z + δ for
+    z = U T⁻ᵀ y, which is no further from the space of the rows of A than ‖ΔAᵀ z‖ + ‖δ‖. Other solutions are not in that
+    space, and solutions of the normal equations, Aᵀ (A Aᵀ)⁻¹ b, are refused where A x − b exceeds the first of these.
+    """
+
+    def __init__(
+        self, matrix: _Ends, right: _Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        m, n = matrix[0].shape[-2:]
+        # An evaluation with pivots counts the values of the m columns that these choose, of which the least may be
+        # smaller than A's by this (C. L. Lawson and R. J. Hanson, Solving Least Squares Problems, 1995, Theorem 6.31).
+        loss = math.sqrt((n - m + 1) * (4.0 ** min(m, 500) + 6 * m - 1)) / 3
+        super().__init__(matrix, right, errors, (loss * tolerance[0], loss * tolerance[1]))
+
+    def _excess(
+        self, at: tuple[int, ...], facts: _Facts, x: Any, b: Any, spread: Any
+    ) -> tuple[Any, Callable[[int], str]]:
+        residual = np.abs(exact_difference([facts.a.T, x], [b]))
+        lost, length, of_b = self._lost(facts, x, b), _lengths(x) * SAFETY, _lengths(b) * SAFETY
+        apart, z, of_inverse = self._parts(facts, x)
+        every = []
+        for path in self._paths(facts):
+            y = length / (1 - path.end)
+            of_right = path.right * of_b + (1 + path.right) * spread
+            if path.matrix is None:
+                off = np.outer(path.columns, length) + np.outer(facts.lengths, path.product * y) + of_right
+                size, turn, moved = residual, float(path.columns @ of_inverse), path.columns @ z
+            else:
+                off = (path.matrix * length + facts.norm * path.product * y + of_right)[None, :]
+                size, turn, moved = _lengths(residual)[None, :], path.matrix / facts.least, _lengths(z)
+                moved = path.matrix * moved
+            leaves = _ratio(size, (off + lost) * SAFETY).max(0)
+            space = ((moved + turn * path.end * y) / (1 - turn) + path.end * y + lost / facts.least) * SAFETY
+            every.append((leaves, _ratio(apart, space), space) if turn < 0.5 else (leaves * 0, apart * 0, space))
+        if not every:  # Nothing is known of so many operations.
+            return np.zeros(x.shape[1]), lambda j: ""
+        shares = [np.maximum(leaves, outside) for leaves, outside, _ in every]
+
+        def text(j: int) -> str:
+            leaves, outside, space = (each[j] for each in every[int(np.argmin([share[j] for share in shares]))])
+            if leaves >= outside:
+                return f"column {j} of A X - B has {residual[:, j].max():.6g}, {leaves:.4g} of what rounding explains"
+            return f"column {j} is {apart[j]:.6g} from the space of A's rows, and rounding explains {space:.3g}"
+
+        return np.min(shares, axis=0), text
+
+    def _parts(self, facts: _Facts, x: Any) -> tuple[Any, Any, Any]:
+        """How far each x is from the space of A's rows, at least, |z| of the Aᵀ z nearest to it, and A⁺'s lengths."""
+        q, r = np.linalg.qr(facts.a)
+        inverse, own = np.linalg.inv(r), 2 * self._own_loss(facts)
+        z = inverse @ (q.T @ x)
+        # x − Aᵀ z is small where x is right, and without any rounding; so what float64 makes of it is off by little.
+        rest = exact_difference([x], [facts.a, z])
+        along, most = q.T @ rest, own * _lengths(rest)
+        apart = np.maximum(_lengths(rest - q @ along) - most, 0.0)
+        of_inverse = np.sqrt((inverse**2).sum(1)) * (1 + own)
+        return apart, np.abs(z) + np.outer(of_inverse, _lengths(along) + most), of_inverse
+
+    def _paths(self, facts: _Facts) -> list[_Path]:
+        """By reflections of Aᵀ alone, by those on both sides of A, and by singular values."""
+        assert self._turned is not None
+        assert self._shares is not None
+        n, m = facts.a.shape
+        gammas = [self.errors.gamma(count) for count in (m - 1 + self.errors.division, m, n, 1 + self.errors.division)]
+        substitution, of_rows, of_columns, quotient = (float(each or 1) * SAFETY for each in gammas)
+        turned, root, apart = float(self._turned) * SAFETY, math.sqrt(m), float(np.linalg.norm(facts.spread)) * SAFETY
+        # Q or Z may be made first, and be a factor of a product then.
+        end = (turned + of_rows * (1 + turned)) * root
+        of_matrix, of_vectors = (each * SAFETY for each in self._shares)
+        ends = [(of_vectors + each * (1 + of_vectors)) * root for each in (of_rows, of_columns)]
+        both = (1 + turned) ** 2 - 1
+        rows = turned * facts.lengths + facts.spread
+        out = [_Path(rows, None, (1 + turned) * (substitution + end), 0.0, end)]
+        for share, rounded, right, last in ((both, substitution, end, end), (of_matrix, quotient, *ends)):
+            out.append(_Path(None, share * facts.norm + apart, (1 + share) * (rounded + last), right, last))
+        return out if all(path.end < 0.5 for path in out) else []
 
 
 class PseudoinverseResidual(LeastSquaresResidual):
@@ -257,6 +360,11 @@ class PseudoinverseResidual(LeastSquaresResidual):
             return np.full(m, share), text
         words = f"the norm of A+ A - I is {distance:.6g}, and A A+ is {skew:.6g} from its transpose; rounding explains"
         return np.full(m, share), lambda j: f"{words} {allowed:.3g}, and twice that"
+
+
+def _lengths(x: Any) -> Any:
+    """Of columns."""
+    return np.sqrt((x**2).sum(0))
 
 
 def _ratio(sizes: Any, allowed: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.least_squares import LeastSquaresResidual, PseudoinverseResidual
+from opassay.reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
 from tests.reference.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
 
 SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3), (7, 7), (10, 4)]
@@ -21,6 +21,11 @@ def law_of(a: Any, b: Any, width: float = 0.0) -> LeastSquaresResidual:
 
 def inverse_of(a: Any) -> PseudoinverseResidual:
     law: PseudoinverseResidual = law_of_inverse(PseudoinverseResidual, a)
+    return law
+
+
+def shortest_of(a: Any, b: Any, width: float = 0.0) -> LeastNormResidual:
+    law: LeastNormResidual = law_between(LeastNormResidual, a, b, width)
     return law
 
 
@@ -139,3 +144,68 @@ def test_what_may_be_of_lower_rank_is_not_judged() -> None:
         law = LeastSquaresResidual(*ends, ERRORS[np.float64], tolerance)
         assert law.refutable(np.zeros((2, 1))).all() == is_judged
     assert law_of(near * 1e-300, b).accepts(np.full((2, 1), np.inf)).all()
+
+
+def shortest_by_reflections(a: Any, b: Any) -> Any:
+    q, r = np.linalg.qr(a.T)
+    return q @ np.linalg.solve(r.T, b)
+
+
+def shortest_by_both_sides(a: Any, b: Any) -> Any:
+    q, r = np.linalg.qr(a[:, ::-1])
+    return shortest_by_reflections(r, q.T @ b)[::-1]
+
+
+SHORTEST = (shortest_by_reflections, shortest_by_both_sides, by_singular_values)
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+def test_evaluations_of_the_shortest_solution_are_right(dtype: Any) -> None:
+    rng, judged, elements = np.random.default_rng(5), 0, 0
+    for m, n in [(1, 2), (1, 5), (2, 3), (4, 9), (6, 7)]:
+        for condition in (1.0, 10.0, 1e-3 / ERRORS[dtype].unit):
+            for scale in (np.ones((m, 1)), np.geomspace(1.0, 100.0, m)[:, None]):
+                a = (scale * of_condition(rng, m, n, np.float64, condition)).astype(dtype)
+                b = rng.standard_normal((m, 2)).astype(dtype)
+                for evaluate in SHORTEST:
+                    law, values = shortest_of(a, b), evaluate(a, b)
+                    assert law.accepts(values).all(), law.explain(values)
+                    judged, elements = judged + int(law.refutable(values).sum()), elements + values.size
+    assert judged > 0.6 * elements
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+def test_other_solutions_and_lengths_are_refused(dtype: Any) -> None:
+    rng = np.random.default_rng(6)
+    a, b = of_condition(rng, 3, 5, dtype, 3.0), rng.standard_normal((3, 2)).astype(dtype)
+    law, x = shortest_of(a, b), shortest_by_reflections(a, b)
+    outside = np.linalg.qr(a.T.astype(np.float64), mode="complete")[0][:, 3:4]
+    longer = (x + 1e-3 * np.linalg.norm(x, axis=0) * outside).astype(dtype)
+    assert "from the space of A's rows" in law.explain(longer)
+    mirror = np.vstack([np.linalg.solve(a[:, :3].T, b), np.zeros((2, 2), dtype=dtype)])
+    for wrong in (x * dtype(1.001), mirror, shortest_by_reflections(a[::-1], b), x * np.nan):
+        assert law.refutable(wrong).all()
+        assert not law.accepts(wrong).all()
+        assert law.explain(wrong)
+
+
+def test_normal_equations_of_the_shortest_solution_are_refused_where_they_lose_digits() -> None:
+    rng = np.random.default_rng(7)
+    a, b = of_condition(rng, 4, 8, np.float64, 1e6), rng.standard_normal((4, 1))
+    assert shortest_of(a, b).accepts(shortest_by_reflections(a, b)).all()
+    assert "of A X - B" in shortest_of(a, b).explain(a.T @ np.linalg.solve(a @ a.T, b))
+
+
+def test_a_matrix_between_ends_widens_the_law_of_the_shortest_solution() -> None:
+    rng = np.random.default_rng(8)
+    a, b = of_condition(rng, 3, 5, np.float64, 5.0), rng.standard_normal((3, 1))
+    x = shortest_by_reflections(a + 1e-6 * np.sign(rng.standard_normal(a.shape)), b)
+    assert [bool(shortest_of(a, b, width).accepts(x).all()) for width in (0.0, 1e-9, 1e-6)] == [False, False, True]
+
+
+def test_what_pivots_may_count_as_zero_is_not_judged() -> None:
+    a, b = of_condition(np.random.default_rng(9), 3, 5, np.float64, 100.0), np.ones((3, 1))
+    # The least of the columns that pivots choose may be smaller by 5.2 than 0.01.
+    for tolerance, is_judged in (((0.0, 1.8e-3), True), ((0.0, 2e-3), False), ((2e-3, 0.0), False)):
+        law = LeastNormResidual((a, a), (b, b), ERRORS[np.float64], tolerance)
+        assert law.refutable(np.zeros((5, 1))).all() == is_judged

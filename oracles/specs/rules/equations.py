@@ -11,7 +11,7 @@ import torch
 from ....reference.array import constant
 from ....reference.determinants import DeterminantResidual
 from ....reference.factors import StatusResidual
-from ....reference.least_squares import LeastSquaresResidual, PseudoinverseResidual
+from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
 from ....reference.missing import NoReadingError
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
 from ....reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
@@ -191,11 +191,10 @@ def _determinant(a: Any, role: str = "det") -> Residual:
 
 def _least_squares(a: Any, b: Any, tolerance: float, driver: str | None) -> Residual:
     matrix, right = _ends_of(a), _ends_of(b)
-    if matrix[0].shape[-2] < matrix[0].shape[-1]:
-        raise NoReadingError("no law is known for solutions of fewer equations than unknowns")
     is_vector = right[0].ndim == matrix[0].ndim - 1
     right = (right[0][..., None], right[1][..., None]) if is_vector else right
-    result = LeastSquaresResidual(matrix, right, _errors_of(constant(b)), (0.0, tolerance))
+    law = LeastNormResidual if matrix[0].shape[-2] < matrix[0].shape[-1] else LeastSquaresResidual
+    result = law(matrix, right, _errors_of(constant(b)), (0.0, tolerance))
     return result.moved(_as_vector) if is_vector else result
 
 
