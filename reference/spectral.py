@@ -95,6 +95,14 @@ class SpectralValuesResidual(_SpectralResidual):
         *stack, m, n = spectrum.ends[0].shape
         super().__init__("S", (*stack, min(m, n), 1), spectrum)
 
+    def ends_of_values(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
+        """The least and the largest number that some evaluation gives for each value; None where they are not known."""
+        sizes = self._sizes(at)
+        if sizes is None:
+            return None
+        exact, radius, off = self._exact(at, *sizes)
+        return exact - (off + radius) * SAFETY, exact + (off + radius) * SAFETY
+
     def _factor(self, a: Any) -> Any:
         return self._spectrum.decompose(a)[1][:, None]
 

@@ -211,6 +211,24 @@ def _lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str 
     return results.linalg_lstsq((solution, *[_WithoutRule()] * 3))
 
 
+def _matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, **tolerances: Any) -> Any:
+    """torch's function as one operation (`rules/equations.py`), and not as a count of computed values.
+
+    `tolerances`: `atol` and `rtol`, numbers or tensors, or None; without the second one torch has a share of its own.
+    """
+    if not tolerances.keys() <= {"atol", "rtol"} or (tol is not None and tolerances):  # torch raises.
+        return torch.linalg.matrix_rank(input, *([] if tol is None else [tol]), hermitian=hermitian, **tolerances)
+    numbers = (tolerances.get("atol"), tolerances.get("rtol")) if tol is None else (tol, 0.0)
+    absolute, relative = (
+        x if isinstance(x, Tensor) else torch.full((), x or 0.0, dtype=input.dtype, device=input.device)
+        for x in numbers
+    )
+    if numbers[1] is None:
+        share = torch.finfo(input.dtype).eps * max(input.shape[-2:])
+        relative = torch.where(absolute > 0, relative, share)
+    return torch.ops.opassay_specs.matrix_rank(input, absolute, relative, hermitian)
+
+
 def _tolist(tensor: Tensor) -> Any:
     """The numbers of a tensor, each of which is read by an operation that can be traced."""
     return [_tolist(row) for row in tensor.unbind()] if tensor.ndim else tensor.item()
@@ -229,6 +247,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.selu: _selu,
     F.rrelu: _rrelu,
     torch.linalg.lstsq: _lstsq,
+    torch.linalg.matrix_rank: _matrix_rank,
     torch.logdet: _logdet,
     Tensor.logdet: _logdet,
     torch.quantile: _quantile,

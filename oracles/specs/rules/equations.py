@@ -13,6 +13,7 @@ from ....reference.determinants import DeterminantResidual
 from ....reference.factors import StatusResidual
 from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
 from ....reference.missing import NoReadingError
+from ....reference.numerical_rank import NumericalRank
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
 from ....reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
@@ -228,6 +229,17 @@ def _shape_of_solution(a: torch.Tensor, b: torch.Tensor, *how: Any) -> torch.Ten
     return a.new_empty((*torch.broadcast_shapes(a.shape[:-2], rows), a.shape[-1], *columns))
 
 
+def _count_values(a: torch.Tensor, absolute: torch.Tensor, relative: torch.Tensor, hermitian: bool) -> torch.Tensor:
+    tolerances = {"atol": absolute, "rtol": relative}
+    ranks: torch.Tensor = torch.linalg.matrix_rank(a, hermitian=hermitian, **tolerances)
+    return ranks
+
+
+def _shape_of_ranks(a: torch.Tensor, absolute: torch.Tensor, relative: torch.Tensor, hermitian: bool) -> torch.Tensor:
+    shape = torch.broadcast_shapes(a.shape[:-2], absolute.shape, relative.shape)
+    return a.new_empty(shape, dtype=torch.int64)
+
+
 def _symmetric_ends(ends: tuple[Any, Any], is_upper: bool) -> tuple[Any, Any]:
     """Of the symmetric matrix of one triangle; where both may hold the same number, an evaluation may take either."""
     (low, high), (low_mirror, high_mirror) = ends, (np.swapaxes(end, -1, -2) for end in ends)
@@ -255,6 +267,17 @@ def _singular_values_and_vectors(
         for role, shape in (("U", (m, rows)), ("Vh", (columns, n)))
     )
     return u, SpectralValuesResidual(spectrum).moved(_as_vector), vh
+
+
+def _matrix_rank(a: Any, absolute: Any, relative: Any, hermitian: bool) -> NumericalRank:
+    ends, tolerances, errors = _ends_of(a), [_ends_of(each) for each in (absolute, relative)], _errors_of(constant(a))
+    if hermitian:
+        ends = _symmetric_ends(ends, False)
+    # Singular values of a symmetric matrix are the magnitudes of its eigenvalues.
+    kinds = (True, False) if hermitian else (False,)
+    values = [SpectralValuesResidual(Spectrum(ends, is_symmetric, errors)) for is_symmetric in kinds]
+    shape = np.broadcast_shapes(ends[0].shape[:-2], *(np.shape(low) for low, _ in tolerances))
+    return NumericalRank(shape, values, *tolerances)
 
 
 def _as_vector(x: Any) -> Any:
@@ -293,6 +316,10 @@ LIBRARY.impl("log_determinant", lambda a: a.new_empty(a.shape[:-2]), "Meta")
 LIBRARY.define("least_squares(Tensor a, Tensor b, float tolerance, str? driver) -> Tensor")
 LIBRARY.impl("least_squares", _solve_least_squares, "CPU")
 LIBRARY.impl("least_squares", _shape_of_solution, "Meta")
+LIBRARY.define("matrix_rank(Tensor a, Tensor absolute, Tensor relative, bool hermitian) -> Tensor")
+LIBRARY.impl("matrix_rank", _count_values, "CPU")
+LIBRARY.impl("matrix_rank", _shape_of_ranks, "Meta")
+RULES[torch.ops.opassay_specs.matrix_rank.default] = _matrix_rank
 _OURS: dict[Any, Rule] = {
     torch.ops.opassay_specs.least_squares.default: _least_squares,
     torch.ops.opassay_specs.log_determinant.default: lambda a: _determinant(a, "logdet"),

@@ -134,6 +134,21 @@ def pseudoinverse_of_a_gram_matrix(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -
     return L.pinv(a @ a.mT + torch.eye(5, dtype=a.dtype), hermitian=True)
 
 
+def rank(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -> Any:
+    tolerance = {"atol": b[0, 0, 0].abs()}
+    return L.matrix_rank(a), L.matrix_rank(a, 1.5), L.matrix_rank(a[..., :2], **tolerance)
+
+
+def rank_of_a_gram_matrix(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -> Any:
+    share = {"rtol": 1e-3}
+    return L.matrix_rank(b @ b.mT, hermitian=True, **share)
+
+
+def rank_by_singular_values(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -> Any:
+    sizes = L.svdvals(b @ b.mT)
+    return (sizes > 1e-3 * sizes[..., :1]).sum(-1)
+
+
 def off(spec: Callable[..., Any], place: int | None = None) -> Callable[..., Any]:
     """A candidate whose result, or one of several, is 1 % too large."""
 
@@ -221,3 +236,14 @@ def test_a_factor_of_a_matrix_that_is_not_positive_definite_has_a_status() -> No
     assert str(judge_with(with_status, with_status, torch.float32).verdict) == "accepted"
     wrong = judge_with(lambda *args: (with_status(*args)[0], with_status(*args)[1] + 1), with_status, torch.float32)
     assert str(wrong.verdict) == "rejected"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_ranks_are_right_as_far_as_rounding_leaves_them_open(dtype: torch.dtype) -> None:
+    for candidate, spec in ((rank, rank), (rank_by_singular_values, rank_of_a_gram_matrix)):
+        assert str(judge_with(candidate, spec, dtype).verdict) == "accepted"
+    for wrong, spec in (
+        (lambda *args: (rank(*args)[1], *rank(*args)[1:]), rank),
+        (lambda *args: rank_of_a_gram_matrix(*args) + 1, rank_of_a_gram_matrix),
+    ):
+        assert str(judge_with(wrong, spec, dtype).verdict) == "rejected"
