@@ -24,6 +24,7 @@ LIMITS = {
     "names in three modules or more outside families": 40,
     "functions of more than eight parameters, outside families": 0,
     "lines, installed": 98_200,
+    "lines, installed": 97_860,
 }
 
 

@@ -7,6 +7,7 @@ error of each part is bounded by itself, as a part of every kernel is that compu
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable
@@ -18,19 +19,23 @@ from torch.utils import _pytree as pytree
 from . import fourier
 from .associations import OPERATIONS
 from .calls import UntraceableError
-from .lines import line_of
+from .complex_products import (
+    Parts,
+    add_by,
+    add_product,
+    conjugate,
+    multiply,
+    multiply_matrices,
+    multiply_matrix,
+    multiply_vectors,
+    parts_of,
+)
+from .lines import autocast_at, line_of
 from .rules.table import MOVES, overloads
 
 _aten = torch.ops.aten
 #: The largest power that is read as products, too.
 _MOST_FACTORS = 16
-
-
-class Parts:
-    """A complex number, or a tensor of them."""
-
-    def __init__(self, real: Any, imaginary: Any) -> None:
-        self.real, self.imaginary = real, imaginary
 
 
 def is_complex(node: torch.fx.Node) -> bool:
@@ -39,33 +44,16 @@ def is_complex(node: torch.fx.Node) -> bool:
     return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
-def _parts(value: Any) -> Parts:
-    if isinstance(value, Parts):
-        return value
-    if isinstance(value, complex):
-        return Parts(value.real, value.imag)
-    return Parts(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0.0)
-
-
-def _multiply(a: Any, b: Any) -> Parts:
-    if not isinstance(a, (Parts, complex)):
-        a, b = b, a
-    if not isinstance(b, (Parts, complex)):
-        return Parts(_parts(a).real * b, _parts(a).imaginary * b)
-    a, b = _parts(a), _parts(b)
-    return Parts(a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real)
-
-
 def _divide(a: Any, b: Any) -> Parts:
     if not isinstance(b, (Parts, complex)):
-        a = _parts(a)
+        a = parts_of(a)
         return Parts(a.real / b, a.imaginary / b)
     return _of_both(torch.ops.opassay_specs.divide_parts, a, b)
 
 
 def _of_both(operation: Any, a: Any, b: Any) -> Parts:
     """An operation of ours on the parts of two numbers (`rules/parts.py`)."""
-    a, b = _parts(a), _parts(b)
+    a, b = parts_of(a), parts_of(b)
     return _join_parts(operation(*_alike(a.real, a.imaginary, b.real, b.imaginary)))
 
 
@@ -87,47 +75,9 @@ def _tangent(x: Parts) -> Parts:
     return Parts(turned.imaginary, -turned.real)
 
 
-def _multiply_matrices(a: Any, b: Any) -> Parts:
-    """Each part as one sum, of as many products as both have together, in any order."""
-    a, b = _parts(a), _parts(b)
-    real = torch.cat([a.real, -a.imaginary], -1) @ torch.cat([b.real, b.imaginary], -2)
-    return Parts(real, torch.cat([a.real, a.imaginary], -1) @ torch.cat([b.imaginary, b.real], -2))
-
-
 def _cast(x: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Parts:
-    x, dtype = _parts(x), None if dtype is None else dtype.to_real()
+    x, dtype = parts_of(x), None if dtype is None else dtype.to_real()
     return Parts(*(part if dtype is None else part.to(dtype) for part in (x.real, x.imaginary)))
-
-
-def _add_product(multiply: Callable[[Any, Any], Parts]) -> Callable[..., Parts]:
-    """A sum with a product, each of them times a number."""
-
-    def rule(c: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1, value: Any = 1) -> Parts:
-        factor = complex(alpha * value)
-        if factor.real and factor.imag:  # which of three factors come first matters, as it does not for real numbers
-            raise UntraceableError(f"multiplies a product of complex numbers with {factor}, which has no rule")
-        product, c = multiply(a, b), c if beta == 1 else _multiply(c, beta)
-        product = product if alpha * value == 1 else _multiply(product, alpha * value)
-        return _add(torch.add)(c, product)
-
-    return rule
-
-
-def _multiply_matrix(a: Any, b: Any) -> Parts:
-    b = _parts(b)
-    product = _multiply_matrices(a, Parts(b.real[:, None], b.imaginary[:, None]))
-    return Parts(product.real[:, 0], product.imaginary[:, 0])
-
-
-def _multiply_vectors(a: Any, b: Any) -> Parts:
-    a = _parts(a)
-    product = _multiply_matrix(Parts(a.real[None, :], a.imaginary[None, :]), b)
-    return Parts(product.real[0], product.imaginary[0])
-
-
-def _conjugate(x: Any) -> Parts:
-    x = _parts(x)
-    return Parts(x.real, -x.imaginary)
 
 
 def _power(x: Any, exponent: Any) -> Parts:
@@ -135,14 +85,14 @@ def _power(x: Any, exponent: Any) -> Parts:
     exponents: dict[Any, Callable[[Parts], Parts]] = {
         0: lambda x: Parts(torch.ones_like(x.real), torch.zeros_like(x.real)),
         1: lambda x: x,
-        2: lambda x: _multiply(x, x),
-        3: lambda x: _multiply(_multiply(x, x), x),
+        2: lambda x: multiply(x, x),
+        3: lambda x: multiply(multiply(x, x), x),
         0.5: _root,
         -0.5: _analytic("rsqrt"),
         -1: lambda x: _divide(1.0, x),
     }
     if exponent in exponents:
-        return exponents[exponent](_parts(x))
+        return exponents[exponent](parts_of(x))
     if isinstance(exponent, complex) or exponent != int(exponent) or abs(exponent) > _MOST_FACTORS:
         return _of_both(torch.ops.opassay_specs.power_parts, x, exponent)
     return _join_parts(torch.ops.opassay_specs.whole_power_parts(x.real, x.imaginary, int(exponent)))
@@ -238,21 +188,11 @@ def _of_either(operation: Any) -> Callable[..., Any]:
 def _of_tensors(value: Any) -> Any:
     """What stands for a complex number beside others; a real number has an imaginary part of zero."""
     is_number = isinstance(value, complex) or (isinstance(value, torch.Tensor) and value.is_floating_point())
-    return _parts(value) if is_number else value
+    return parts_of(value) if is_number else value
 
 
 def _part(value: Any, name: str) -> Any:
     return getattr(value, name) if isinstance(value, Parts) else value
-
-
-def _add(operation: Any) -> Callable[..., Parts]:
-    """A sum or a difference, in which a real number has an imaginary part of zero."""
-
-    def rule(a: Any, b: Any, alpha: Any = 1) -> Parts:
-        a, b = _parts(a), _parts(b)
-        return Parts(operation(a.real, b.real, alpha=alpha), operation(a.imaginary, b.imaginary, alpha=alpha))
-
-    return rule
 
 
 def _pad(x: Parts, pad: Any, value: Any = 0) -> Parts:
@@ -275,8 +215,18 @@ def _join_parts(pairs: torch.Tensor) -> Parts:
     return Parts(pairs[..., 0], pairs[..., 1])
 
 
+def _transform(x: Any, *how: Any) -> Parts:
+    x = parts_of(x)
+    return _join_parts(fourier.of_complex(x.real, x.imaginary, *how))
+
+
+def _equal(a: Any, b: Any) -> Any:
+    a, b = parts_of(a), parts_of(b)
+    return (a.real == b.real) & (a.imaginary == b.imaginary)
+
+
 def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
-    x = _parts(x)
+    x = parts_of(x)
     return fourier.to_real(x.real, x.imaginary, dim, power, length)
 
 
@@ -290,18 +240,20 @@ _EITHER = [
         " _unsafe_index_put"
     ),
 ]
+#: What autocast casts where the numbers are real; a product of vectors as a case of `matmul`.
+_MATRIX_PRODUCTS = frozenset(overloads("mm bmm addmm baddbmm mv addmv dot vdot"))
 _RULES: dict[Any, Callable[..., Any]] = {
     **{operation: _of_either(operation) for operation in _EITHER},
-    **dict.fromkeys(overloads("mul.Tensor mul.Scalar"), _multiply),
+    **dict.fromkeys(overloads("mul.Tensor mul.Scalar"), multiply),
     **dict.fromkeys(overloads("div.Tensor div.Scalar"), _divide),
-    **dict.fromkeys(overloads("mm bmm"), _multiply_matrices),
-    **dict.fromkeys(overloads("addmm baddbmm"), _add_product(_multiply_matrices)),
-    _aten.mv.default: _multiply_matrix,
-    _aten.addmv.default: _add_product(_multiply_matrix),
-    _aten.dot.default: _multiply_vectors,
-    _aten.vdot.default: lambda a, b: _multiply_vectors(_conjugate(a), b),
-    _aten.addcmul.default: _add_product(_multiply),
-    _aten.addcdiv.default: _add_product(_divide),
+    **dict.fromkeys(overloads("mm bmm"), multiply_matrices),
+    **dict.fromkeys(overloads("addmm baddbmm"), add_product(multiply_matrices)),
+    _aten.mv.default: multiply_matrix,
+    _aten.addmv.default: add_product(multiply_matrix),
+    _aten.dot.default: multiply_vectors,
+    _aten.vdot.default: lambda a, b: multiply_vectors(conjugate(a), b),
+    _aten.addcmul.default: add_product(multiply),
+    _aten.addcdiv.default: add_product(_divide),
     _aten.reciprocal.default: lambda x: _divide(1.0, x),
     _aten.pow.Tensor_Scalar: _power,
     **dict.fromkeys(
@@ -315,12 +267,16 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.prod.dim_int: lambda x, *how, **kwargs: _product(x, *how, **kwargs) if x.real.ndim else x,
     _aten.prod.default: lambda x, **kwargs: _product(Parts(x.real.flatten(), x.imaginary.flatten()), 0),
     _aten.cumprod.default: lambda x, *how, **kwargs: _running_products(x, *how) if x.real.ndim else x,
-    _aten.rsub.Scalar: lambda x, other, alpha=1: _add(torch.rsub)(x, other, alpha),
-    _aten.eq.Tensor: lambda a, b: (_parts(a).real == _parts(b).real) & (_parts(a).imaginary == _parts(b).imaginary),
-    _aten.ne.Tensor: lambda a, b: (_parts(a).real != _parts(b).real) | (_parts(a).imaginary != _parts(b).imaginary),
+    _aten.rsub.Scalar: lambda x, other, alpha=1: add_by(torch.rsub)(x, other, alpha),
+    _aten.eq.Tensor: lambda a, b: (
+        (parts_of(a).real == parts_of(b).real) & (parts_of(a).imaginary == parts_of(b).imaginary)
+    ),
+    _aten.ne.Tensor: lambda a, b: (
+        (parts_of(a).real != parts_of(b).real) | (parts_of(a).imaginary != parts_of(b).imaginary)
+    ),
     operator.getitem: operator.getitem,
-    _aten.add.Tensor: _add(torch.add),
-    _aten.sub.Tensor: _add(torch.sub),
+    _aten.add.Tensor: add_by(torch.add),
+    _aten.sub.Tensor: add_by(torch.sub),
     _aten._to_copy.default: _cast,
     _aten.complex.default: lambda real, imaginary: Parts(*torch.broadcast_tensors(real, imaginary)),
     _aten.polar.default: lambda size, angle: Parts(size * torch.cos(angle), size * torch.sin(angle)),
@@ -328,7 +284,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.view_as_real.default: lambda x: torch.stack([x.real, x.imaginary], -1),
     _aten.real.default: lambda x: x.real,
     _aten.imag.default: lambda x: x.imaginary,
-    **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), _conjugate),
+    **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), conjugate),
     **dict.fromkeys(overloads("resolve_conj resolve_neg"), lambda x: x),
     _aten.abs.default: lambda x: torch.hypot(x.real, x.imaginary),
     _aten.angle.default: lambda x: torch.atan2(x.imaginary, x.real),
@@ -356,7 +312,9 @@ _RULES: dict[Any, Callable[..., Any]] = {
         )
     },
     _aten._fft_r2c.default: lambda x, *how: _join_parts(fourier.of_real(x, *how)),
-    _aten._fft_c2c.default: lambda x, *how: _join_parts(fourier.of_complex(_parts(x).real, _parts(x).imaginary, *how)),
+    _aten._fft_c2c.default: lambda x, *how: _join_parts(
+        fourier.of_complex(parts_of(x).real, parts_of(x).imaginary, *how)
+    ),
     _aten._fft_c2r.default: _to_real,
 }
 
@@ -366,7 +324,10 @@ class RealInterpreter(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         try:
-            return super().run_node(n)
+            with contextlib.ExitStack() as modes:
+                for kind, dtype in autocast_at(n) if n.target in _MATRIX_PRODUCTS else ():
+                    modes.enter_context(torch.autocast(kind, dtype))
+                return super().run_node(n)
         except UntraceableError as err:
             hint = "write its real and its imaginary part as two tensors"
             raise UntraceableError(f"it {err}{line_of(n)}; {hint}") from err

@@ -30,10 +30,14 @@ _BETWEEN += (__file__,)
 _KEY = "line of the spec"
 #: The keys for whether the spec had turned derivatives off there, and whether it wrote into a tensor meanwhile.
 _CONSTANT, _OVERWRITTEN = "without derivatives", "written"
+#: The key for the kinds of devices on which autocast was on there, each with its dtype.
+_AUTOCAST = "autocast"
 #: Python that writes into a tensor: a method such as `clamp_`, an augmented assignment, or one to an index.
 _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: Methods that hand the memory of a tensor to NumPy; a traced tensor has none.
 _HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
+#: The kinds of devices that have autocast here.
+_KINDS = ("cpu", "cuda")
 #: The functions that call the spec. Frames further out belong to whoever asked for the reading.
 _ASKING = {SpecCall.results.__code__, SpecCall._call_spec.__code__}
 
@@ -60,6 +64,7 @@ class Lines(TorchDispatchMode):
                 return LOOPS[func](*args, **(kwargs or {}))
         constant = not (torch.is_grad_enabled() or is_in_forward())
         marks = {_KEY: self.last, _CONSTANT: constant, _OVERWRITTEN: constant and (self.wish.enabled or _line_writes())}
+        marks[_AUTOCAST] = self.wish.autocast
         with torch.fx.traceback.annotate(marks):
             return func(*args, **(kwargs or {}))
 
@@ -70,18 +75,24 @@ class _DerivativeWish(TorchFunctionMode):
     Attributes:
         enabled: whether the spec did; False outside of functions of torch. A function that turns derivatives off inside
             itself does so in order to write into a tensor that keeps its derivatives: lengths that it clamps, say.
+        autocast: the kinds of devices on which autocast was on at that call, with its dtype; none outside of functions.
     """
 
     enabled = False
+    autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _HANDING_OVER and torch._is_functional_tensor(args[0]):
             raise TypeError("a tensor is handed to NumPy, and a spec is read without values; write that in torch")
-        before, self.enabled = self.enabled, torch.is_grad_enabled()
+        before, self.enabled, self.autocast = (self.enabled, self.autocast), torch.is_grad_enabled(), _autocast_dtypes()
         try:
             return STAND_INS.get(func, func)(*args, **(kwargs or {}))
         finally:
-            self.enabled = before
+            self.enabled, self.autocast = before
+
+
+def _autocast_dtypes() -> tuple[tuple[str, torch.dtype], ...]:
+    return tuple((kind, torch.get_autocast_dtype(kind)) for kind in _KINDS if torch.is_autocast_enabled(kind))
 
 
 def _line_writes() -> bool:
@@ -147,3 +158,9 @@ def is_constant(node: torch.fx.Node) -> bool:
 def is_write(node: torch.fx.Node) -> bool:
     """Whether a node is a value that the spec wrote into a tensor under `torch.no_grad`."""
     return bool(node.meta.get("custom", {}).get(_OVERWRITTEN, False))
+
+
+def autocast_at(node: torch.fx.Node) -> tuple[tuple[str, torch.dtype], ...]:
+    """The kinds of devices on which autocast was on where the spec called a function of torch, each with its dtype."""
+    dtypes: tuple[tuple[str, torch.dtype], ...] = node.meta.get("custom", {}).get(_AUTOCAST, ())
+    return dtypes

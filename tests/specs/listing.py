@@ -48,8 +48,8 @@ products or of a logarithm, and a function be computed as glibc, CUDA or torch h
 beside the other. Where the divisor or the base of a power may be zero, or a part is infinite, these differ, and it is
 not judged. Complex arguments, results, parameters and buffers are drawn, compared and differentiated as
 `torch.view_as_real` gives them, with 0 for the real and 1 for the imaginary part as the last index; `complex32` is not
-read. Under autocast products of complex matrices stay in their dtype, as they do in torch, so a kernel that multiplies
-parts has to leave autocast.
+read. Under autocast torch leaves products of complex matrices in their dtype. A kernel that multiplies their parts
+multiplies real matrices, which autocast casts, and it may.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised

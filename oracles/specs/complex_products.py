@@ -1,0 +1,106 @@
+"""Complex numbers as pairs of real ones, and their products: of numbers, of vectors and of matrices.
+
+Under autocast torch casts no complex factors of a product. A kernel that multiplies their parts multiplies real
+numbers, which autocast casts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .calls import UntraceableError
+
+
+class Parts:
+    """A complex number, or a tensor of them."""
+
+    def __init__(self, real: Any, imaginary: Any) -> None:
+        self.real, self.imaginary = real, imaginary
+
+
+def parts_of(value: Any) -> Parts:
+    if isinstance(value, Parts):
+        return value
+    if isinstance(value, complex):
+        return Parts(value.real, value.imag)
+    return Parts(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0.0)
+
+
+def conjugate(x: Any) -> Parts:
+    x = parts_of(x)
+    return Parts(x.real, -x.imaginary)
+
+
+def multiply(a: Any, b: Any) -> Parts:
+    if not isinstance(a, (Parts, complex)):
+        a, b = b, a
+    if not isinstance(b, (Parts, complex)):
+        return Parts(parts_of(a).real * b, parts_of(a).imaginary * b)
+    a, b = parts_of(a), parts_of(b)
+    return Parts(a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real)
+
+
+def add_by(operation: Any) -> Callable[..., Parts]:
+    """A sum or a difference, in which a real number has an imaginary part of zero."""
+
+    def rule(a: Any, b: Any, alpha: Any = 1) -> Parts:
+        a, b = parts_of(a), parts_of(b)
+        return Parts(operation(a.real, b.real, alpha=alpha), operation(a.imaginary, b.imaginary, alpha=alpha))
+
+    return rule
+
+
+def multiply_matrices(a: Any, b: Any) -> Parts:
+    """Each part as one sum, of as many products as both have together, in any order."""
+    a, b = parts_of(a), parts_of(b)
+    if torch.is_autocast_enabled(a.real.device.type):
+        return _multiply_under_autocast(a, b)
+    real = torch.cat([a.real, -a.imaginary], -1) @ torch.cat([b.real, b.imaginary], -2)
+    return Parts(real, torch.cat([a.real, a.imaginary], -1) @ torch.cat([b.imaginary, b.real], -2))
+
+
+def _multiply_under_autocast(a: Parts, b: Parts, c: Parts | None = None) -> Parts:
+    """The product, and a number before it, by real products, which autocast casts, as it does not cast complex ones.
+
+    Whoever multiplies the parts has such products, and no complex dtype is that narrow. So the sums of both are narrow
+    as well, and what is complex is not. What torch computes itself rounds less often, and is within that.
+    """
+
+    def part(x: Any, y: Any, z: Any, w: Any, before: Any) -> Any:
+        product = x @ y
+        return ((product if before is None else before.to(product.dtype) + product) + z @ w).to(x.dtype)
+
+    first, second = (None, None) if c is None else (c.real, c.imaginary)
+    real = part(a.real, b.real, -a.imaginary, b.imaginary, first)
+    return Parts(real, part(a.real, b.imaginary, a.imaginary, b.real, second))
+
+
+def multiply_matrix(a: Any, b: Any) -> Parts:
+    b = parts_of(b)
+    product = multiply_matrices(a, Parts(b.real[:, None], b.imaginary[:, None]))
+    return Parts(product.real[:, 0], product.imaginary[:, 0])
+
+
+def multiply_vectors(a: Any, b: Any) -> Parts:
+    a = parts_of(a)
+    product = multiply_matrix(Parts(a.real[None, :], a.imaginary[None, :]), b)
+    return Parts(product.real[0], product.imaginary[0])
+
+
+def add_product(product_of: Callable[[Any, Any], Parts]) -> Callable[..., Parts]:
+    """A sum with a product, each of them times a number."""
+
+    def rule(c: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1, value: Any = 1) -> Parts:
+        factor = complex(alpha * value)
+        if factor.real and factor.imag:  # which of three factors come first matters, as it does not for real numbers
+            raise UntraceableError(f"multiplies a product of complex numbers with {factor}, which has no rule")
+        if product_of is multiply_matrices and torch.is_autocast_enabled(a.real.device.type) and alpha == beta == 1:
+            return _multiply_under_autocast(parts_of(a), parts_of(b), parts_of(c))
+        product, c = product_of(a, b), c if beta == 1 else multiply(c, beta)
+        product = product if alpha * value == 1 else multiply(product, alpha * value)
+        return add_by(torch.add)(c, product)
+
+    return rule
