@@ -8,6 +8,7 @@ partial pivoting may take, and the factors of all of these are bounded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,12 +42,17 @@ class Elimination:
 
 @dataclass(frozen=True)
 class _Stage:
-    """A matrix after some steps. order: of its rows. work: L and U, packed, and what is left. radii: of all that."""
+    """A matrix after some steps.
+
+    Attributes:
+        order: of its rows. work: L and U, packed, and what is left. radii: of all that. most: no multiplier exceeds it.
+    """
 
     order: Any
     work: Any
     radii: Any
     steps: int
+    most: float
 
     def with_pivot(self, row: int) -> _Stage:
         """After another step, with a row of what is left as the pivot."""
@@ -58,17 +64,16 @@ class _Stage:
         radii[k + 1 :, k] = (radii[k + 1 :, k] + np.abs(column) * radii[k, k]) / least
         work[k + 1 :, k] = column
         work[k + 1 :, k + 1 :] -= np.outer(column, work[k, k + 1 :])
-        return _Stage(order, work, radii, k + 1)
+        return _Stage(order, work, radii, k + 1, self.most)
 
     def largest_factors(self) -> tuple[Any, Any]:
-        """Bounds of L, (n, k), whose elements are no larger than 1, and U, (k, n)."""
+        """Bounds of L, (n, k), whose elements are no larger than `most`, and U, (k, n)."""
         k = self.steps
         size = np.abs(self.work) + self.radii
-        # A multiplier by a rounded reciprocal may exceed 1 by as much.
-        return np.tril(np.minimum(size, _SAFETY), -1)[:, :k] + np.eye(len(size))[:, :k], np.triu(size)[:k]
+        return np.tril(np.minimum(size, self.most), -1)[:, :k] + np.eye(len(size))[:, :k], np.triu(size)[:k]
 
 
-def eliminate(matrix: Any, radius: Any, gamma: float) -> Elimination | None:
+def eliminate(matrix: Any, radius: Any, gamma: float, of_parts: bool = False) -> Elimination | None:
     """Bound the factors of all eliminations with partial pivoting of all matrices that are near a given one.
 
     The computed factors are the exact ones of A + E with |E| ≤ γ |L| |U| (Theorem 9.3), and so is what is left after k
@@ -76,15 +81,20 @@ def eliminate(matrix: Any, radius: Any, gamma: float) -> Elimination | None:
     [0; S'], so S' − S = [−A₂₁ A₁₁⁻¹, I] E [−B₁₁⁻¹ B₁₂; I]. A row may be the pivot if no other is surely larger.
 
     Args:
-        matrix: float64, (n, n). radius: how far from it the elements may be. gamma: γ of n operations and a quotient.
+        matrix: float64 or complex128, (n, n). radius: how far from it the elements may be. gamma: γ of n operations
+            and a quotient. of_parts: whether the largest is that by the sum of the sizes of both parts, as in LAPACK.
 
     Returns:
         The bound; None where there are too many sequences of pivots, or a matrix may be singular.
     """
     n = len(matrix)
     # The arithmetic here makes errors of its own, which count like those of an evaluation.
-    gamma = (gamma + 2 * (n + 4) * 2.0**-53) * _SAFETY
-    stages, every, followed = [_Stage(np.arange(n), np.array(matrix, np.float64), np.zeros((n, n)), 0)], [], 0
+    is_complex, widest = np.iscomplexobj(matrix), math.sqrt(2) if of_parts else 1.0
+    gamma = (gamma + (8 * (n + 8) if is_complex else 2 * (n + 4)) * 2.0**-53) * _SAFETY
+    # A multiplier by a rounded reciprocal may exceed the largest by as much.
+    most = widest * _SAFETY * (1 + gamma if is_complex else 1.0)
+    work = np.array(matrix, np.complex128 if is_complex else np.float64)
+    stages, every, followed = [_Stage(np.arange(n), work, np.zeros((n, n)), 0, most)], [], 0
     with np.errstate(all="ignore"):
         while stages:
             stage = stages.pop()
@@ -98,7 +108,9 @@ def eliminate(matrix: Any, radius: Any, gamma: float) -> Elimination | None:
             if spread is None:
                 return None
             stage.radii[k:, k:] = spread
-            low, high = np.abs(stage.work[k:, k]) - spread[:, 0], np.abs(stage.work[k:, k]) + spread[:, 0]
+            column, open_ = stage.work[k:, k], widest * spread[:, 0]
+            size = np.abs(column.real) + np.abs(column.imag) if of_parts else np.abs(column)
+            low, high = size - open_, size + open_
             likely = np.flatnonzero(high >= low.max())
             followed += len(likely) - 1
             if not low[likely].min() > 0 or followed > _MOST_SEQUENCES:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from .residual import SubstitutionErrors
 
 
-def reflections(rows: int, columns: int, errors: SubstitutionErrors) -> Fraction | None:
+def reflections(rows: int, columns: int, errors: SubstitutionErrors, scale: int = 1) -> Fraction | None:
     """What reflections, or rotations, that triangulate a matrix may do to a column, as a share of its 2-norm.
 
     There is an exact orthogonal Q, the same for all columns, such that what is computed is Qᵀ (a + Δa) with ‖Δa‖ at
@@ -25,14 +25,14 @@ def reflections(rows: int, columns: int, errors: SubstitutionErrors) -> Fraction
     orthogonality in the Gram-Schmidt orthogonalization process, 2005).
 
     Args:
-        rows, columns: of the matrix. errors: of rounding.
+        rows, columns: of the matrix. errors: of rounding. scale: as how many operations each one counts.
 
     Returns:
         The share; None where it is no small number.
     """
     # The factors of the products of the norms, of v with the column and of v with that are rounded, too.
     units = max(_units_of_reflections(rows, columns, errors), 9 * (rows + columns))
-    return _small(errors.gamma(units, 8 * min(rows, columns)))
+    return _small(errors.gamma(scale * units, scale * 8 * min(rows, columns)))
 
 
 def _units_of_reflections(rows: int, columns: int, errors: SubstitutionErrors) -> int:

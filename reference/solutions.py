@@ -22,11 +22,11 @@ from .reflections import reflections
 from .residual import MatrixResidual, SubstitutionErrors, describe_ratio, integers_of
 
 #: Which elements are wrong; a residual, doubled, and its bound, doubled, as integers; and how many of these make 1.
-_Side = tuple[Any, Any, Any, int]
+Side = tuple[Any, Any, Any, int]
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class Bounds:
     """What an evaluation may leave of A X = B.
 
     Attributes:
@@ -68,7 +68,7 @@ class SolutionResidual(MatrixResidual):
         """Whether no elimination meets a pivot of zero."""
         return self._bounds(at) is not None
 
-    def _bounds(self, at: tuple[int, ...]) -> _Bounds | None:
+    def _bounds(self, at: tuple[int, ...]) -> Bounds | None:
         """Of a matrix: what bounds the residual; None where nothing does."""
         low, high = (each[at] for each in self._matrix)
         n = len(low)
@@ -93,7 +93,7 @@ class SolutionResidual(MatrixResidual):
         sides = np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T)
         largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
         lost, reciprocal = max(rows.lost, columns.lost), max(rows.reciprocal, columns.reciprocal)
-        return _Bounds(sides[0], sides[1], lengths[0], lengths[1], lost, largest, reciprocal)
+        return Bounds(sides[0], sides[1], lengths[0], lengths[1], lost, largest, reciprocal)
 
     def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
         none, bounds = np.zeros(values.shape, dtype=bool), self._bounds(at) if values.size else None
@@ -118,11 +118,11 @@ class SolutionResidual(MatrixResidual):
 
         return wrong, none | decided, describe
 
-    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: _Bounds) -> list[_Side]:
+    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: Bounds) -> list[Side]:
         """The residuals of which one has to be within its bound."""
         return [self._side([each[at] for each in self._matrix], values, right, bounds)]
 
-    def _side(self, matrix: list[Any], values: Any, right: list[Any], bounds: _Bounds) -> _Side:
+    def _side(self, matrix: list[Any], values: Any, right: list[Any], bounds: Bounds) -> Side:
         """A X − B, for a matrix and a right side between two ends, without any rounding.
 
         A column is right where an elimination explains each of its elements, or reflections explain its norm.
@@ -142,13 +142,13 @@ class SolutionResidual(MatrixResidual):
         wrong = (np.abs(twice) > allowed) & ((twice**2).sum(0) > longest**2)
         return wrong, twice, allowed, 2 * both * unit_of_right
 
-    def _largest(self, x: Any, right: list[Any], bounds: _Bounds) -> Any:
+    def _largest(self, x: Any, right: list[Any], bounds: Bounds) -> Any:
         """More than all that evaluations compute on their way to columns whose largest elements are x."""
         with np.errstate(all="ignore"):
             size = np.maximum(*(np.abs(each).astype(np.float64).max(axis=0, initial=0.0) for each in right))
             return 4 * np.maximum(bounds.largest * np.maximum(x, 1), size + bounds.reciprocal)
 
-    def _never_overflow(self, at: tuple[int, ...], right: list[Any], bounds: _Bounds) -> Any:
+    def _never_overflow(self, at: tuple[int, ...], right: list[Any], bounds: Bounds) -> Any:
         """The columns in which no evaluation computes anything that is not finite.
 
         Where the bound per |X| has a norm of 1/4 at most behind the inverse of A, which float64 gives well then, a
@@ -176,7 +176,7 @@ class InverseResidual(SolutionResidual):
         ones = np.broadcast_to(np.eye(matrix[0].shape[-1]), matrix[0].shape)
         super().__init__(matrix, (ones, ones), errors)
 
-    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: _Bounds) -> list[_Side]:
+    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: Bounds) -> list[Side]:
         from_right = super()._sides(at, values, right, bounds)
         matrix = [each[at].T for each in self._matrix]
         mirror = replace(bounds, right=bounds.left.T, columns=bounds.rows)

@@ -30,6 +30,7 @@ from .complex_products import (
     multiply_vectors,
     parts_of,
 )
+from .complex_systems import WholeParts, factor_by_cholesky, invert, solve
 from .lines import autocast_at, line_of
 from .rules.table import MOVES, overloads
 
@@ -281,7 +282,12 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.complex.default: lambda real, imaginary: Parts(*torch.broadcast_tensors(real, imaginary)),
     _aten.polar.default: lambda size, angle: Parts(size * torch.cos(angle), size * torch.sin(angle)),
     _aten.view_as_complex.default: _join_parts,
-    _aten.view_as_real.default: lambda x: torch.stack([x.real, x.imaginary], -1),
+    _aten.view_as_real.default: lambda x: (
+        x.pairs if isinstance(x, WholeParts) else torch.stack([x.real, x.imaginary], -1)
+    ),
+    _aten.linalg_cholesky_ex.default: factor_by_cholesky,
+    _aten.linalg_inv_ex.default: invert,
+    _aten._linalg_solve_ex.default: solve,
     _aten.real.default: lambda x: x.real,
     _aten.imag.default: lambda x: x.imaginary,
     **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), conjugate),

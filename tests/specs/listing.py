@@ -46,10 +46,11 @@ transforms, choices by truth values, and what moves elements. They are read as t
 of two products, and each part has a bound of its own. A quotient may be that of school or R. L. Smith's, a power be of
 products or of a logarithm, and a function be computed as glibc, CUDA or torch have it, where neither part is lost
 beside the other. Where the divisor or the base of a power may be zero, or a part is infinite, these differ, and it is
-not judged. Complex arguments, results, parameters and buffers are drawn, compared and differentiated as
-`torch.view_as_real` gives them, with 0 for the real and 1 for the imaginary part as the last index; `complex32` is not
-read. Under autocast torch leaves products of complex matrices in their dtype. A kernel that multiplies their parts
-multiplies real matrices, which autocast casts, and it may.
+not judged. `cholesky`, `solve` and `inv` of complex matrices are judged by their residuals
+([residuals.md](residuals.md)). Complex arguments, results, parameters and buffers are drawn, compared and
+differentiated as `torch.view_as_real` gives them, with 0 for the real and 1 for the imaginary part as the last index;
+`complex32` is not read. Under autocast torch leaves products of complex matrices in their dtype. A kernel that
+multiplies their parts multiplies real matrices, which autocast casts, and it may.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised

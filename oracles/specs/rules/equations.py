@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from ....reference.array import constant
+from ....reference.complex_equations import ComplexCholeskyResidual, ComplexInverseResidual, ComplexSolutionResidual
 from ....reference.determinants import DeterminantResidual
 from ....reference.factors import StatusResidual
 from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
@@ -97,6 +99,22 @@ def _inverse_and_info(a: Any, check_errors: bool = False) -> Any:
 
 def _status_of(result: Any) -> Residual:
     return StatusResidual(result, result.never_fails).moved(_as_number)
+
+
+def _cholesky_of_parts(a: Any, b: Any, upper: bool) -> tuple[Residual, Residual]:
+    result = ComplexCholeskyResidual((_ends_of(a), _ends_of(b)), upper, _errors_of(constant(a)))
+    return result, _status_of(result.real_form)
+
+
+def _solve_parts(a: Any, b: Any, c: Any, d: Any) -> tuple[Residual, Residual]:
+    """Of A = a + i b and a stack of matrices c + i d."""
+    result = ComplexSolutionResidual((_ends_of(a), _ends_of(b)), (_ends_of(c), _ends_of(d)), _errors_of(constant(c)))
+    return result.pairs, _status_of(result)
+
+
+def _invert_parts(a: Any, b: Any) -> tuple[Residual, Residual]:
+    result = ComplexInverseResidual((_ends_of(a), _ends_of(b)), _errors_of(constant(a)))
+    return result.pairs, _status_of(result)
 
 
 def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]:
@@ -280,6 +298,11 @@ def _matrix_rank(a: Any, absolute: Any, relative: Any, hermitian: bool) -> Numer
     return NumericalRank(shape, values, *tolerances)
 
 
+def _with_status(kernel: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    result, info = kernel(*args)
+    return torch.view_as_real(result.resolve_conj()), info
+
+
 def _as_vector(x: Any) -> Any:
     return x[..., 0]
 
@@ -324,6 +347,17 @@ _OURS: dict[Any, Rule] = {
     torch.ops.opassay_specs.least_squares.default: _least_squares,
     torch.ops.opassay_specs.log_determinant.default: lambda a: _determinant(a, "logdet"),
 }
+for _name, _operands, _rule, _kernel in (
+    ("cholesky", "Tensor a, Tensor b, bool upper", _cholesky_of_parts,
+     lambda a, b, upper: torch.linalg.cholesky_ex(torch.complex(a, b), upper=upper)),
+    ("solve", "Tensor a, Tensor b, Tensor c, Tensor d", _solve_parts,
+     lambda a, b, c, d: torch.linalg.solve_ex(torch.complex(a, b), torch.complex(c, d))),
+    ("inv", "Tensor a, Tensor b", _invert_parts, lambda a, b: torch.linalg.inv_ex(torch.complex(a, b))),
+):  # fmt: skip
+    LIBRARY.define(f"{_name}_parts({_operands}) -> (Tensor, Tensor)")
+    for _key in ("CPU", "Meta"):
+        LIBRARY.impl(f"{_name}_parts", functools.partial(_with_status, _kernel), _key)
+    _OURS[getattr(torch.ops.opassay_specs, f"{_name}_parts").default] = _rule
 RULES.update(_OURS)
 #: Operations that give what is judged by its residual.
 _OPERATIONS = frozenset([*overloads(" ".join(_RULES)), *_OURS])

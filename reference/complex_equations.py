@@ -1,0 +1,179 @@
+"""Complex factors and solutions, which are right by what they leave of their equation, as their parts.
+
+A complex number x + i y is the real matrix [[x, −y], [y, x]]. With each element in its place as such a block, a
+Cholesky factor of a Hermitian matrix, whose diagonal is real, is the Cholesky factor of a symmetric one, and each part
+of a sum of n complex products is the same sum of 2 n real ones. So it has the law of real factors.
+
+An elimination of complex numbers is none of their real form, because it takes other pivots, and its law is that of
+real ones for the magnitudes of complex L and U. How many roundings an operation has there is counted here. A part of a
+sum of n products is one of 2 n real ones in any order, and c, from which it is taken, is exact where each part of the
+result takes the error of its own sum (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002,
+Lemma 8.4). With k units in each part the magnitude has √2 k. A quotient by R. L. Smith's formula has in each part
+3 d + 5 units of the whole, if a real quotient has d: the ratio d, the divisor d + 2, its reciprocal 2 d + 2, the
+numerator d + 2 and the product 1; that of school has d + 4. One that is the product with a reciprocal has √2 · 2 more.
+The real form [[Re A, −Im A], [Im A, Re A]] may be eliminated as well, which is a real system, judged as such.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .elimination import Elimination, eliminate
+from .factors import SAFETY
+from .reflections import reflections
+from .residual import CholeskyResidual, Residual, SubstitutionErrors
+from .solutions import Bounds, Side, SolutionResidual
+
+#: The least and the largest value of each element, of the real and of the imaginary parts.
+Ends = tuple[tuple[Any, Any], tuple[Any, Any]]
+#: As how many operations one of reflections counts: products have √2 · 2 units, and what is more is in the quotients.
+_OF_REFLECTIONS = 3
+
+
+class ComplexCholeskyResidual(Residual):
+    """A triangle L with L Lᴴ = A, or U with Uᴴ U = A, as its parts along a last axis: (*, n, n, 2)."""
+
+    def __init__(self, ends: Ends, upper: bool, errors: SubstitutionErrors) -> None:
+        """`ends`: of A, each of shape (*, n, n). upper: whether it is U. errors: of rounding."""
+        (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
+        super().__init__((*low.shape, 2))
+        self.real_form = CholeskyResidual((_blocks(low, least, -most), _blocks(high, most, -least)), upper, errors)
+        numbers = np.arange(1, low.size * 2 + 1).reshape(self.shape)
+        self._places = np.abs(_blocks(numbers[..., 0], numbers[..., 1], -numbers[..., 1])) - 1
+
+    def _form_of(self, values: Any) -> Any:
+        values = np.asarray(values, dtype=np.float64)
+        return _blocks(values[..., 0], values[..., 1], -values[..., 1])
+
+    def _over_both(self, combine: Any, start: bool, of_form: Any) -> Any:
+        """Of each part, what is said of both places where it stands in the real form."""
+        out = np.full(math.prod(self.shape), start)
+        combine.at(out, self._places.reshape(-1), of_form.reshape(-1))
+        return out.reshape(self.shape)
+
+    def accepts(self, values: Any) -> Any:
+        return self._over_both(np.logical_and, True, self.real_form.accepts(self._form_of(values)))
+
+    def refutable(self, values: Any) -> Any:
+        return self._over_both(np.logical_or, False, self.real_form.refutable(self._form_of(values)))
+
+    def likely(self) -> Any:
+        form = self.real_form.likely()
+        return np.stack([form[..., 0::2, 0::2], form[..., 1::2, 0::2]], axis=-1)
+
+    def explain(self, values: Any) -> str:
+        return self.real_form.explain(self._form_of(values))
+
+
+def _blocks(x: Any, y: Any, minus_y: Any) -> Any:
+    """Each element as a block [[x, −y], [y, x]]: (*, m, n) to (*, 2 m, 2 n)."""
+    *stack, m, n = x.shape
+    rows = [np.stack([x, minus_y], axis=-1), np.stack([y, x], axis=-1)]
+    return np.stack(rows, axis=-3).reshape(*stack, 2 * m, 2 * n)
+
+
+class ComplexSolutionResidual(SolutionResidual):
+    """X with A X = B, as its real parts above its imaginary parts: (*, 2 n, k).
+
+    Besides what is not judged of real ones, nothing is judged where squares of pivots may underflow.
+    """
+
+    def __init__(self, matrix: Ends, right: Ends, errors: SubstitutionErrors) -> None:
+        """`matrix`, `right`: ends of A, (*, n, n), and B, (*, n, k). errors: of rounding."""
+        of_right = [np.concatenate([real, imaginary], axis=-2) for real, imaginary in zip(*right, strict=True)]
+        super().__init__(_system_of(matrix), (of_right[0], of_right[1]), errors)
+
+    @property
+    def pairs(self) -> Residual:
+        """The same with both parts along a last axis: (*, n, k, 2)."""
+        n = self.shape[-2] // 2
+        return self.moved(lambda x: np.stack([x[..., :n, :], x[..., n:, :]], axis=-1))
+
+    def _bounds(self, at: tuple[int, ...]) -> Bounds | None:
+        real, own = super()._bounds(at), self._bounds_of_complex(at)
+        if real is None or own is None:
+            return None
+        least = min(1 / max(real.reciprocal, own.reciprocal), 1.0)
+        if not least**2 * self.errors.unit > self.errors.underflow:
+            return None
+        names = ("right", "columns", "lost", "largest", "reciprocal")
+        return replace(own, **{name: np.maximum(getattr(real, name), getattr(own, name)) for name in names})
+
+    def _bounds_of_complex(self, at: tuple[int, ...]) -> Bounds | None:
+        """What bounds the residual of complex eliminations and reflections, for the real form of X."""
+        low, high = (each[at].astype(np.float64) for each in self._matrix)
+        n, errors = len(low) // 2, self.errors
+        chain = math.ceil(math.sqrt(2) * (2 * n + 3 * errors.division + 5)) + 3
+        gammas = [errors.gamma(count * chain, 2 * count) for count in (1, 3, 8)]
+        turned = reflections(2 * n, n, errors, _OF_REFLECTIONS)
+        if turned is None or None in gammas or not (np.isfinite(low).all() and np.isfinite(high).all()):
+            return None
+        one, three, eight = (float(each or 0) * SAFETY for each in gammas)
+        with np.errstate(all="ignore"):
+            middle, open_ = low / 2 + high / 2, (high - low) * SAFETY
+            a, radius = middle[:n, :n] + 1j * middle[n:, :n], open_[:n, :n] + open_[n:, :n]
+            radius = radius + (8 * n + 8) * errors.underflow
+            every = [
+                (eliminate(a, radius, one, of_parts), eliminate(a.T, radius.T, one, of_parts))
+                for of_parts in (False, True)
+            ]
+        several = [_merge(rows, columns, three, eight) for rows, columns in every]
+        if any(each is None for each in several):
+            return None
+        sides = [np.maximum(*(each[i] for each in several if each)) for i in range(5)]
+        share = float((1 + turned) ** 2 * (1 + Fraction(three)) - 1) * SAFETY
+        lengths = [share * np.sqrt(((np.abs(a) + radius) ** 2).sum(axis)) * SAFETY for axis in (0, 1)]
+        # A magnitude is no larger than the sum of both parts.
+        right, left = (np.tile(each, (2, 2)) for each in sides[:2])
+        columns, rows = (np.tile(each, 2) for each in lengths)
+        return Bounds(right, left, columns, rows, *(4 * float(each) for each in sides[2:]))
+
+    def _largest(self, x: Any, right: list[Any], bounds: Bounds) -> Any:
+        """What both parts are squared to on the way, besides."""
+        with np.errstate(all="ignore"):
+            return 4 * np.maximum(super()._largest(x, right, bounds), 1) ** 2
+
+
+def _merge(rows: Elimination | None, columns: Elimination | None, three: float, eight: float) -> Any:
+    """Bounds per |X| on both sides, and what `Bounds` has as numbers; None where nothing is bounded."""
+    if rows is None or columns is None or not eight * max(rows.skeel, columns.skeel) <= 0.25:
+        return None
+    plain = np.maximum(three * rows.factors, three * columns.factors.T)
+    jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 * SAFETY for each in (rows, columns)]
+    largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
+    numbers = max(rows.lost, columns.lost), largest, max(rows.reciprocal, columns.reciprocal)
+    return np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T), *numbers
+
+
+def _system_of(ends: Ends) -> tuple[Any, Any]:
+    """The ends of [[Re A, −Im A], [Im A, Re A]]."""
+    (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
+    return np.block([[low, -most], [least, low]]), np.block([[high, -least], [most, high]])
+
+
+class ComplexInverseResidual(ComplexSolutionResidual):
+    """X with A X = I, or X A = I, as its real parts above its imaginary parts: (*, 2 n, n)."""
+
+    def __init__(self, matrix: Ends, errors: SubstitutionErrors) -> None:
+        shape = np.shape(matrix[0][0])
+        ones, zeros = np.broadcast_to(np.eye(shape[-1]), shape), np.zeros(shape)
+        super().__init__(matrix, ((ones, ones), (zeros, zeros)), errors)
+
+    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: Bounds) -> list[Side]:
+        from_right = super()._sides(at, values, right, bounds)
+        n = len(values) // 2
+
+        def turn(x: Any) -> Any:
+            return np.concatenate([x[:n].T, x[n:].T])
+
+        # The real form of the transpose of A has transposed blocks, which stay where they are.
+        ends = [each[at] for each in self._matrix]
+        matrix = [np.hstack([turn(each[:, :n]), turn(each[:, n:])]) for each in ends]
+        mirror = replace(bounds, right=bounds.left.T, columns=bounds.rows)
+        wrong, twice, allowed, unit = self._side(matrix, values=turn(values), right=right, bounds=mirror)
+        return [*from_right, (turn(wrong), turn(twice), turn(allowed), unit)]
