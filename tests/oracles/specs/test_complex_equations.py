@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ def _solve_real_form(a: Tensor, b: Tensor) -> Tensor:
     return torch.complex(real.contiguous(), imaginary.contiguous())
 
 
-def _solve_by_reflections(a: Tensor, b: Tensor) -> Tensor:
+def _solve_by_reflections(a: Tensor, b: Tensor) -> Any:
     q, r = torch.linalg.qr(a)
     return torch.linalg.solve_triangular(r, q.mH @ b, upper=True)
 
@@ -34,7 +35,7 @@ def _gram(a: Tensor) -> Tensor:
     return a @ a.mH + _one(a)
 
 
-def _factor(a: Tensor, b: Tensor) -> Tensor:
+def _factor(a: Tensor, b: Tensor) -> Any:
     return torch.linalg.cholesky(_gram(a))
 
 
@@ -111,7 +112,7 @@ def test_a_matrix_that_is_not_hermitian_has_no_factor_to_judge() -> None:
 
 
 def test_what_is_computed_from_a_solution_is_not_read() -> None:
-    def spec(a: Tensor, b: Tensor) -> Tensor:
+    def spec(a: Tensor, b: Tensor) -> Any:
         return torch.linalg.solve(a, b) * 2
 
     judgement = opassay.judge(spec, spec, _two(torch.float64), questions=["GIVEN"])
