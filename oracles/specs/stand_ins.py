@@ -220,7 +220,7 @@ def _matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, **tole
         return torch.linalg.matrix_rank(input, *([] if tol is None else [tol]), hermitian=hermitian, **tolerances)
     numbers = (tolerances.get("atol"), tolerances.get("rtol")) if tol is None else (tol, 0.0)
     absolute, relative = (
-        x if isinstance(x, Tensor) else torch.full((), x or 0.0, dtype=input.dtype, device=input.device)
+        x if isinstance(x, Tensor) else torch.full((), x or 0.0, dtype=input.dtype.to_real(), device=input.device)
         for x in numbers
     )
     if numbers[1] is None:
