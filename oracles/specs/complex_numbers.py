@@ -70,10 +70,14 @@ def _analytic(name: str) -> Callable[[Parts], Parts]:
     return lambda x: _join_parts(operation(x.real, x.imaginary))
 
 
-def _tangent(x: Parts) -> Parts:
-    """−i tanh(i x)."""
-    turned = _analytic("tanh")(Parts(-x.imaginary, x.real))
-    return Parts(turned.imaginary, -turned.real)
+def _by_turn(name: str) -> Callable[[Parts], Parts]:
+    """−i f(i z), which is the tangent of the hyperbolic one, and the like."""
+
+    def rule(x: Parts) -> Parts:
+        result = _analytic(name)(Parts(-x.imaginary, x.real))
+        return Parts(result.imaginary, -result.real)
+
+    return rule
 
 
 def _cast(x: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Parts:
@@ -127,6 +131,15 @@ def _variance(x: Any, dim: Any = None, **kwargs: Any) -> torch.Tensor:
     return torch.var(x.real, dim, **kwargs) + torch.var(x.imaginary, dim, **kwargs)
 
 
+def _deviation(x: Any, dim: Any = None, **kwargs: Any) -> torch.Tensor:
+    return torch.sqrt(_variance(x, dim, **kwargs))
+
+
+def _with_mean(spread: torch.Tensor, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
+    dims = list(range(x.real.ndim)) if dim in (None, []) else dim
+    return spread, Parts(x.real.mean(dims, keepdim), x.imaginary.mean(dims, keepdim))
+
+
 def _exponential(x: Parts) -> Parts:
     size = torch.exp(x.real)
     return Parts(size * torch.cos(x.imaginary), size * torch.sin(x.imaginary))
@@ -134,6 +147,16 @@ def _exponential(x: Parts) -> Parts:
 
 def _logarithm(x: Parts) -> Parts:
     return Parts(torch.log(torch.hypot(x.real, x.imaginary)), torch.atan2(x.imaginary, x.real))
+
+
+def _logarithm_to(base: float) -> Callable[[Parts], Parts]:
+    """A quotient of natural logarithms, that of the base being computed."""
+
+    def rule(x: Parts) -> Parts:
+        y, divisor = _logarithm(x), torch.log(torch.full_like(x.real, base))
+        return Parts(y.real / divisor, y.imaginary / divisor)
+
+    return rule
 
 
 def _root(x: Parts) -> Parts:
@@ -231,6 +254,8 @@ def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
     return fourier.to_real(x.real, x.imaginary, dim, power, length)
 
 
+#: Functions of which `rules/analytic.py` has the ways.
+_ANALYTIC = ("tanh", "sigmoid", "expm1", "log1p", "rsqrt", "asin", "acos", "acosh", "atanh")
 #: Operations on real numbers with complex results.
 _BEGINNING = overloads("complex polar view_as_complex _fft_r2c")
 _EITHER = [
@@ -262,9 +287,16 @@ _RULES: dict[Any, Callable[..., Any]] = {
     ),
     _aten.linalg_vector_norm.default: _length,
     _aten.var.correction: _variance,
-    _aten.std.correction: lambda x, dim=None, **kwargs: torch.sqrt(_variance(x, dim, **kwargs)),
-    **{getattr(_aten, name).default: _analytic(name) for name in ("tanh", "sigmoid", "expm1", "log1p", "rsqrt")},
-    _aten.tan.default: _tangent,
+    _aten.std.correction: _deviation,
+    **{getattr(_aten, name).default: _analytic(name) for name in _ANALYTIC},
+    **{
+        getattr(_aten, name).default: _by_turn(of)
+        for name, of in (("tan", "tanh"), ("atan", "atanh"), ("asinh", "asin"))
+    },
+    _aten.log2.default: _logarithm_to(2.0),
+    _aten.log10.default: _logarithm_to(10.0),
+    _aten.var_mean.correction: lambda x, *how, **kwargs: _with_mean(_variance(x, *how, **kwargs), x, *how, **kwargs),
+    _aten.std_mean.correction: lambda x, *how, **kwargs: _with_mean(_deviation(x, *how, **kwargs), x, *how, **kwargs),
     _aten.prod.dim_int: lambda x, *how, **kwargs: _product(x, *how, **kwargs) if x.real.ndim else x,
     _aten.prod.default: lambda x, **kwargs: _product(Parts(x.real.flatten(), x.imaginary.flatten()), 0),
     _aten.cumprod.default: lambda x, *how, **kwargs: _running_products(x, *how) if x.real.ndim else x,

@@ -40,13 +40,14 @@ normal numbers by transforms the radius is 0.5 % of most elements at a length of
 1024, under `torch` in float32.
 
 Numbers may be complex, in arguments, results and between: `view_as_complex`, `complex`, `polar`, sums, products, also
-of matrices and running ones, quotients, powers, variances, norms of order 1, 2 or infinity, `abs`, `angle`, `sgn`,
-`sqrt`, `rsqrt`, `exp`, `expm1`, `log`, `log1p`, `sigmoid`, `sin`, `cos`, `tan`, `sinh`, `cosh`, `tanh`, conjugates,
-transforms, choices by truth values, and what moves elements. They are read as their parts: a part of a product is a sum
-of two products, and each part has a bound of its own. A quotient may be that of school or R. L. Smith's, a power be of
-products or of a logarithm, and a function be computed as glibc, CUDA or torch have it, where neither part is lost
-beside the other. Where the divisor or the base of a power may be zero, or a part is infinite, these differ, and it is
-not judged. `cholesky`, `solve` and `inv` of complex matrices are judged by their residuals
+of matrices and running ones, quotients, powers, variances with and without means, norms of order 1, 2 or infinity,
+`abs`, `angle`, `sgn`, `sqrt`, `rsqrt`, `exp`, `expm1`, `log`, `log1p`, `log2`, `log10`, `sigmoid`, `sin`, `cos`, `tan`,
+`sinh`, `cosh`, `tanh` and their inverses, conjugates, transforms, choices by truth values, and what moves elements.
+They are read as their parts: a part of a product is a sum of two products, and each part has a bound of its own. A
+quotient may be that of school or R. L. Smith's, a power be of products or of a logarithm, and a function be computed as
+glibc, CUDA or torch have it, where neither part is lost beside the other. Where the divisor or the base of a power may
+be zero, or a part is infinite, these differ, and it is not judged. On a cut of an inverse function the value of either
+side is right. `cholesky`, `solve` and `inv` of complex matrices are judged by their residuals
 ([residuals.md](residuals.md)). Complex arguments, results, parameters and buffers are drawn, compared and
 differentiated as `torch.view_as_real` gives them, with 0 for the real and 1 for the imaginary part as the last index;
 `complex32` is not read. Under autocast torch leaves products of complex matrices in their dtype. A kernel that

@@ -154,6 +154,60 @@ def _slope_of_rsqrt(y: Pair, a: Any, b: Any) -> Pair:
     return -0.5 * cube[0], -0.5 * cube[1]
 
 
+def _roots_beside_one(a: Any, b: Any) -> tuple[Pair, Pair]:
+    """Of 1 − z and of 1 + z."""
+    return _root((1.0 - a, -b)), _root((1.0 + a, b))
+
+
+def _asin(a: Any, b: Any) -> Pair:
+    """W. Kahan's; neither part is a difference."""
+    (p, q), (r, s) = _roots_beside_one(a, b)
+    return np.arctan2(a, p * r - q * s), np.arcsinh(p * s - q * r)
+
+
+def _acos(a: Any, b: Any) -> Pair:
+    (p, q), (r, s) = _roots_beside_one(a, b)
+    return 2.0 * np.arctan2(p, r), np.arcsinh(r * q - s * p)
+
+
+def _acosh(a: Any, b: Any) -> Pair:
+    (p, q), (r, s) = _root((a - 1.0, b)), _root((a + 1.0, b))
+    return np.arcsinh(p * r + q * s), 2.0 * np.arctan2(q, r)
+
+
+def _on_both_sides(way: Way) -> list[Way]:
+    """A way, and that by the conjugate: the side of a cut is the sign of a zero, which no reading has."""
+
+    def by_conjugate(a: Any, b: Any) -> Pair:
+        p, q = way(a, -b)
+        return p, -q
+
+    return [way, by_conjugate]
+
+
+def _atanh(a: Any, b: Any) -> Pair:
+    size, square = np.absolute(a), b * b
+    divisor = (1.0 - size) * (1.0 - size) + square
+    rise = np.log1p(4.0 * size / divisor)
+    return np.copysign(0.25 * rise, a), 0.5 * np.arctan2(2.0 * b, (1.0 - a) * (1.0 + a) - square)
+
+
+def _slope_of_asin(reciprocal: Callable[[Pair], Pair], sign: float, y: Pair, a: Any, b: Any) -> Pair:
+    """± 1 / √(1 − z²)."""
+    square = _multiply((a, b), (a, b))
+    p, q = reciprocal(_root((1.0 - square[0], -square[1])))
+    return sign * p, sign * q
+
+
+def _slope_of_acosh(reciprocal: Callable[[Pair], Pair], y: Pair, a: Any, b: Any) -> Pair:
+    return _multiply(reciprocal(_root((a + 1.0, b))), reciprocal(_root((a - 1.0, b))))
+
+
+def _slope_of_atanh(reciprocal: Callable[[Pair], Pair], y: Pair, a: Any, b: Any) -> Pair:
+    square = _multiply((a, b), (a, b))
+    return reciprocal((1.0 - square[0], -square[1]))
+
+
 def _power(a: Any, b: Any, c: Any, d: Any) -> Pair:
     """exp((c + i d) log(a + i b)), as every library has it."""
     return _exponential(_multiply(_logarithm((a, b)), (c, d)))
@@ -198,6 +252,11 @@ def _among(ways: Sequence[Way], slopes: Sequence[tuple[Callable[..., Pair], ...]
     texts = [functools.partial(_stacked, way) for way in ways]
     texts += [functools.partial(_of_slopes, way, each) for way in ways for each in slopes]
     return among([Algorithm(text, "") for text in texts], *parts)
+
+
+def _open_where_infinite(rule: Callable[..., Any], a: Any, b: Any) -> Any:
+    """A function whose values at infinite parts are limits, which not all libraries have, and which are not judged."""
+    return open_at_zero((1.0, 1.0), rule(a, b), a, b)
 
 
 def _raise(a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -291,8 +350,15 @@ _FUNCTIONS: dict[str, tuple[list[Way], list[Callable[..., Pair]]]] = {
         [functools.partial(way, each) for way in (_log1p, _log1p_by_quotient) for each in (0.499, 0.501)],
         [functools.partial(_slope_of_log1p, each) for each in _RECIPROCALS],
     ),
+    "asin": (_on_both_sides(_asin), [functools.partial(_slope_of_asin, each, 1.0) for each in _RECIPROCALS]),
+    "acos": (_on_both_sides(_acos), [functools.partial(_slope_of_asin, each, -1.0) for each in _RECIPROCALS]),
+    "acosh": (_on_both_sides(_acosh), [functools.partial(_slope_of_acosh, each) for each in _RECIPROCALS]),
+    "atanh": (_on_both_sides(_atanh), [functools.partial(_slope_of_atanh, each) for each in _RECIPROCALS]),
     "rsqrt": ([functools.partial(_rsqrt, each) for each in _RECIPROCALS], [_slope_of_rsqrt]),
 }
+
+
+_INVERSES = frozenset(["asin", "acos", "acosh", "atanh"])
 
 
 def _define(name: str, operands: str, rule: Callable[..., Any], kernel: Callable[..., Any]) -> None:
@@ -308,6 +374,8 @@ def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name, (_ways, _slopes) in _FUNCTIONS.items():
     _rule = functools.partial(_among, _ways, [(each,) for each in _slopes])
+    if _name in _INVERSES:
+        _rule = functools.partial(_open_where_infinite, _rule)
     _define(f"{_name}_parts", "Tensor a, Tensor b", _rule, _of_one(getattr(torch, _name)))
 _define("prod_parts", "Tensor a, Tensor b", _product, _of_one(lambda z: z.prod(0)))
 _define("cumprod_parts", "Tensor a, Tensor b", _products, _of_one(lambda z: z.cumprod(0)))

@@ -60,6 +60,28 @@ def _log1p(z: Tensor) -> Tensor:
     return _join(torch.where(z.abs() < 0.5, near, (1 + z).abs().log()), torch.atan2(b, 1 + a))
 
 
+def _atanh(z: Tensor) -> Tensor:
+    a, b = z.real, z.imag
+    real = (4 * a.abs() / ((1 - a.abs()).square() + b.square())).log1p().copysign(a) / 4
+    return _join(real, torch.atan2(2 * b, (1 - a) * (1 + a) - b.square()) / 2)
+
+
+def _asin(z: Tensor) -> Tensor:
+    """W. Kahan's, by roots of what is beside one."""
+    u, v = _root(1 - z), _root(1 + z)
+    return _join(torch.atan2(z.real, (u * v).real), (u.conj() * v).imag.asinh())
+
+
+def _acos(z: Tensor) -> Tensor:
+    u, v = _root(1 - z), _root(1 + z)
+    return _join(2 * torch.atan2(u.real, v.real), (v.conj() * u).imag.asinh())
+
+
+def _acosh(z: Tensor) -> Tensor:
+    u, v = _root(z - 1), _root(z + 1)
+    return _join((u.conj() * v).real.asinh(), 2 * torch.atan2(u.imag, v.real))
+
+
 #: An operation of torch, and the same by parts.
 RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "square": (lambda z, w: z**2, lambda z, w: _multiply(z, z)),
@@ -67,6 +89,14 @@ RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "reciprocal": (lambda z, w: 1 / z, lambda z, w: _reciprocal(z)),
     "root": (lambda z, w: z.sqrt(), lambda z, w: _root(z)),
     "logarithm": (lambda z, w: z.log(), lambda z, w: _join(z.abs().log(), z.angle())),
+    "logarithm to 2": (lambda z, w: z.log2(), lambda z, w: _join(z.abs().log2(), z.angle() / math.log(2))),
+    "logarithm to 10": (lambda z, w: z.log10(), lambda z, w: _join(z.abs().log10(), z.angle() / math.log(10))),
+    "inverse sine": (lambda z, w: z.asin(), lambda z, w: _asin(z)),
+    "inverse cosine": (lambda z, w: z.acos(), lambda z, w: _acos(z)),
+    "inverse tangent": (lambda z, w: z.atan(), lambda z, w: _atanh(z * 1j) * -1j),
+    "inverse hyperbolic sine": (lambda z, w: z.asinh(), lambda z, w: _asin(z * 1j) * -1j),
+    "inverse hyperbolic cosine": (lambda z, w: z.acosh(), lambda z, w: _acosh(z)),
+    "inverse hyperbolic tangent": (lambda z, w: z.atanh(), lambda z, w: _atanh(z)),
     "sine": (lambda z, w: z.sin(), lambda z, w: _join(z.real.sin() * z.imag.cosh(), z.real.cos() * z.imag.sinh())),
     "cosine": (lambda z, w: z.cos(), lambda z, w: _join(z.real.cos() * z.imag.cosh(), -z.real.sin() * z.imag.sinh())),
     "hyperbolic sine": (lambda z, w: z.sinh(), lambda z, w: (z * -1j).sin() * 1j),
@@ -121,6 +151,13 @@ RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 REAL: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "equal numbers": (lambda z, w: z == w.real, lambda z, w: (z.real == w.real) & (z.imag == 0)),
     "variance": (lambda z, w: z.var(-1), lambda z, w: (z - z.mean(-1, keepdim=True)).abs().square().sum(-1) / 3),
+    "variance and mean": (
+        lambda z, w: (lambda v, m: (v, m.abs()))(*torch.var_mean(z, -1, keepdim=True)),
+        lambda z, w: (z.real.var(-1, keepdim=True) + z.imag.var(-1, keepdim=True), z.mean(-1, keepdim=True).abs()),
+    ),
+    "deviation and mean": (
+        lambda z, w: (lambda s, m: (s, m.real))(*torch.std_mean(z)), lambda z, w: (z.std(), z.real.sum() / 12),
+    ),
     "deviation": (lambda z, w: z.std(-1), lambda z, w: (z.real.var(-1) + z.imag.var(-1)).sqrt()),
     "norm": (
         lambda z, w: torch.linalg.vector_norm(z, dim=-1),
@@ -161,7 +198,9 @@ def test_mistakes_are_rejected(name: str) -> None:
         assert judgement.verdict == "rejected", str(judgement)
 
 
-@pytest.mark.parametrize("name", ["variance", "deviation", "norm", "norm of the order 1"])
+@pytest.mark.parametrize(
+    "name", ["variance", "variance and mean", "deviation", "deviation and mean", "norm", "norm of the order 1"]
+)
 @pytest.mark.parametrize("mistake", [lambda z: z.real, lambda z: torch.view_as_complex(torch.view_as_real(z) * 1.0001)])
 def test_mistakes_with_real_results_are_rejected(mistake: Callable[[Tensor], Tensor], name: str) -> None:
     spec = REAL[name][0]
