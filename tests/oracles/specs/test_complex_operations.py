@@ -82,6 +82,11 @@ def _acosh(z: Tensor) -> Tensor:
     return _join((u.conj() * v).real.asinh(), 2 * torch.atan2(u.imag, v.real))
 
 
+def _with_size_of_mean(spread_and_mean: Any) -> tuple[Tensor, Tensor]:
+    spread, mean = spread_and_mean
+    return spread, mean.abs()
+
+
 #: An operation of torch, and the same by parts.
 RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "square": (lambda z, w: z**2, lambda z, w: _multiply(z, z)),
@@ -152,11 +157,11 @@ REAL: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "equal numbers": (lambda z, w: z == w.real, lambda z, w: (z.real == w.real) & (z.imag == 0)),
     "variance": (lambda z, w: z.var(-1), lambda z, w: (z - z.mean(-1, keepdim=True)).abs().square().sum(-1) / 3),
     "variance and mean": (
-        lambda z, w: (lambda v, m: (v, m.abs()))(*torch.var_mean(z, -1, keepdim=True)),
+        lambda z, w: _with_size_of_mean(torch.var_mean(z, -1, keepdim=True)),
         lambda z, w: (z.real.var(-1, keepdim=True) + z.imag.var(-1, keepdim=True), z.mean(-1, keepdim=True).abs()),
     ),
     "deviation and mean": (
-        lambda z, w: (lambda s, m: (s, m.real))(*torch.std_mean(z)), lambda z, w: (z.std(), z.real.sum() / 12),
+        lambda z, w: _with_size_of_mean(torch.std_mean(z)), lambda z, w: (z.std(), (z.sum() / 12).abs()),
     ),
     "deviation": (lambda z, w: z.std(-1), lambda z, w: (z.real.var(-1) + z.imag.var(-1)).sqrt()),
     "norm": (
