@@ -273,10 +273,14 @@ def _terms(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
         ]
     quotient = out.centre
 
-    def of_divisor(a: Any) -> Any:
-        return -np.asarray(quotient, dtype=np.float64) * a / by
+    def over(a: Any) -> Any:
+        with np.errstate(divide="ignore", invalid="ignore"):  # An element of which the divisor is zero has no bound.
+            return a / by
 
-    return [*(each.changed(lambda a: a / by) for each in of_one), *(each.changed(of_divisor) for each in of_other)]
+    def of_divisor(a: Any) -> Any:
+        return over(-np.asarray(quotient, dtype=np.float64) * a)
+
+    return [*(each.changed(over) for each in of_one), *(each.changed(of_divisor) for each in of_other)]
 
 
 def _of_choice(one: Ball, other: Ball, condition: Any) -> list[Common[Ball]]:
