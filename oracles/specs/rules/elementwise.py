@@ -149,7 +149,8 @@ def _times_logarithm(log: Rule, shift: float) -> Rule:
     def by_quotient(x: Any, y: Any) -> Any:
         """With the slope x / (shift + y) in y, which torch takes where both are 0, too, where it is NaN."""
         p, q = constant(x), constant(y)
-        nothing = is_nothing(p, q)
+        # Of an infinite y the value at x = 0 is 0, and the slope in x is infinite all the same.
+        nothing = np.logical_and(np.equal(p, 0.0), np.less_equal(q, -shift))
         slope = np.where(nothing, 0.0, log(np.where(nothing, 1.0, q)))
         return attach_slopes(as_it_reads(p, q), (x, slope), (y, p / divisor(q)))
 
