@@ -15,6 +15,9 @@ SIZES_PATIENCE = 40
 #: How many samples of a size with numbers far apart may hardly be judged before there are no more of them.
 HARDLY = 2
 
+#: Extents of a vector: larger ones take seconds to judge.
+_VECTORS = frozenset(range(2**18))
+
 
 def _is_outlying(draft: Draft) -> bool:
     return strategies.OUTLYING in regimes_of(draft.regime)
@@ -24,7 +27,8 @@ class Sizes(Every):
     """Drafts with one axis at a size where kernels change their algorithm: every axis, and every band of sizes in turn.
 
     Other axes have more than one element together, because what goes wrong between two rows needs two; only of an axis
-    and a band of which no such draft was seen is one taken whose long axis is alone.
+    and a band of which no such draft was seen is one taken whose long axis is alone. Beside these a first row of the
+    longest band that is alone is taken where it is drawn on the way, because kernels have code for a vector.
 
     Two of three samples along an axis have numbers far from the others in one row, because the ordinary samples, of all
     regimes, are too small for the code that is asked here. Those that can hardly be judged do not count, and end after
@@ -43,6 +47,7 @@ class Sizes(Every):
         self._bands = bands or tuple(frozenset(band) for band in strategies.SIZE_BANDS if band[0] < most)
         self._samples = self._passed = 0
         self._never: set[str] = set()
+        self._has_vector = False
         self._crossed: set[tuple[str, frozenset[int]]] = set()
 
     def wants(self, draft: Draft) -> bool:
@@ -51,6 +56,8 @@ class Sizes(Every):
         name, extent = longest(draft)
         for axis in draft.extents:
             self.extents.setdefault(axis, set())
+        if self._is_vector(draft):
+            return True
         own, band = self.extents[name], next((band for band in self._bands if extent in band), frozenset[int]())
         # Axes take turns, and so do the bands of each axis. Some axes are never long, so the search has an end.
         if self._passed >= SIZES_PATIENCE:
@@ -69,7 +76,16 @@ class Sizes(Every):
         self._passed = 0 if suits else self._passed + 1
         return suits
 
+    def _is_vector(self, draft: Draft) -> bool:
+        """Whether a draft is the one long row alone that is asked beside the samples of every band."""
+        name, extent = longest(draft)
+        is_alone = len(draft.extents) > 1 and size_of(draft) == extent and name == next(iter(draft.extents))
+        return is_alone and not self._has_vector and self.count > 1 and extent in _VECTORS & self._bands[-1]
+
     def took(self, draft: Draft, sample: Sample) -> bool:
+        if draft.extents and self._is_vector(draft):
+            self._has_vector = True
+            return self._samples < self.count
         if draft.extents:
             name, extent = longest(draft)
             self.extents.setdefault(name, set()).add(extent)

@@ -200,9 +200,11 @@ def test_of_each_band_of_sizes_there_is_a_sample_of_two_rows_whatever_the_seed(o
     for seed in range(4):
         pool = drafting.drafts(op, "float32", "sizes", seed)
         judged = of_sizes(sizes.Sizes(judge, 24), (one.draft for one in pool.after(0)))
-        assert len(judged) == 24
+        vectors = [each for each in judged if math.prod(each.extents.values()) == longest(each)[1] >= 2**16]
+        assert len(vectors) <= 1
+        assert len(judged) == 24 + len(vectors)
         bands = set()
-        for draft in judged:
+        for draft in (each for each in judged if each not in vectors):
             axis, extent = longest(draft)
             rows = math.prod(draft.extents.get(name, 1) for name in ROWS[op_name])
             assert rows > 1, draft.extents
