@@ -93,7 +93,7 @@ def scan_in_every_order(
     """What torch gives for an associative scan, marked as a result that other orders may give as well.
 
     Args:
-        combine: (*left, *right, *additional_inputs) -> what is combined of two rows of elements, along the first dim.
+        combine: (*heads, *tails, *additional_inputs) -> what is combined of two rows of elements, along the first dim.
         leaves: tensors (n, *) of elements. dim: 0, as torch has it.
 
     Raises:
@@ -127,11 +127,11 @@ def _in_any_order(combine: Callable[..., Any], leaves: Sequence[Any]) -> list[An
     for length in range(2, count + 1):
         first[length] = ranges[0].shape[0]
         starts = np.arange(count - length + 1)
-        left = np.add.outer([first[cut] for cut in range(1, length)], starts)
-        right = np.add.outer([first[length - cut] + cut for cut in range(1, length)], starts)
-        places = [torch.from_numpy(each.ravel()) for each in (left, right)]
+        heads = np.add.outer([first[cut] for cut in range(1, length)], starts)
+        tails = np.add.outer([first[length - cut] + cut for cut in range(1, length)], starts)
+        places = [torch.from_numpy(each.ravel()) for each in (heads, tails)]
         joint = combine(*(each.index_select(0, place) for place in places for each in ranges))
-        results = [_ONE_OF_ROWS(each.unflatten(0, left.shape)) for each in joint]
+        results = [_ONE_OF_ROWS(each.unflatten(0, heads.shape)) for each in joint]
         ranges = [torch.cat(each) for each in zip(ranges, results, strict=True)]
     prefixes = torch.tensor(list(first.values()))
     return [each.index_select(0, prefixes) for each in ranges]

@@ -15,8 +15,8 @@ SIZES_PATIENCE = 40
 #: How many samples of a size with numbers far apart may hardly be judged before there are no more of them.
 HARDLY = 2
 
-#: Extents of a vector: larger ones take seconds to judge.
-_VECTORS = frozenset(range(2**18))
+#: Elements of a vector, at most: larger ones take seconds to judge.
+_VECTOR = 2**18
 
 
 def _is_outlying(draft: Draft) -> bool:
@@ -80,7 +80,8 @@ class Sizes(Every):
         """Whether a draft is the one long row alone that is asked beside the samples of every band."""
         name, extent = longest(draft)
         is_alone = len(draft.extents) > 1 and size_of(draft) == extent and name == next(iter(draft.extents))
-        return is_alone and not self._has_vector and self.count > 1 and extent in _VECTORS & self._bands[-1]
+        is_long = extent in self._bands[-1] and extent < _VECTOR
+        return is_alone and is_long and not self._has_vector and self.count > 1
 
     def took(self, draft: Draft, sample: Sample) -> bool:
         if draft.extents and self._is_vector(draft):
