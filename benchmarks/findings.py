@@ -74,10 +74,10 @@ with dates, a regression test, and reports of others. `--run` tries the programs
 came; `--check` says what a dossier lacks. A person files it.
 
 ```
-opassay report upstream                                          # all, with versions and outcomes
-opassay report upstream torch_ndtr                               # one as Markdown
-opassay report upstream --run --python OTHER-ENV/bin/python      # try all with what is installed there
-opassay report upstream --check
+python -m workshop upstream                                          # all, with versions and outcomes
+python -m workshop upstream torch_ndtr                               # one as Markdown
+python -m workshop upstream --run --python OTHER-ENV/bin/python      # try all with what is installed there
+python -m workshop upstream --check
 ```
 
 Of {programs} programs, at the newest release at which each was tried:

@@ -19,7 +19,6 @@ COMMANDS: Table = {
     "report": Branch("Read records of runs: pages, causes, comparisons.", "html", {
         "html": (".report.html", "Render a run record as one HTML file."),
         "causes": (".report.single", "Group the failures of a run into causes, a page about each."),
-        "upstream": (".report.upstream", "Write findings in the form that a library's maintainers act on."),
         "accuracy": (".report.single", "Print the measured accuracy of each op as a table."),
         "compare": (".report.compare", "Say what has changed from one run to another."),
         "history": (".report.history", "Show how each op has fared over the records of a folder."),
@@ -54,7 +53,7 @@ EARLIER = {
     "plugins": "list --plugins",
 }
 #: Commands of the workshop, which is not installed: the line that does the work.
-MOVED = {name: f"python -m workshop {name}" for name in ("kernels", "second-opinion", "attack", "mutate")}
+MOVED = {name: f"python -m workshop {name}" for name in ("kernels", "second-opinion", "attack", "mutate", "upstream")}
 
 
 @click.group(

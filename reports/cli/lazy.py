@@ -65,7 +65,9 @@ class LazyGroup(click.Group):
             return None
         if isinstance(row, Branch):
             help_text = f"{row.about}\n\nWhere no command is named, {row.usual} is meant."
-            return LazyGroup(cmd_name, table=row.table, package=self._package, usual=row.usual, help=help_text)
+            return LazyGroup(
+                cmd_name, table=row.table, package=self._package, usual=row.usual, moved=self._moved, help=help_text
+            )
         module = importlib.import_module(row[0], self._package)
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
@@ -81,7 +83,7 @@ class LazyGroup(click.Group):
 
     def _means_usual(self, ctx: click.Context, word: str) -> bool:
         """Whether the first word of a line is neither the name of a command nor nearly one."""
-        if word in self.table or word in ctx.help_option_names:
+        if word in self.table or word in self._moved or word in ctx.help_option_names:
             return False
         return word.startswith("-") or Path(word).exists() or not nearest_name(word, self.table)
 

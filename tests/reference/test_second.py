@@ -14,9 +14,11 @@ from opassay.oracles.op.transforms import along as along_tapes
 from opassay.reference.array import bind, constant, fourier, one_less, sigmoid
 from opassay.reference.derivative import rules
 from opassay.reference.exact import evaluate, functions, numbers
-from opassay.reference.second import Undecided, along, enclosures, precision
-from opassay.reference.second.functions import UNARY
-from opassay.reference.second.intervals import (
+from opassay.reference.softmax import softmax
+from workshop.checking.comparing import compare_element, interval_of
+from workshop.second import Undecided, along, enclosures, precision
+from workshop.second.functions import UNARY
+from workshop.second.intervals import (
     ONE,
     add,
     divide,
@@ -24,8 +26,6 @@ from opassay.reference.second.intervals import (
     point,
     subtract,
 )
-from opassay.reference.softmax import softmax
-from workshop.checking.comparing import compare_element, interval_of
 
 Formula = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

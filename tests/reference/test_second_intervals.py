@@ -15,9 +15,10 @@ import pytest
 
 from opassay.reference.array import bind
 from opassay.reference.exact import DEFAULT_PRECISION, evaluate
-from opassay.reference.second import Interval, Undecided, enclosures, intervals, precision
-from opassay.reference.second.functions import BINARY, UNARY
-from opassay.reference.second.intervals import (
+from workshop.checking.comparing import STATED_BITS, interval_of
+from workshop.second import Interval, Undecided, enclosures, intervals, precision
+from workshop.second.functions import BINARY, UNARY
+from workshop.second.intervals import (
     INFINITY,
     NAN,
     ONE,
@@ -30,7 +31,6 @@ from opassay.reference.second.intervals import (
     is_point,
     point,
 )
-from workshop.checking.comparing import STATED_BITS, interval_of
 
 arb = flint.arb
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -214,7 +214,7 @@ def test_an_overflow_of_floats_is_no_infinity() -> None:
 
 @pytest.mark.parametrize(
     "program",
-    ["import opassay.reference.second",
+    ["import workshop.second",
      "from workshop.commands.second_opinion import second_opinion_command as c; c(['trace'], standalone_mode=False)"],
 )  # fmt: skip
 def test_a_missing_package_is_named_with_its_extra(program: str) -> None:

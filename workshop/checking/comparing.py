@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from mpmath import libmp
 
 from opassay.reference.exact import DEFAULT_PRECISION, Raw
-from opassay.reference.second import Interval, precision
-from opassay.reference.second.intervals import INFINITY, NAN, ONE, ZERO, point
-from opassay.reference.second.reading import PRECISIONS, RESIDUE_BITS, exponent_of, is_narrow
+from workshop.second import Interval, precision
+from workshop.second.intervals import INFINITY, NAN, ONE, ZERO, point
+from workshop.second.reading import PRECISIONS, RESIDUE_BITS, exponent_of, is_narrow
 
 #: Two precisions of the exact reading agree if they differ by at most 2^(−bits/2) of the value (`exact.agree`).
 STATED_BITS = DEFAULT_PRECISION // 2

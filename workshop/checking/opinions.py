@@ -1,4 +1,4 @@
-"""Every formula of the catalog, and its derivatives, read twice: by `reference.exact` and by `reference.second`.
+"""Every formula of the catalog, and its derivatives, read twice: by `reference.exact` and by `workshop.second`.
 
 What this is for: the exact reading is what everything else is held against, so that a mistake in it would show as no
 failure. The second reading has other numbers, other derivatives and NumPy's own functions; where both agree, a mistake
@@ -29,7 +29,7 @@ from opassay.properties.picking import drafting
 from opassay.properties.picking.cover import Cover
 from opassay.reference.exact import PrecisionError, evaluate
 from opassay.reference.formats import FORMATS
-from opassay.reference.second import Undecided, along, enclosures
+from workshop.second import Undecided, along, enclosures
 
 from .comparing import compare_element
 

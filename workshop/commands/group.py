@@ -12,6 +12,7 @@ COMMANDS = {
     "campaign": (".campaign", "Spread cells, sweeps and mutants over a cluster."),
     "attack": (".attack", "Hold the bounds against random evaluations that the contract allows."),
     "second-opinion": (".second_opinion", "Hold the exact reading against a second one."),
+    "upstream": (".upstream", "Write findings in the form that a library's maintainers act on."),
     "kernels": (".kernels", "Judge the CUDA kernels without a GPU."),
 }
 
@@ -20,7 +21,8 @@ COMMANDS = {
     cls=LazyGroup, table=COMMANDS, package=__package__, context_settings={"help_option_names": ["-h", "--help"]}
 )
 def cli() -> None:
-    """Check opassay itself: its ops by mutants, its bound by attacks, its truth by a second reading, its kernels.
+    """Check opassay itself: its ops by mutants, its bound by attacks, its truth by a second reading, its kernels; and
+    file what was found with other libraries.
 
     Exit codes are those of opassay.
     """

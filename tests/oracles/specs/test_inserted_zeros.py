@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opassay
 from opassay.oracles.specs import traced
-from opassay.reference.second import enclosures
+from workshop.second import enclosures
 
 from ..spec_judging import draw, read
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, Irrational, Operands, Params, normalize_axes
-from ..missing import NoReadingError
-from ..windows import offsets_of, windows_of
+from opassay.reference.array import Array, Irrational, Operands, Params, normalize_axes
+from opassay.reference.missing import NoReadingError
+from opassay.reference.windows import offsets_of, windows_of
+
 from . import functions, jets
 from .intervals import Interval, Undecided, is_point, point, precision
 from .jets import Jet, jet

@@ -1,4 +1,4 @@
-"""`opassay report upstream`: findings in the form that the maintainers of a library act on."""
+"""`python -m workshop upstream`: findings in the form that the maintainers of a library act on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from ... import exit_codes
-from ...upstream.dossier import BROKEN, DOSSIERS, Dossier, DossierError, list_dossiers, read_dossier, store_attempt
-from ...upstream.form import find_faults
-from ...upstream.issue import write_issue
-from ...upstream.trying import try_program
-from ..host import Stop
-from ..reading import FOLDER, as_usage
+from opassay.reports import exit_codes
+from opassay.reports.cli.host import Stop
+from opassay.reports.cli.reading import FOLDER, as_usage
+
+from ..upstream.dossier import BROKEN, DOSSIERS, Dossier, DossierError, list_dossiers, read_dossier, store_attempt
+from ..upstream.form import find_faults
+from ..upstream.issue import write_issue
+from ..upstream.trying import try_program
 
 
 @click.command("upstream")
