@@ -340,7 +340,7 @@ _OF_CANDIDATES = (
         "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
     Property("SIZES", "values: other sizes",
         "Every size of the inputs in its turn becomes one of 129, 1025 and 4099, one of 128, 1024 and 4096, and 1 "
-        "or 37, where the spec takes that. A clear error is no fault."),
+        "or 37, and one becomes 0, where the spec takes that. A clear error is no fault."),
     Property("LIKELY", "values no farther off than random errors are",
         "The errors of many elements together are no larger, and no more of one sign, than independent "
         "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "

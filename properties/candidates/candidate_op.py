@@ -37,6 +37,7 @@ from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import place
 from .numpy_specs import with_algorithms
+from .resizing import empty_arguments
 from .row_sample import part_of
 from .specification import Specification
 
@@ -115,7 +116,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
     refusals = dict(_refusals(op, at, op.differentiable_positions(at)))
     if "grad" in refusals:
         op = replace(op, differentiable=())
-    without = frozenset(refusals) - {"grad"}
+    without = frozenset(refusals) - {"grad"} | {"dims"}  # The given shapes fix the dims.
     op = op.changed(without=without, terms=terms, one_graph=False)
     return CandidateOp(op, refusals, spec.dtype_of(arguments, spec.state), device_of(operands))
 
@@ -149,7 +150,10 @@ def _samples(
 ) -> st.SearchStrategy[Draft]:
     """The samples of a kind, for the op's declaration."""
     if kind == "empty":
-        raise Unsupported(Code.NOT_APPLICABLE, "the given inputs have elements")
+        empty = next(empty_arguments(spec, arguments), None)
+        if empty is None:
+            raise Unsupported(Code.NOT_APPLICABLE, "the spec takes no inputs without elements")
+        arguments = empty
     if kind == "large" and max((t.numel() for t in arguments.tensors), default=0) <= ORDINARY:
         raise Unsupported(Code.NOT_APPLICABLE, f"the given inputs have no more than {ORDINARY} elements each")
 

@@ -21,12 +21,13 @@ from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
-from .finding import Finding, not_asked, of_property, wrong
+from .finding import Finding, not_asked, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
+from .property_questions import ask_by_name
 from .question_plan import QuestionPlan
 from .reasons import with_advice
 from .row_sample import part_of
@@ -151,7 +152,7 @@ def _ask(
     Args:
         session, plan, progress, ask_property: as for `judged`. start: when the questions began, on the monotonic clock.
     """
-    findings: list[Finding] = []
+    findings, answers = list[Finding](), dict[str, Finding]()
     order = plan.order(session.draws)
     for number, code in enumerate(order):
         wrong_ones = [each.question for each in findings if each.is_wrong]
@@ -163,9 +164,9 @@ def _ask(
             progress(code, number, len(order))
         try:
             if code not in ASKING and ask_property is not None:
-                findings.append(of_property(ask_property(code)))
+                findings.append(ask_by_name(session, code, answers, ask_property))
                 continue
-            finding = ASKING[code](session)
+            finding = answers[code] = ASKING[code](session)
             findings += [] if _is_beside(finding, plan) else [finding]
         except SpecError as err:
             # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.

@@ -19,12 +19,15 @@ from typing import Any
 import msgspec
 
 from ...oracles.bound.terms import Terms
+from ...oracles.op.declaration import Op
 from ...oracles.op.transforms import OFFERS
 from ...oracles.verdicts.data import as_data
 from ...oracles.verdicts.verdict import FAILED, Cell, Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Unsupported
+from ..engine.guard import guard
 from ..engine.samples import Settings
-from ..verification import run_cell
+from ..places.here import Here
+from ..table import PROPERTIES, Where
 from .arguments import CallArguments
 from .candidate_op import CandidateOp, op_of_candidate
 from .cases import DEVICE, SUBJECT
@@ -42,6 +45,9 @@ def judge_property(code: str, make: Callable[[], CandidateOp], seed: int) -> Ver
         code: of the property. make: gives the op; what it raises is why nothing is asked. seed: of the samples.
     """
     cell = Cell("candidate", code, "none", DEVICE, SUBJECT)
+    if PROPERTIES[code].where is Where.PREPARED:
+        text = f"{code} is asked of ops that other processes know by name"
+        return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text)
     try:
         declared = make()
     except Unsupported as err:
@@ -51,9 +57,9 @@ def judge_property(code: str, make: Callable[[], CandidateOp], seed: int) -> Ver
         return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, str(err))
     op, settings = declared.op, Settings("brief", seed)
     cell_of_op = Cell(op.name, code, declared.dtype, declared.device, "opassay")
-    verdict = run_cell(cell_of_op, settings, op)
+    verdict = _judge_here(cell_of_op, settings, op)
     if verdict.outcome in FAILED and "torch" in op.subjects:
-        own = run_cell(replace(cell_of_op, subject="torch"), replace(settings, simpler=False), op)
+        own = _judge_here(replace(cell_of_op, subject="torch"), replace(settings, simpler=False), op)
         if own.outcome is Outcome.FAIL and _signs(own) == _signs(verdict):
             text = f"torch's own evaluation of the spec fails, too: {own.reason}"
             verdict = Verdict(cell_of_op, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text)
@@ -63,6 +69,11 @@ def judge_property(code: str, make: Callable[[], CandidateOp], seed: int) -> Ver
         text = f"the candidate offers no {_WORDS[lacking[0]]}: {declared.refusals[lacking[0]]}"
         verdict = replace(verdict, outcome=Outcome.REFUSED, code=Code.REFUSED, reason=text)
     return replace(verdict, cell=cell)
+
+
+def _judge_here(cell: Cell, settings: Settings, op: Op) -> Verdict:
+    """The verdict of a cell in this process, which imports no production op as other places do."""
+    return guard(cell, lambda: Here().judge(cell, settings, op))
 
 
 def _signs(verdict: Verdict) -> tuple[object, ...]:

@@ -72,4 +72,5 @@ class QuestionPlan:
             draws.generator("order").shuffle(codes)
             codes.sort(key=lambda code: list(QUESTIONS).index(code) if code in _BEHIND | sooner else -1)
         codes.sort(key=lambda code: _AHEAD.index(code) if code in _AHEAD else 2 if code in sooner else 3)
-        return codes + [code for code in TABLE if code not in QUESTIONS and (every or code in self.questions)]
+        codes += [code for code in TABLE if code not in QUESTIONS and (every or code in self.questions)]
+        return sorted(codes, key=lambda code: code == "LEFT")  # which may end the candidate's process

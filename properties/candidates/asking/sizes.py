@@ -19,8 +19,8 @@ from ..finding import Finding, not_asked, passing, raised
 from ..host.calls import Manner
 from ..inputs import WAYS, stand_in
 from ..layouts import MemoryLayout
+from ..resizing import empty_arguments, resizable, resize, resized_tensor
 from ..row_sample import draw_tensor, part_of
-from ..sequences import sizes_of_values
 from ..session import Asking, Session
 from ..specification import SpecError
 
@@ -67,6 +67,10 @@ def sizes(session: Session) -> Finding:
             return finding
         refusals += finding.outcome is Outcome.REFUSED
         judged += finding.judged
+    for arguments in empty_arguments(session.spec, session.arguments):
+        finding = session.values("SIZES", arguments, refusable=True)
+        if finding.is_wrong:
+            return finding
     many = _many_rows(session)
     if many is not None and many.is_wrong:
         return many
@@ -90,7 +94,7 @@ def _many_rows(session: Session) -> Finding | None:
     shapes = [(rows, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     if rows <= some or sum(map(math.prod, shapes)) > 8 * _BEYOND:
         return None
-    zeros = [_like(t, shape, rng) for t, shape in zip(originals, shapes, strict=True)]
+    zeros = [resized_tensor(t, shape, rng) for t, shape in zip(originals, shapes, strict=True)]
     tensors = [draw_tensor(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
     many = session.arguments.with_tensors(tensors)
     shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
@@ -113,26 +117,17 @@ def _many_rows(session: Session) -> Finding | None:
     return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
 
 
-def _resizable(session: Session) -> list[int]:
-    """The sizes of the arguments that may be replaced: no parameter or buffer has them, and no integer that the spec
-    reads depends on them.
-    """
-    fixed = {n for value in session.spec.state.values() for n in value.shape}
-    fixed |= sizes_of_values(session.arguments.tensors) if session.spec.reads_values else set()
-    return list(dict.fromkeys(n for t in session.arguments.tensors for n in t.shape if n > 1 and n not in fixed))
-
-
 def _other_sizes(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
-    tensors, resizable = session.arguments.tensors, _resizable(session)
+    tensors, extents = session.arguments.tensors, resizable(session.spec, session.arguments)
     most = _most_work(session)
     # Among the large sizes the largest that fits is used, because a fault that begins at a size remains above it.
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
     calls = 0
-    for old, sizes in ((old, sizes) for sizes in kinds for old in resizable):
+    for old, sizes in ((old, sizes) for sizes in kinds for old in extents):
         if calls >= _CALLS:
             return
-        resized = (_resize(tensors, old, int(new)) for new in sizes)
+        resized = (resize(tensors, old, int(new), _MOST) for new in sizes)
         fitting = (_with_shapes(session, shapes, rng) for shapes in resized if shapes)
         arguments = next((each for each in fitting if _is_short(session, each, most)), None)
         if arguments is not None:
@@ -228,11 +223,11 @@ def _at_branches(session: Session) -> Iterator[CallArguments]:
     # Sizes of an axis that is the last one of some tensor come first, because kernels cut blocks along that axis.
     tensors = session.arguments.tensors
     last = {t.shape[-1] for t in tensors if t.ndim}
-    resizable = sorted(_resizable(session), key=lambda n: n not in last)
+    extents = sorted(resizable(session.spec, session.arguments), key=lambda n: n not in last)
     ends = processor_seconds() + _SWEEP_SECONDS
-    for old in resizable:
+    for old in extents:
         for new in rng.permutation(_AT_BRANCHES):
-            shapes = _resize(tensors, old, int(new), _FEW)
+            shapes = resize(tensors, old, int(new), _FEW)
             if processor_seconds() > ends:
                 return
             if shapes is not None:
@@ -241,26 +236,8 @@ def _at_branches(session: Session) -> Iterator[CallArguments]:
 
 def _with_shapes(session: Session, shapes: Sequence[tuple[int, ...]], rng: Any) -> CallArguments:
     """The given arguments with tensors of other shapes and with other values."""
-    resized = [_like(t, shape, rng) for t, shape in zip(session.arguments.tensors, shapes, strict=True)]
+    resized = [resized_tensor(t, shape, rng) for t, shape in zip(session.arguments.tensors, shapes, strict=True)]
     return session.filled(session.arguments.with_tensors(resized), WAYS["SIGNS"], rng)
-
-
-def _resize(tensors: Sequence[Tensor], old: int, new: int, most: int = _MOST) -> list[tuple[int, ...]] | None:
-    """The shapes of tensors with `new` in place of `old`; None if these are equal, or the tensors become too large."""
-    shapes = [tuple(new if n == old else n for n in t.shape) for t in tensors]
-    return None if old == new or sum(map(math.prod, shapes)) > most else shapes
-
-
-def _like(tensor: Tensor, shape: tuple[int, ...], rng: Any) -> Tensor:
-    """A tensor of another shape; integers are drawn from the given ones, because only these are known to be in range.
-    If an extent that they index becomes smaller, the spec itself refuses them.
-    """
-    if tensor.dtype.is_floating_point or not tensor.numel():
-        return tensor.new_zeros(shape)
-    if tensor.shape == shape:
-        return tensor
-    places = torch.from_numpy(rng.integers(tensor.numel(), size=shape))
-    return tensor.detach().reshape(-1)[places.reshape(-1)].reshape(shape)
 
 
 def values_in_memory(code: str, manner: Manner, refusable: bool, session: Session) -> Finding:

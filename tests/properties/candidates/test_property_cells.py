@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import torch
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.property_questions import SAME_MATTER
 from opassay.properties.table import PROPERTIES
 from opassay.reports.cli.main import main
+from tests.properties.candidates import candidates as of_questions
 from tests.properties.candidates import of_properties as candidates
 
 FILE = Path(candidates.__file__)
@@ -38,6 +42,66 @@ def test_a_planted_fault_is_rejected_and_a_right_candidate_accepted(code: str, f
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert [finding.question for finding in judgement.causes] == [code]
     assert _judge(candidates.right, code).verdict is Ruling.ACCEPTED
+
+
+_FOUND_BY_ONE = [row for row in of_questions.WRONG if row[2] != "GIVEN"]
+
+
+@pytest.mark.parametrize(("name", "make", "question"), _FOUND_BY_ONE, ids=[row[0] for row in _FOUND_BY_ONE])
+def test_the_property_of_a_question_finds_what_the_question_finds(name: str, make: Any, question: str) -> None:
+    shapes, generator = ((5, 13), (11, 13), (11,)), torch.Generator().manual_seed(1)
+    inputs = tuple(torch.randn(shape, generator=generator) for shape in shapes)
+    (code,) = {code for code, questions in SAME_MATTER.items() if question in questions} - {"FWD", "NEEDS"} or {"FWD"}
+    judgement = _judge(make(), code, spec=of_questions.spec, inputs=inputs)
+    assert [finding.question for finding in judgement.causes] == [code], str(judgement)
+
+
+def test_the_process_is_compared_before_the_engine_makes_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "softmax", torch.softmax)  # set back in the end
+
+    def patching(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        torch.softmax = torch.nn.functional.softmax  # type: ignore[assignment]
+        return candidates.spec(x, w)
+
+    judgement = _judge(patching, "JVP", "PURE")
+    assert [finding.question for finding in judgement.causes] == ["PURE"], str(judgement)
+
+
+def _refuses_none(x: torch.Tensor) -> torch.Tensor:
+    if not x.numel():
+        raise RuntimeError("a grid of 0 blocks")
+    return x * 2
+
+
+def test_inputs_without_elements_are_asked() -> None:
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
+
+    def flat(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.numel() else torch.zeros(0)
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    for candidate, code, verdict in (
+        (double, "EMPTY", Ruling.ACCEPTED), (flat, "EMPTY", Ruling.REJECTED), (_refuses_none, "EMPTY", Ruling.REJECTED),
+        (double, "SIZES", Ruling.ACCEPTED), (flat, "SIZES", Ruling.REJECTED), (_refuses_none, "SIZES", Ruling.ACCEPTED),
+    ):  # fmt: skip
+        judgement = _judge(candidate, code, spec=double, inputs=(x,))
+        assert judgement.verdict is verdict, (candidate, code, str(judgement))
+
+
+def test_a_property_of_other_processes_is_not_answered_here() -> None:
+    judgement = _judge(candidates.right, "FWAD")
+    assert judgement.findings[-1].outcome is Outcome.UNSUPPORTED
+    assert judgement.weaknesses[-1].endswith("FWAD is asked of ops that other processes know by name")
+
+
+@pytest.mark.slow
+def test_a_property_imports_no_production_op() -> None:
+    text = "import sys, torch, opassay; opassay.judge(torch.relu, torch.relu, (torch.ones(3),), questions=('FWD',))"
+    check = "print([name for name in sys.modules if name.startswith('opassay.impl')])"
+    done = subprocess.run([sys.executable, "-c", f"{text}; {check}"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_what_a_candidate_does_not_offer_is_refused_and_said() -> None:
