@@ -34,24 +34,30 @@ class LaunchAccount:
 
     Attributes:
         launches: how many there were, by the name of the kernel.
-        configurations: in words, those that the tuner of a kernel may take, by its name.
+        configurations: how many the tuner of a kernel has, by its name. taken: the last one that it took, in words.
+        unfit: those that it left out, in words, and why, as Triton's own tuner does with them.
         unordered: kernels whose atomic sums of floats have no decided order.
         earlier: how often approximations were executed before `start`.
         fault: what was wrong since `begin`; the first one.
+        launchers: classes and the names of their methods that launch, which torch.compile must not trace into.
         variant: that runs now. words: about the variant of the last launch or, if there is one, of the fault.
     """
 
     launches: dict[str, int] = field(default_factory=dict)
-    configurations: dict[str, list[str]] = field(default_factory=dict)
+    configurations: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)
+    unfit: dict[str, dict[str, str]] = field(default_factory=dict)
     unordered: set[str] = field(default_factory=set)
     earlier: Counter[str] = field(default_factory=Counter)
     fault: Violation | Unsupported | None = None
+    launchers: set[tuple[type, str]] = field(default_factory=set)
     variant: Variant = Variant()
     words: str = ""
 
     def start(self) -> None:
         """Begin with another candidate."""
         self.launches, self.configurations, self.unordered = {}, {}, set()
+        self.taken, self.unfit = {}, {}
         self.earlier = Counter(approximations.executed)
 
     def begin(self) -> None:
@@ -77,21 +83,21 @@ class LaunchAccount:
     @property
     def _count(self) -> int:
         """How many configurations the tuner with the most of them has."""
-        return max(map(len, self.configurations.values()), default=1)
+        return max(self.configurations.values(), default=1)
 
     @property
     def tale(self) -> list[str]:
         """What a report says of the launches, a line each."""
         lines = [f"{name}: {count} launches without a fault" for name, count in self.launches.items()]
         lines += [f"{name}: atomic sums of floats, whose order is not decided" for name in sorted(self.unordered)]
-        return lines + [f"{name}: {len(each)} configurations" for name, each in self.configurations.items()]
+        lines += [f"{name}: {count} configurations" for name, count in self.configurations.items()]
+        unfit = [(name, *row) for name, rows in self.unfit.items() for row in rows.items()]
+        return lines + [f"{name}: left out {configuration}: {why}" for name, configuration, why in unfit]
 
     @property
     def _words(self) -> str:
         """About the variant that runs, with the configurations that tuners take."""
-        rows, number = self.configurations.items(), self.variant.configuration
-        words = [f"{name} with {each[number % len(each)]}" for name, each in rows]
-        return "; ".join([str(self.variant.hardware), *words])
+        return "; ".join([str(self.variant.hardware), *map("{0[0]} with {0[1]}".format, self.taken.items())])
 
 
 ACCOUNT = LaunchAccount()

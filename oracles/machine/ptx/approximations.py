@@ -35,7 +35,7 @@ class Deviation:
         """The largest distance from exact results in float64."""
         size = np.abs(exact)
         ulps = self.ulps + 0.5 if self.ulps else 0.0
-        return ulps * np.spacing(size.astype(np.float32)).astype(np.float64) + self.relative * size + self.absolute
+        return ulps * spacing(size) + self.relative * size + self.absolute
 
 
 #: By instruction. div and sqrt are as `oracles.bound.terms` allows them, by the edition 8.7.
@@ -79,6 +79,12 @@ def approximate(name: str, x: Lanes, exact: Lanes, sure: Lanes = False) -> Lanes
     outside = np.abs(result.astype(np.float64) - exact) > distance
     result = np.where(outside & (result != nearest), np.nextafter(result, nearest), result)
     return np.where(~np.isfinite(exact) | (exact == 0) | _is_exact(name, x) | sure, nearest, result)
+
+
+def spacing(size: Lanes) -> Lanes:
+    """The distance of neighbouring numbers of float32 at sizes, in float64; where a size overflows, the largest one."""
+    # NumPy has NaN at an infinity, and with it a right result would be NaN where the exact one overflows.
+    return np.spacing(np.minimum(size, np.finfo(np.float32).max).astype(np.float32)).astype(np.float64)
 
 
 def upper_word(x: Lanes, exact: Lanes) -> Lanes:

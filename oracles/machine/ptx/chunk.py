@@ -32,7 +32,7 @@ class Context:
         memory: global memory. parameters: name -> bytes. poison: of registers and shared memory.
         shared: bytes of a block's shared memory. symbols: the addresses of the module's variables.
         unordered: whether the order of sums of floats, several into one element, was not decided.
-        undefined: how often a register was read before it was written.
+        unwritten: the first read of memory or of a register to which nothing was written, in words.
     """
 
     entry: Listing
@@ -43,7 +43,7 @@ class Context:
     poison: int
     shared: int
     symbols: dict[str, int] = field(default_factory=dict)
-    undefined: int = 0
+    unwritten: str = ""
     unordered: bool = False
 
     @property
@@ -125,13 +125,17 @@ class Chunk:
         """The bits of a register; poison where nothing was written."""
         value = self._registers.get(name)
         if value is None:
-            self.context.undefined += 1
+            self._note_unwritten(name)
             value = self._registers[name] = self._unwritten(name)
             self._defined[name] = np.zeros(self.size, bool)
         elif name in self._defined:
             missing = ~self._defined[name]
-            self.context.undefined += bool((missing if self.mask is None else missing & self.mask).any())
+            if (missing if self.mask is None else missing & self.mask).any():
+                self._note_unwritten(name)
         return value
+
+    def _note_unwritten(self, name: str) -> None:
+        self.context.unwritten = self.context.unwritten or f"register {name}"
 
     def write(self, name: str, value: Lanes, active: Lanes | None) -> None:
         """Write a register in the active threads; None means in all of them."""

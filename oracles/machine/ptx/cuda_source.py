@@ -112,6 +112,9 @@ class CudaKernel:
         raise TypeError(f"{where}: got a {type(value).__name__}, need one for a parameter of type {kind or 'struct'}")
 
 
+ACCOUNT.launchers.add((CudaKernel, "__call__"))
+
+
 def _sizes(sizes: SizesOfLaunch, arguments: tuple[Any, ...]) -> tuple[int, ...]:
     grid = sizes(*arguments) if callable(sizes) else sizes
     return (grid,) if isinstance(grid, int) else tuple(map(int, grid))

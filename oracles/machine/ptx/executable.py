@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..compiling import ARCHITECTURE
 from .accesses import copy, is_strong, load, store
 from .atomics import update
 from .comparisons import compare_pairs
@@ -49,7 +50,8 @@ class Kernel:
         self.waits = any(each.name == "atom" or is_strong(each) for each in every)
         for each in every:
             if each.name in _ASYNCHRONOUS:
-                text = "what tensor cores do by themselves is not executed; Triton takes mma.sync for sm_80"
+                text = "what tensor cores do by themselves is not executed; Triton takes mma.sync for sm_80:"
+                text += f" set {ARCHITECTURE}=sm_80"
                 raise unknown(each, text)
         self.steps = [[self._step(instruction) for instruction in block] for block in self.entry.blocks]
         self.ranks = rank_blocks(self.entry)

@@ -37,7 +37,7 @@ def execute(kernel: Kernel, context: Context, order: str) -> None:
         for first in range(0, count, together):
             chunk = Chunk(context, np.arange(first, min(first + together, count)))
             _Run(kernel, chunk, order).to_the_end()
-            context.undefined += chunk.shared.undefined + chunk.local.undefined
+            context.unwritten = context.unwritten or chunk.shared.unwritten or chunk.local.unwritten
 
 
 class _Run:

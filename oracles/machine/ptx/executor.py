@@ -162,12 +162,11 @@ class PlacedLaunch:
     def run(self) -> None:
         """Execute on the hardware in use, and write the operands; errors as `Executor.launch`."""
         on = hardware.current()
-        memory, undefined = self._executed(on)
-        if undefined:
+        memory, unwritten = self._executed(on)
+        if unwritten:
             text = f"{self._geometry.name}: a result depends on memory that nothing was written to"
-            self._require_equal(
-                memory, replace(on, poison=(on.poison + _OTHER) & 0xFF), Violation(Code.UNDEFINED, text)
-            )
+            fault = Violation(Code.UNDEFINED, text, [f"first read of such memory: {unwritten}"])
+            self._require_equal(memory, replace(on, poison=(on.poison + _OTHER) & 0xFF), fault)
         # Where threads wait for others, results may rightly depend on who comes first.
         if memory.doubt is not None and not self._unordered and not self._kernel.waits:
             for order in ORDERS:
@@ -188,8 +187,8 @@ class PlacedLaunch:
         title = f"{self._geometry.name}: {violation.title}"
         return Violation(violation.code, title, violation.message.splitlines()[1:])
 
-    def _executed(self, on: Hardware) -> tuple[Space, int]:
-        """The memory as the launch leaves it, and how often it read what was never written."""
+    def _executed(self, on: Hardware) -> tuple[Space, str]:
+        """The memory as the launch leaves it, and the first read of what was never written, in words."""
         entry, geometry = self._kernel.entry, self._geometry
         memory = Space(
             "global", self._end, math.prod(geometry.grid), whole_warps(geometry.block), poison=on.poison, apart=False
@@ -216,4 +215,4 @@ class PlacedLaunch:
         self._unordered = context.unordered
         if context.unordered:
             ACCOUNT.unordered.add(geometry.name)
-        return memory, memory.undefined + context.undefined
+        return memory, memory.unwritten or context.unwritten

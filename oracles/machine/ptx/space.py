@@ -94,7 +94,7 @@ class Space:
 
     Attributes:
         cells: the bytes. allowed: which of them an address may reach. defined: which were ever written.
-        part: bytes of each block. undefined: how many elements were read to which nothing was written.
+        part: bytes of each block. unwritten: the first read of an element to which nothing was written, in words.
         doubt: a race of threads of one block in global memory, one of which reads. A compiler has all threads that
             hold an element load it, and one store it; so what the others read is often dead.
         shared_updates: whether several threads have changed one element by atomic operations.
@@ -107,7 +107,7 @@ class Space:
         count = self.cells.size
         self.allowed = np.full(count, apart)
         self.defined = np.zeros(count, bool)
-        self.undefined, self.shared_updates = 0, False
+        self.unwritten, self.shared_updates = "", False
         self.doubt: Violation | None = None
         self._epochs = np.zeros(blocks, np.int64)
         self._warp_epochs = np.zeros(blocks * threads // WARP + 1, np.int64)
@@ -157,7 +157,7 @@ class Space:
         loaded = []
         for number in range(access.count):
             at = access.addresses + number * access.width
-            self.undefined += int(np.count_nonzero(~self.defined[at]))
+            self._note_unwritten(access, at)
             wrote = self._writer[at]
             racing = self._recent(wrote, self._writes[at], access, now)
             if strong:
@@ -253,7 +253,7 @@ class Space:
         before_each = []
         for number in range(access.count):
             at = access.addresses + number * access.width
-            self.undefined += int(np.count_nonzero(~self.defined[at]))
+            self._note_unwritten(access, at)
             self._require_ordered(access, at, blocks, now, ~self._atomic[at])
             others = self._atomic[at] & (self._writer[at] != access.threads)
             before = np.zeros(at.size, BITS[access.width])
@@ -283,6 +283,13 @@ class Space:
         reader, words = self._reader[at], ("writes", "read")
         self._require_no_race(access, at, reader, within & ~across & changed, words, doubtful=not self._apart)
         self._require_no_race(access, at, reader, across & changed, words, self._read_times)
+
+    def _note_unwritten(self, access: Access, at: Lanes) -> None:
+        if self.unwritten or self.defined[at].all():
+            return
+        first = int(np.flatnonzero(~self.defined[at])[0])
+        thread = self._thread(int(access.threads[first]))
+        self.unwritten = f"{access.where}: {thread} reads {self._place(int(at[first]))}"
 
     def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
         self._writer[at], self._writes[at], self._atomic[at] = access.threads, now, atomic

@@ -135,7 +135,7 @@ def add_products(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         unit = np.ldexp(1.0, np.maximum(np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1] - _DIGITS, -149))
         cut = np.trunc(products / unit[:, :, None, :]) * unit[:, :, None, :]
         lost = (cut != products).sum(2) + (np.trunc(addend / unit) * unit != addend)
-        last = np.where(nearest == exact, 0.0, np.spacing(np.abs(nearest).astype(np.float32)).astype(np.float64))
+        last = np.where(nearest == exact, 0.0, approximations.spacing(np.abs(nearest)))
         share = approximations.share(np.abs(nearest) + np.float32(0))
         result = np.asarray(exact + share * (lost * unit + last)).astype(np.float32)
     return np.where(np.isfinite(exact), result, nearest)

@@ -2,7 +2,7 @@
 
 What is hard here: the names of Triton that all launches go through are replaced, so that a process that does this
 launches nothing on a GPU meanwhile. A tuner takes no times here: it takes the configuration that the account's variant
-says, so that whoever calls somebody's function again and again has all of them tried.
+says, or the next one that fits the GPU, so that whoever calls somebody's function again and again has all tried.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from ...verdicts.violation import Unsupported, Violation
 from ..compiling import SHARED_MEMORY
 from .account import ACCOUNT
 from .executor import Executor
+from .space import WARP
+
+#: Threads that a block has at most.
+_THREADS = 1024
 
 
 class TritonLaunches:
@@ -27,6 +31,7 @@ class TritonLaunches:
     def __init__(self, architecture: str) -> None:
         self._executor, self._limit = Executor(architecture), SHARED_MEMORY[architecture]
         self._tuned: set[tuple[object, ...]] = set()
+        self._fit: dict[tuple[object, ...], bool] = {}
 
     def install(self) -> None:
         """Have all launches of this process executed here."""
@@ -43,6 +48,7 @@ class TritonLaunches:
             return launches._run_tuned(tuner, args, kwargs)
 
         JITFunction.run, Autotuner.run = run, run_tuned
+        ACCOUNT.launchers |= {(JITFunction, "run"), (Autotuner, "run")}
 
     def uninstall(self) -> None:
         """Have launches be those of Triton again."""
@@ -50,13 +56,14 @@ class TritonLaunches:
         from triton.runtime.jit import JITFunction
 
         JITFunction.run, Autotuner.run = self._compile, self._tune_and_run
+        ACCOUNT.launchers -= {(JITFunction, "run"), (Autotuner, "run")}
 
     def _run(self, function: Any, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]) -> Any:
         """In place of `JITFunction.run`."""
         binary = self._compile(function, *args, grid=grid, warmup=True, **kwargs)
         if warmup or binary is None:
             return binary
-        self._require_shared_memory(binary)
+        self._require_room(binary)
         values = {p.name: p.default for p in function.params if p.has_default}
         values |= dict(zip(function.arg_names, args, strict=False))
         values |= {name: value for name, value in kwargs.items() if name in function.arg_names}
@@ -75,21 +82,31 @@ class TritonLaunches:
         ACCOUNT.enter(name)
         return binary
 
-    def _require_shared_memory(self, binary: Any) -> None:
+    def _require_room(self, binary: Any) -> None:
         """Refuse what no GPU of the architecture launches, as Triton does."""
-        if binary.metadata.shared > self._limit:
-            from triton.runtime.errors import OutOfResources
+        from triton.runtime.errors import OutOfResources
 
-            raise OutOfResources(binary.metadata.shared, self._limit, "shared memory")
+        metadata = binary.metadata
+        needs = (metadata.shared, self._limit, "shared memory"), (WARP * metadata.num_warps, _THREADS, "threads")
+        for need, limit, name in needs:
+            if need > limit:
+                raise OutOfResources(need, limit, name)
 
     def _run_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """In place of `Autotuner.run`."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         configurations = [*tuner.prune_configs(kwargs)] if len(tuner.configs) > 1 else tuner.configs
-        configuration = configurations[ACCOUNT.variant.configuration % len(configurations)]
+        first = ACCOUNT.variant.configuration % len(configurations)
+        configuration = configurations[first]
+        if len(configurations) > 1:
+            name = tuner.base_fn.__name__
+            ACCOUNT.configurations[name] = len(configurations)
+            # Where none fits, the first one raises for all of them, as with Triton.
+            in_turn = configurations[first:] + configurations[:first]
+            configuration = next((each for each in in_turn if self._fits(tuner, args, kwargs, each)), configuration)
+            ACCOUNT.taken[name] = str(configuration)
         full = {**tuner.nargs, **kwargs, **configuration.all_kwargs()}
         if len(configurations) > 1:
-            ACCOUNT.configurations[tuner.base_fn.__name__] = [*map(str, configurations)]
             self._tune(tuner, args, kwargs, configuration, full)
         if configuration.pre_hook is not None:
             configuration.pre_hook(full)
@@ -98,10 +115,29 @@ class TritonLaunches:
         tuner.nargs = None
         return binary
 
+    def _fits(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], configuration: Any) -> bool:
+        """Whether Triton's tuner would take the time of a configuration; what it does not is noted."""
+        from triton.compiler.errors import CompileTimeAssertionFailure
+        from triton.runtime.errors import OutOfResources, PTXASError
+
+        full = {**tuner.nargs, **kwargs, **configuration.all_kwargs()}
+        mark = (*_mark(tuner, full), str(configuration))
+        if mark in self._fit:
+            return self._fit[mark]
+        if configuration.pre_hook is not None:
+            configuration.pre_hook(full)
+        try:
+            self._require_room(tuner.fn.run(*args, **{**kwargs, "warmup": True}, **configuration.all_kwargs()))
+            self._fit[mark] = True
+        except (OutOfResources, CompileTimeAssertionFailure, PTXASError) as err:
+            why = " ".join(f"{type(err).__name__}: {err}".split())
+            ACCOUNT.unfit.setdefault(tuner.base_fn.__name__, {}).setdefault(str(configuration), why)
+            self._fit[mark] = False
+        return self._fit[mark]
+
     def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: Any, choice: Any, full: Mapping[str, Any]) -> None:
         """The launch by which a time is taken, once for each key: what it leaves in memory, the next one finds."""
-        key = [str(full[name]) for name in tuner.keys if name in full]
-        mark = (id(tuner), *key, *(str(v.dtype) for v in full.values() if hasattr(v, "dtype")))
+        mark = _mark(tuner, full)
         if mark in self._tuned:
             return
         self._tuned.add(mark)
@@ -111,6 +147,12 @@ class TritonLaunches:
         tuner.fn.run(*args, **kwargs, **choice.all_kwargs())
         tuner.post_hook(full, exception=None)
         tuner.pre_hook(full, reset_only=True)
+
+
+def _mark(tuner: Any, full: Mapping[str, Any]) -> tuple[object, ...]:
+    """What a tuner decides by: itself, its keys' values and the dtypes of the arguments."""
+    key = [str(full[name]) for name in tuner.keys if name in full]
+    return (id(tuner), *key, *(str(v.dtype) for v in full.values() if hasattr(v, "dtype")))
 
 
 def _tensor(value: Any) -> Any:

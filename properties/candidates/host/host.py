@@ -165,6 +165,8 @@ class CandidateHost:
         What was compiled before is dropped: torch may take that of another function with the same code object for it.
         """
         torch._dynamo.reset()
+        for home, name in ACCOUNT.launchers:  # a launch is one step; what executes it is none of the candidate's
+            setattr(home, name, torch._dynamo.disable(getattr(home, name)))
         compiled = torch.compile(self.function, backend="eager", dynamic=False)
         # A candidate may be judged more often than a function is usually compiled, and would not be compiled then.
         patch: Any = torch._dynamo.config.patch(recompile_limit=2**16, accumulated_recompile_limit=2**16)

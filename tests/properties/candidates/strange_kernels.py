@@ -57,6 +57,43 @@ def twice(x):
     return y
 
 
+@triton.autotune(
+    [
+        triton.Config({"LENGTH": 64, "PART": 8}, num_warps=64), triton.Config({"LENGTH": 1 << 16, "PART": 8}, 32),
+        triton.Config({"LENGTH": 64, "PART": 7}), triton.Config({"LENGTH": 64, "PART": 8}),
+    ],
+    key=["n"],
+)  # fmt: skip
+@triton.jit
+def turn_around(X, Y, n, LENGTH: tl.constexpr, PART: tl.constexpr):
+    """The first has too many threads, the second too much shared memory, the third does not compile."""
+    tl.static_assert(LENGTH % PART == 0)
+    k = tl.arange(0, LENGTH)
+    x = tl.load(X + k, mask=k < n, other=0.0)
+    tl.store(Y + k, tl.gather(x, (n - 1 - k) * (k < n), 0), mask=k < n)
+
+
+@triton.autotune([triton.Config({"BLOCK": 64, "PART": 3}), triton.Config({"BLOCK": 32, "PART": 5})], key=["n"])
+@triton.jit
+def scale_for_whole_parts(X, Y, n, BLOCK: tl.constexpr, PART: tl.constexpr):
+    """No configuration compiles."""
+    tl.static_assert(BLOCK % PART == 0)
+    k = tl.arange(0, BLOCK)
+    tl.store(Y + k, 2 * tl.load(X + k, mask=k < n), mask=k < n)
+
+
+def turned(x):
+    y = torch.empty_like(x)
+    turn_around[(1,)](x.contiguous(), y, x.numel())
+    return y
+
+
+def in_no_way(x):
+    y = torch.empty_like(x)
+    scale_for_whole_parts[(1,)](x.contiguous(), y, x.numel())
+    return y
+
+
 @triton.jit
 def add_rows(X, Y, n, BLOCK: tl.constexpr):
     """Adds to what other programs add to: nobody says which comes first."""
@@ -140,6 +177,10 @@ def reference(x):
 
 def doubled(x):
     return 2 * x
+
+
+def reversed_order(x):
+    return x.flip(0, 1)
 
 
 def summed(x):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdicts.verdict import Code
+from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.properties.candidates.host.module_files import GivenError
 from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
@@ -29,12 +29,13 @@ def _judge(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, seconds
 
 
 def test_a_right_kernel_is_accepted_in_every_variant() -> None:
-    judgement = _judge("softmax", "reference")
+    judgement = _judge("softmax", "reference", (*_FEW, "COMPILED"))
+    assert all(each.outcome is Outcome.VERIFIED for each in judgement.findings), str(judgement)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     (line,) = json.loads(judgement.as_json())["executed"]
     # One call for GIVEN, one for the time of a call, and in AGAIN approximations on four kinds of hardware, and warps
-    # apart on a fifth.
-    assert line == "softmax_rows: 7 launches without a fault"
+    # apart on a fifth; and one from torch.compile's trace.
+    assert line == "softmax_rows: 8 launches without a fault"
 
 
 def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
@@ -54,6 +55,20 @@ def test_a_configuration_that_is_wrong_is_named() -> None:
     (cause,) = judgement.causes
     assert cause.question == "AGAIN"
     assert "scale_elements with BLOCK: 32, PART: 2" in str(cause.wrong)
+
+
+def test_a_configuration_that_does_not_fit_is_left_out_and_told() -> None:
+    judgement = _judge("turned", "reversed_order")
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    left_out = [line for line in json.loads(judgement.as_json())["executed"] if "turn_around: left out" in line]
+    for why, line in zip(("Required: 2048", "shared memory", "CompileTimeAssertionFailure"), left_out, strict=True):
+        assert why in line
+
+
+def test_where_no_configuration_compiles_the_candidate_raises() -> None:
+    judgement = _judge("in_no_way", "doubled", ("GIVEN",))
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert "CompileTimeAssertionFailure" in judgement.causes[0].text
 
 
 @pytest.mark.slow

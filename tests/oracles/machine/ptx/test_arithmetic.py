@@ -331,6 +331,36 @@ def test_an_approximation_is_within_its_bound_and_reaches_the_ends(name: str) ->
         assert set(np.sign(error[distance > np.spacing(np.abs(y))])) <= signs
 
 
+_HARDWARES = (*hardware.ENDS, hardware.TRUNCATING, hardware.APART)
+
+
+def _of_every_exponent(kind: str) -> Any:
+    """Numbers of both signs with each exponent of a format, subnormal ones, infinities and NaN."""
+    mantissa, exponents = {"f32": (23, 256), "f64": (52, 2048)}[kind]
+    rows = [np.arange(exponents, dtype=np.uint64) << np.uint64(mantissa)]
+    rows += [rows[0] + np.uint64(part) for part in (1, 1 << mantissa - 1, (1 << mantissa) - 1)]
+    bits = np.concatenate([*rows, *(row | np.uint64(exponents << mantissa) for row in rows)])
+    return bits.astype(np.uint32 if kind == "f32" else np.uint64)
+
+
+@pytest.mark.parametrize("machine", _HARDWARES, ids=str)
+@pytest.mark.parametrize("opcode", [*(f"{name}.approx.f32" for name in _EXACT), "ex2.approx.ftz.f32", "div.full.f32",
+                                    "div.approx.f32", "rcp.approx.ftz.f64"])  # fmt: skip
+def test_an_approximation_is_nan_where_the_nearest_number_is_and_nowhere_else(opcode: str, machine: Any) -> None:
+    kind = opcode[-3:]
+    operands = [_of_every_exponent(kind)]
+    if opcode.startswith("div"):
+        x = operands[0]
+        operands = [np.tile(x, 8), np.concatenate([np.roll(x, 251 * step + 3) for step in range(8)])]
+    if opcode.startswith(("ex2", "tanh")):  # most exponents are of numbers whose result is 0, 1 or infinite
+        operands = [np.concatenate([operands[0], np.linspace(-160.0, 160.0, 1281, dtype=np.float32).view(np.uint32)])]
+    results = [
+        compute(opcode, operands, (kind,) * len(operands), kind, on=each).view({"f32": "f4", "f64": "f8"}[kind])
+        for each in (hardware.NEAREST, machine)
+    ]
+    assert np.array_equal(*map(np.isnan, results))
+
+
 def test_quotients_by_powers_of_two_are_exact_and_others_are_not() -> None:
     a = np.random.default_rng(SEED).standard_normal(64).astype(np.float32)
     for by, is_exact in ((np.float32(16.0), True), (np.float32(-0.125), True), (np.float32(3.0), False)):

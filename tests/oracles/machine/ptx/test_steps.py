@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -128,6 +130,8 @@ def test_an_asynchronous_copy_is_there_once_it_was_waited_for() -> None:
         with pytest.raises(Violation) as error:
             _copied(wait)
         assert error.value.code is Code.UNDEFINED
+        read = r"first read of such memory: .*ld\.shared.*: thread 0 of block 0 reads byte 0 of shared memory"
+        assert re.search(read, str(error.value)), error.value
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)

@@ -195,6 +195,15 @@ def test_infinities_and_nans_go_through() -> None:
         assert np.isfinite(result[3:]).all()
 
 
+@pytest.mark.parametrize("machine", [hardware.NEAREST, hardware.TRUNCATING, *hardware.ENDS], ids=str)
+def test_a_sum_that_overflows_is_no_nan(machine: hardware.Hardware) -> None:
+    a, b, c = np.full((1, 16, 8), 2.0**100), np.full((1, 8, 8), 2.0**100), np.zeros((1, 16, 8), np.float32)
+    a[0, 3:6] *= -1
+    result = _on(machine, a, b, c)
+    assert not np.isnan(result).any()
+    assert (np.sign(result) == np.where(np.isin(np.arange(16), (3, 4, 5)), -1, 1)[:, None]).all()
+
+
 def test_tf32_looks_at_eleven_digits() -> None:
     a, b, c = np.full((16, 8), 1 + 2.0**-11 + 2.0**-20), np.ones((8, 8)), np.zeros((16, 8))
     assert (_multiplied("tf32", 8, "f32", a, b, c) == 8.0).all()
@@ -202,7 +211,7 @@ def test_tf32_looks_at_eleven_digits() -> None:
 
 
 def test_what_a_warp_begins_and_waits_for_is_refused_by_name() -> None:
-    with pytest.raises(Unsupported, match=r"wgmma\.fence.*Triton takes mma.sync for sm_80"):
+    with pytest.raises(Unsupported, match=r"wgmma\.fence.*mma.sync for sm_80: set OPASSAY_PTX_ARCH"):
         Kernel(entry("fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;", 0))
 
 
