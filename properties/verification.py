@@ -17,6 +17,7 @@ import torch
 from ..oracles.bound.terms import terms, terms_of_compiled
 from ..oracles.machine.ptx.account import ACCOUNT
 from ..oracles.op.declaration import EXECUTED, KERNELS, OWN, Op
+from ..oracles.process import interrupt
 from ..oracles.verdicts.case import CaseError as CaseError
 from ..oracles.verdicts.case import load_case
 from ..oracles.verdicts.verdict import Cell, Verdict, charged
@@ -112,6 +113,7 @@ def verify(
     return charged([run_cell(cell, limits, op) for cell in cells_of(op.name, properties, dtypes, device, subject)])
 
 
+@interrupt.SignalScope()
 def verify_function(
     function: Any,
     samples: Samples,
@@ -153,6 +155,7 @@ def kernel_of_op(kernel: Callable[..., Any], op: str | Op, *, offer: Offer | Non
     return replace_kernel(kernel, load_op(op) if isinstance(op, str) else op, offer)
 
 
+@interrupt.SignalScope()
 def verify_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any] | str | Op,

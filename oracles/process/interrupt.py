@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ContextDecorator
 from types import FrameType
 from typing import Any
 
@@ -32,8 +32,10 @@ class _Hold:
 HOLD = _Hold()
 
 
-class SignalScope(AbstractContextManager[None]):
-    """Run a cell so that a signal ends it with what the user's handler raises (KeyboardInterrupt), and no verdict.
+class SignalScope(AbstractContextManager[None], ContextDecorator):
+    """Run a block, or a function, so that a signal ends it with what the user's handler raises (KeyboardInterrupt).
+
+    Then there is no verdict.
 
     A subject may swallow or disguise such an exception, and so may the code that calls it (Hypothesis calls it flaky,
     and Python drops it in a callback of its garbage collector). So the present handlers are wrapped: their exceptions
@@ -47,8 +49,14 @@ class SignalScope(AbstractContextManager[None]):
     def __init__(self) -> None:
         self._handlers: dict[signal.Signals, Any] = {}
 
+    def _recreate_cm(self) -> SignalScope:  # each call of a function has handlers of its own
+        return SignalScope()
+
     def __enter__(self) -> None:
         global _DEPTH
+        # Outside the main thread Python lets nobody set a handler, and runs none.
+        if threading.current_thread() is not threading.main_thread():
+            return
         HOLD.depth += 1
         try:
             if _DEPTH == 0:
@@ -64,6 +72,8 @@ class SignalScope(AbstractContextManager[None]):
 
     def __exit__(self, *raised: object) -> None:
         global _DEPTH
+        if threading.current_thread() is not threading.main_thread():
+            return
         HOLD.depth += 1
         _DEPTH -= 1
         self._unwrap()
@@ -76,9 +86,6 @@ class SignalScope(AbstractContextManager[None]):
 
     def _wrap(self) -> None:
         """Put remembering handlers in the place of all that Python functions handle."""
-        # Outside the main thread Python lets nobody set a handler.
-        if threading.current_thread() is not threading.main_thread():
-            return
         for number in _SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler):

@@ -13,13 +13,14 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.judge.holding import Reading, Standing
 from ...oracles.op.declaration import dtype_name
+from ...oracles.process import interrupt
 from ...reference.formats import EVERY_FORMAT
 from ...reference.residual import Residual
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .comparing import decide_by, hold_in_turn
 from .results import SpecRun, result_of, unlike
-from .specification import SpecError, specification
+from .specification import SpecError, Specification, specification
 
 #: The terms that count where a user names none.
 DEFAULT = "torch"
@@ -41,6 +42,7 @@ class Bound(NamedTuple):
     half_width: Tensor
 
 
+@interrupt.SignalScope()
 def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tuple[Bound, ...]:
     """How far from its exact value every output element of a spec may be.
 
@@ -108,7 +110,15 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
     __tracebackhide__ = True
-    read_spec, allowed, arguments = specification(spec), terms(contract).require_tree(), CallArguments.of(args)
+    with interrupt.SignalScope():
+        wrong = _wrong_of(candidate_output, specification(spec), CallArguments.of(args), contract)
+    if wrong:
+        raise AssertionError(wrong)
+
+
+def _wrong_of(candidate_output: Any, read_spec: Specification, arguments: CallArguments, contract: str | Terms) -> str:
+    """What is wrong with outputs, in words; empty where nothing is. Arguments and errors as for `assert_conforms`."""
+    allowed = terms(contract).require_tree()
     run = read_spec.run(arguments, read_spec.state)
     native, result = _tensors_asked(run), result_of(candidate_output)
     names = run.names[: len(native)]
@@ -122,15 +132,14 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         raise SpecError(why)
     other_form = unlike(result.form, result.plain, run.result) if run.outputs else ""
     if other_form:
-        raise AssertionError(f"{read_spec.name}: {other_form}")
+        return f"{read_spec.name}: {other_form}"
     operands = operands_of(read_spec, arguments, read_spec.state)
     outcomes = hold_in_turn(names, result.tensors, read, allowed, None if read_spec.numpy else native, operands)
     wrong = [str(each.wrong) for each in outcomes if each.wrong is not None]
     wrong = wrong or [
         text for name, each in zip(names, outcomes, strict=True) if (text := _describe_unjudged(name, each))
     ]
-    if wrong:
-        raise AssertionError("\n".join([f"{read_spec.name}: {wrong[0]}", *wrong[1:]]))
+    return "\n".join([f"{read_spec.name}: {wrong[0]}", *wrong[1:]]) if wrong else ""
 
 
 def _describe_unjudged(name: str, standing: Standing) -> str:

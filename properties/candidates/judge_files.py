@@ -17,6 +17,7 @@ import torch
 
 from ...oracles.bound.terms import Terms, TermsError, terms, terms_of_compiled
 from ...oracles.machine.allocator import keep_freed_memory
+from ...oracles.process import interrupt
 from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ..places import wire
@@ -50,6 +51,7 @@ _NO_GPU = ("0 active drivers", "Torch not compiled with CUDA enabled", "Found no
 USUAL = Confinement()
 
 
+@interrupt.SignalScope()
 def judge_file(
     candidate: str, spec: str, *, contract: str | Terms, seed: int | str | None = 0,
     values: Mapping[str, Any] | None = None, confinement: Confinement = USUAL, plan: QuestionPlan = ALL,

@@ -13,6 +13,7 @@ import torch
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms, terms, terms_of_compiled
+from ...oracles.process import interrupt
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Violation
 from ..declaring.user_samples import call_seeded, takes
@@ -43,6 +44,7 @@ AskProperty = Callable[[str], Verdict]
 ALL = QuestionPlan()
 
 
+@interrupt.SignalScope()
 def judge(
     candidate: Callable[..., Any], spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
     questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf, compiled: str = "",
@@ -63,6 +65,7 @@ def judge(
             their PTX is executed on tensors of the CPU, as `opassay judge --compiled` does. "" for launches as ever.
 
     Raises:
+        KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no judgement.
         TypeError: `inputs` are no arguments. ValueError: a code, a contract or an architecture that is none, a negative
             seed, or fewer than two calls; or the contract asks for a probe, and the spec is no sum or the candidate
             shows no tree. RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from ...oracles.op.copies import copied
 from ...oracles.op.declaration import Draft, Op, Promises, Slices, is_float
+from ...oracles.process import interrupt
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
@@ -40,6 +41,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+@interrupt.SignalScope()
 def custom_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any],

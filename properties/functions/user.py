@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.op.declaration import Op, Promises, is_float
+from ...oracles.process import interrupt
 from ...oracles.specs import UntraceableError, formula_of
 from ...reference.algorithms import declare_all, declared
 from ..checks.transforms.agree import Opaque
@@ -20,6 +21,7 @@ from ..names import collect_names, require_known
 from .offer import Offer, forward_of, not_offered
 
 
+@interrupt.SignalScope()
 def custom_function(
     function: Any,
     samples: Samples,

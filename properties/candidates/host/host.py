@@ -156,6 +156,7 @@ class CandidateHost:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
                 current.answer = Answer(raised="\n".join([text, *frames_of(err)]))
+        interrupt.reraise()  # the candidate may have caught what a handler of the caller raised
         current.changed += [*settings, *(line for line in changed if _counts_against(line))]
 
     @functools.cached_property
