@@ -45,8 +45,6 @@ from .specification import SpecError, Specification, specification
 from .suites.opening import open_pair
 from .tree_probe import probe_for
 
-#: What Triton raises where there is no GPU, and what torch does.
-_NO_GPU = ("0 active drivers", "Torch not compiled with CUDA enabled", "Found no NVIDIA driver")
 #: How a candidate's process is confined by default.
 USUAL = Confinement()
 
@@ -95,6 +93,8 @@ def judge_file(
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
             of = Assignment(named, read.name, str(allowed), public, arguments.dtype, digests, quarters.isolation)
+            if err.beyond:
+                return Judgement(of, Ruling.ERROR, error=err.beyond)
             return excuse(_reject(replace(of, device=arguments.device), str(err)), confinement, ended)
         # Now that all of the candidate's own text has run, which could keep what it saw.
         draws = public.draw_secret(seed)
@@ -108,7 +108,7 @@ def judge_file(
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, plain)))
         judgement = _ask_within(named, session, allowed, plan, progress, properties.ask)
-        judgement = excuse(_without_gpu(named, judgement), confinement, ended)
+        judgement = excuse(judgement, confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         timing = _measure(make_again, words) if _is_timed(judgement, plan) else None
         return replace(judgement, assignment=of, timing=timing)
@@ -255,21 +255,6 @@ class PropertiesApart:
         if self._apart is not None:
             self._apart.close()
         self._apart = None
-
-
-def _without_gpu(named: str, judgement: Judgement) -> Judgement:
-    """The judgement of a candidate on a machine without a GPU, where that is none of what is wrong.
-
-    Raises:
-        GivenError: the candidate asked for a GPU.
-    """
-    texts = [cause.text for cause in judgement.causes]
-    if any(_NO_GPU[0] in text for text in texts):
-        raise GivenError(f"{named}: has Triton kernels, and there is no GPU here: add --compiled or --interpret")
-    asks = next((text for text in texts if any(sign in text for sign in _NO_GPU)), "")
-    if asks:
-        raise GivenError(f"{named}: asks for a GPU, and there is none here: {asks}")
-    return judgement
 
 
 def _terms_of(contract: str | Terms, confinement: Confinement) -> Terms:

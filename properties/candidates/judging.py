@@ -40,6 +40,8 @@ from .tree_probe import probe_for
 Progress = Callable[[str, int, int], None]
 #: (code of a property) -> its verdict.
 AskProperty = Callable[[str], Verdict]
+#: What keeps a kernel from being run here, and is no fault of it.
+_OF_THE_MACHINE = (Code.OPCODE, Code.NO_DEVICE)
 #: Every question, to its end.
 ALL = QuestionPlan()
 
@@ -132,7 +134,7 @@ def ask_all(
     weaknesses += [
         f"{each.question} was not judged: {each.text}"
         for each in findings
-        if each.wrong is not None and each.wrong.code is Code.OPCODE
+        if each.wrong is not None and each.wrong.code in _OF_THE_MACHINE
     ]
     name, words = ("", "") if error else arithmetic(session)
     findings = with_advice(session, findings, name)
@@ -181,9 +183,9 @@ def _ask(
         except LateError:
             return findings, "", [f"not asked: out of time: {', '.join(order[number:])}"]
         except Violation as violation:  # of a kernel that was executed
-            if violation.code is Code.OPCODE and code == "GIVEN":
+            if violation.code in _OF_THE_MACHINE and code == "GIVEN":
                 return findings, violation.title, []
-            outcome = Outcome.UNSUPPORTED if violation.code is Code.OPCODE else Outcome.FAIL
+            outcome = Outcome.UNSUPPORTED if violation.code in _OF_THE_MACHINE else Outcome.FAIL
             findings.append(Finding(code, outcome, violation.with_lines()))  # without the frames of the call
         except GoneError as err:
             text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"

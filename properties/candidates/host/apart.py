@@ -45,7 +45,11 @@ _RUNNING: set[int] = set()
 
 
 class CandidateError(RuntimeError):
-    """A candidate that could not be loaded, for a reason of its own."""
+    """A candidate that could not be loaded, for a reason of its own, or for one that is `beyond` this machine."""
+
+    def __init__(self, text: str, beyond: str = "") -> None:
+        super().__init__(text)
+        self.beyond = beyond
 
 
 class CandidateApart:
@@ -82,7 +86,7 @@ class CandidateApart:
             raise
         if not answer.loaded:
             self.close()
-            raise GivenError(answer.lacks) if answer.lacks else CandidateError(answer.refusal)
+            raise GivenError(answer.lacks) if answer.lacks else CandidateError(answer.refusal, answer.beyond)
         self.name, self.shapes, self.parameters = answer.loaded, answer.shapes, answer.parameters
         self.changed: Sequence[str] = answer.changed
 

@@ -120,7 +120,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
     Attributes:
         changed: what the making changed in the process. refusal: why there is none, an exception of the candidate.
-        lacks: why there is none, where the file or the name is not there.
+        lacks: why there is none, where the file or the name is not there. beyond: as in `Answer`.
     """
 
     loaded: str = ""
@@ -129,6 +129,7 @@ class Loaded(msgspec.Struct, frozen=True):
     parameters: dict[str, bool] = {}
     refusal: str = ""
     lacks: str = ""
+    beyond: str = ""
 
 
 def loaded(line: dict[str, Any]) -> Loaded:
@@ -139,7 +140,15 @@ def loaded(line: dict[str, Any]) -> Loaded:
     """
     try:
         answer = msgspec.convert(line, Loaded)
-        _require_short(answer.loaded, answer.refusal, answer.lacks, *answer.changed, *answer.shapes, *answer.parameters)
+        _require_short(
+            answer.loaded,
+            answer.refusal,
+            answer.lacks,
+            answer.beyond,
+            *answer.changed,
+            *answer.shapes,
+            *answer.parameters,
+        )
     except ValueError as err:
         raise GoneError(f"gave an answer that cannot be read: {err}") from err
     if not (answer.loaded or answer.refusal or answer.lacks):
@@ -165,7 +174,7 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
         _require_tensors(name, [tensor for tensor in tensors if tensor is not None])
     if not all(value is None or isinstance(value, (bool, int, float, str)) for value in answer.plain):
         raise ValueError("got plain with something else than numbers, texts and None")
-    _require_short(answer.raised, pulled.spent, answer.form, *answer.changed, *map(str, answer.plain))
+    _require_short(answer.raised, answer.beyond, pulled.spent, answer.form, *answer.changed, *map(str, answer.plain))
     if not (math.isfinite(answer.repeat.seconds) and answer.repeat.seconds >= 0):
         raise ValueError(f"got seconds={answer.repeat.seconds}, need a number from 0 on")
     if answer.executed is not None:

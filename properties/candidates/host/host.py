@@ -44,6 +44,7 @@ from .calls import (
     floating,
     stays,
 )
+from .machine_limits import beyond_machine
 from .module_files import frames_of
 from .module_state import ModuleState
 from .operations import Operations, record
@@ -155,7 +156,7 @@ class CandidateHost:
             except BaseException as err:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
-                current.answer = Answer(raised="\n".join([text, *frames_of(err)]))
+                current.answer = Answer(raised="\n".join([text, *frames_of(err)]), beyond=beyond_machine(err))
         interrupt.reraise()  # the candidate may have caught what a handler of the caller raised
         current.changed += [*settings, *(line for line in changed if _counts_against(line))]
 

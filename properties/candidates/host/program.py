@@ -3,8 +3,9 @@
 The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted, "compiled": whether their
 PTX is executed, "rooms": where it may read and write}`, answered by what isolates the process. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
-`{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refused": why}`; then any number of
-`{"call": path}`, answered by `{"done": true}`, and then `{"sequel": what else is asked of it, "answer": path}`;
+`{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refusal": why, "beyond": what to do}`;
+then any number of `{"call": path}`, answered by `{"done": true}`, and then `{"sequel": what else is asked of it,
+"answer": path}`;
 `{"fetch": rows, "earlier": false, "answer": path}` and `{"review": true, "answer":
 path}`, answered by `{"done": true}`; and `{"operations": path}`, answered by what a call runs.
 Tensors go through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
@@ -86,6 +87,7 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.verdicts.violation import error_lines, error_name
     from .calls import Making, read_message
     from .host import CandidateHost, watched_making
+    from .machine_limits import beyond_machine
     from .module_files import GivenError, RaisedError, candidate_of, file_of
     from .sources import sources
 
@@ -101,11 +103,11 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
                 making.evaluation,
             )  # fmt: skip
     except RaisedError as err:
-        return {"refused": str(err)}
+        return {"refusal": str(err), "beyond": beyond_machine(err)}
     except GivenError as err:
         return {"lacks": str(err)}
     except BaseException as err:
-        return {"refused": ": ".join([error_name(err), *error_lines(err)[:3]])}
+        return {"refusal": ": ".join([error_name(err), *error_lines(err)[:3]])}
     _HOSTS[:] = [CandidateHost(name, function, changed, alone=True)]
     return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()},
             "parameters": _HOSTS[0].parameters, "changed": changed}  # fmt: skip

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 import triton.tools.tensor_descriptor
+from triton.language.extra import libdevice
 
 
 @triton.jit
@@ -161,6 +162,46 @@ def through_arguments(x):
     describe = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor
     double_described[(1,)](describe(whole, [32, 32]), describe(y, [32, 32]))
     return 2 * x
+
+
+@triton.jit
+def double_by_library(X, Y, n, BLOCK: tl.constexpr):
+    """The interpreter has no function of CUDA's library."""
+    k = tl.arange(0, BLOCK)
+    tl.store(Y + k, 2 * libdevice.rint(tl.load(X + k, mask=k < n)), mask=k < n)
+
+
+@triton.jit
+def add_other_shapes(X, Y, n, BLOCK: tl.constexpr):
+    x = tl.load(X + tl.arange(0, BLOCK))
+    tl.store(Y + tl.arange(0, BLOCK), x + tl.arange(0, 2 * BLOCK))
+
+
+@triton.jit
+def misspell(X, Y, n, BLOCK: tl.constexpr):
+    tl.store(Y + tl.arange(0, BLOCK), tl.laod(X + tl.arange(0, BLOCK)))
+
+
+def _launch(kernel, x):
+    y = torch.empty_like(x)
+    kernel[(1,)](x.contiguous(), y, x.numel(), BLOCK=64)
+    return y
+
+
+def by_library(x):
+    return _launch(double_by_library, x)
+
+
+def by_assembly(x):
+    return _launch(reverse_bits, x)
+
+
+def of_other_shapes(x):
+    return _launch(add_other_shapes, x)
+
+
+def of_no_such_name(x):
+    return _launch(misspell, x)
 
 
 def late(x):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from opassay.oracles.verdicts.verdict import Code, Outcome
-from opassay.properties.candidates.host.module_files import GivenError
 from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
@@ -25,6 +24,13 @@ def _judge(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, seconds
     return judge_file(
         f"{_FILE}:{candidate}", f"{_FILE}:{spec}", contract="torch",
         confinement=Confinement(seconds, compiled=True), plan=QuestionPlan(questions),
+    )  # fmt: skip
+
+
+def _interpret(candidate: str) -> Judgement:
+    return judge_file(
+        f"{_FILE}:{candidate}", f"{_FILE}:doubled", contract="torch", confinement=Confinement(interpret=True),
+        plan=QuestionPlan(("GIVEN",)),
     )  # fmt: skip
 
 
@@ -124,8 +130,25 @@ def test_time_is_none_of_a_kernels_faults_here() -> None:
 
 @pytest.mark.slow
 def test_a_candidate_that_asks_for_a_gpu_is_none_of_these() -> None:
-    with pytest.raises(GivenError, match="asks for a GPU, and there is none here"):
-        _judge("of_a_gpu", "doubled", ("GIVEN",))
+    judgement = _judge("of_a_gpu", "doubled", ("GIVEN",))
+    assert judgement.verdict is Ruling.ERROR, str(judgement)
+    assert "asks for a GPU, and there is none here: AssertionError: Torch not compiled with CUDA" in judgement.error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("candidate", "limit"), [("by_library", "'NoneType'"), ("by_assembly", "inline_asm not supp")])
+def test_what_the_interpreter_lacks_is_no_fault_of_a_kernel(candidate: str, limit: str) -> None:
+    judgement = _interpret(candidate)
+    assert judgement.verdict is Ruling.ERROR, str(judgement)
+    assert judgement.error.startswith("Triton's interpreter cannot run this: ")
+    assert limit in judgement.error
+    assert judgement.error.endswith("judge it by --compiled")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidate", ["of_other_shapes", "of_no_such_name"])
+def test_a_mistake_of_an_interpreted_kernel_is_its_own(candidate: str) -> None:
+    assert _interpret(candidate).verdict is Ruling.REJECTED
 
 
 def test_kernels_run_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,66 @@
+"""Exceptions that say something of this machine, and nothing of the candidate that raised them."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from ....oracles.verdicts.violation import error_lines, error_name
+
+#: Words by which host code says that its tensors have to be on a GPU, and marks of a line that looks for one.
+_WANTS_GPU = re.compile(
+    r"\b(cuda|gpu) (tensors?|devices?|only|(is )?not available)\b|from the 'CPU' backend"
+    r"|\b(be|tensors?|inputs?|needs?|requires?|only) (on )?(an? |the )?(cuda|gpu)\b",
+    re.IGNORECASE,
+)
+_LOOKS_FOR_GPU = ("is_cuda", "current_accelerator")
+_CUDA, _TORCH, _NUMPY = (f"{Path(file).parent}/" for file in (torch.cuda.__file__, torch.__file__, np.__file__))
+
+
+def beyond_machine(err: BaseException) -> str:
+    """What to do, in a sentence, where an exception says nothing of the candidate; empty where it may say something."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    cause, in_kernel = err, type(err).__name__ == "InterpreterError"
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    frames = traceback.extract_tb(cause.__traceback__)
+    if not frames:
+        return ""
+    text = ": ".join([error_name(cause), *error_lines(cause)[:1]])
+    theirs = [each for each in frames if f"{os.sep}site-packages{os.sep}" not in each.filename] or frames
+    place = f"{text}, at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}"[:400]
+    file, triton = frames[-1].filename, f"{os.sep}triton{os.sep}"
+    without_drivers = "0 active drivers" in text
+    if interpreted and (without_drivers or (in_kernel and _is_of_interpreter(cause, file))):
+        return f"Triton's interpreter cannot run this: {place}; judge it by --compiled"
+    if without_drivers and triton in file:
+        return (
+            "has Triton kernels, and there is no GPU here: add --compiled or --interpret (in Python compiled='sm_90')"
+        )
+    looks = any(sign in str(frames[-1].line) for sign in _LOOKS_FOR_GPU)
+    of_driver = "'_Driver' object" in text
+    if of_driver or (
+        not torch.cuda.is_available() and (file.startswith(_CUDA) or looks or _WANTS_GPU.search(text) is not None)
+    ):
+        advice = "take the device of its inputs (x.device) in place of cuda, or judge it where there is a GPU"
+        return f"asks for a GPU, and there is none here: {place}; {advice}"
+    return ""
+
+
+def _is_of_interpreter(cause: BaseException, file: str) -> bool:
+    """Whether what ended an interpreted kernel is a thing that the interpreter lacks, and no mistake of the kernel."""
+    if isinstance(cause, AssertionError):  # tl.static_assert
+        return False
+    if isinstance(cause, AttributeError):  # of a number, which is a tensor where kernels are compiled
+        return type(cause.obj).__module__ == "builtins" and not isinstance(cause.obj, ModuleType)
+    if isinstance(cause, TypeError) and "NoneType" in str(cause):  # a function of the GPU's library gives None
+        return True
+    # Triton's language has the checks of what a kernel says; what lies below is the interpreter's.
+    of_triton = f"{os.sep}triton{os.sep}" in file and f"{os.sep}triton{os.sep}language{os.sep}" not in file
+    return of_triton or file.startswith((_TORCH, _NUMPY))
