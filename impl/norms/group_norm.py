@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..operator import arguments
@@ -34,12 +36,15 @@ def group_norm(
 
     Raises:
         TypeError: an operand is not a tensor, num_groups not an int, eps not a number.
-        RuntimeError: shapes, dtypes or devices do not fit each other, or num_groups does not divide C.
+        RuntimeError: shapes, dtypes or devices do not fit each other, or num_groups does not divide C; or there is no
+            channel or no position, and torch refuses that, which is a matter of its version.
         NotImplementedError: input is not of a floating dtype named above.
 
     Source: Y. Wu, K. He, Group Normalization, arXiv:1803.08494, eq. 1, 2, 6 and 7.
     """
     _check_groups("group_norm", "num_groups", input, num_groups, weight, bias, eps)
+    if not input.numel() and (refusal := _refusal_of_torch(*(min(n, 1) for n in input.shape))):
+        raise RuntimeError(refusal)
     return ops.group_norm(input, weight, bias, num_groups, eps)[0]
 
 
@@ -104,6 +109,16 @@ def native_group_norm_backward(
     if d_input is not None and x is not input:
         d_input = d_input.reshape(input.shape)
     return d_input, d_weight, d_bias
+
+
+@functools.cache
+def _refusal_of_torch(*extents: int) -> str:
+    """What the torch at hand says to an input of these extents, 0 or 1 each; empty where it takes it."""
+    try:
+        torch.group_norm(torch.empty(extents), 1)
+    except RuntimeError as err:
+        return str(err)
+    return ""
 
 
 def _check_groups(name: str, label: str, x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...reference.dtypes import EVERY_FORMAT, FORMATS, HALF_TYPES, Format
+from ...reference.missing import nearest_of
 from .contract import (
     CUDA_FUNCTIONS,
     EXP2,
@@ -282,7 +283,8 @@ def terms(named: str | Terms) -> Terms:
         raise TermsError(f"contract: got {named!r}, need one of {', '.join(PRESETS)}, or Terms")
     first, *more = named.split("+")
     if first not in PRESETS:
-        raise TermsError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")
+        near = nearest_of(first, PRESETS)
+        raise TermsError(f"contract: got {first!r}{near}, need one of {', '.join(PRESETS)}, with allowances after a +")
     combination = PRESETS[first]
     for name in more:
         if name in ALGORITHMS:
@@ -293,6 +295,7 @@ def terms(named: str | Terms) -> Terms:
             try:
                 combination = replace(combination, tree=name or " ")
             except ValueError as err:
-                names = ", ".join([*ALLOWANCES, *sorted(ALGORITHMS)])
-                raise TermsError(f"contract: got allowance {name!r}, need one of {names}") from err
+                names = [*ALLOWANCES, *sorted(ALGORITHMS)]
+                near = nearest_of(name, names)
+                raise TermsError(f"contract: got allowance {name!r}{near}, need one of {', '.join(names)}") from err
     return replace(combination, name=named)

@@ -32,6 +32,7 @@ from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
+from ..process.logs import silent
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError, first_line
 from .complex_numbers import RealInterpreter, is_complex
 from .decisions import Decisions
@@ -254,7 +255,9 @@ def _tracing() -> Iterator[None]:
     try:
         # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
         preserved = torch.fx.traceback.preserve_node_meta()
-        with uncompiled(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, open_custom_functions():
+        # Where a spec raises, torch would log the call in twenty lines beside what is told of it in one.
+        quiet, attention = silent("torch._subclasses.fake_tensor"), sdpa_kernel(SDPBackend.MATH)
+        with quiet, uncompiled(), torch.enable_grad(), attention, preserved, open_custom_functions():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)

@@ -50,6 +50,8 @@ def load_case(text: str) -> tuple[Cell, Sample]:
     Raises:
         CaseError: not JSON, another schema, or a field missing or out of range.
     """
+    if not isinstance(text, str):
+        raise CaseError(f"case file: got a {type(text).__name__}, need its text")
     # A case file may come from anybody, so its size is checked before a parser spends memory on it.
     if len(text) > LARGEST_TEXT:
         raise CaseError(f"case file: got {len(text)} characters, need at most {LARGEST_TEXT}")

@@ -19,7 +19,7 @@ from ...reference.residual import Residual
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .comparing import decide_by, hold_in_turn
-from .results import SpecRun, result_of, unlike
+from .results import SpecRun, result_of, unlike, without_numbers
 from .specification import SpecError, Specification, specification
 
 #: The terms that count where a user names none.
@@ -59,6 +59,7 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
     read_spec, allowed, arguments = specification(spec), terms(contract).require_tree(), CallArguments.of(args)
+    _require_numbers(arguments)
     run = read_spec.run(arguments, read_spec.state)
     readings = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
     why = disagreement(read_spec, arguments, run, lambda _: readings, allowed)
@@ -77,6 +78,13 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
         raise SpecError(f"{read_spec.name} gives {dtypes}, need a floating tensor: nothing else has a bound")
     return rows[0] if len(rows) == 1 else tuple(rows)
+
+
+def _require_numbers(arguments: CallArguments) -> None:
+    """Require that arguments have numbers; SpecError with a sentence where one has none."""
+    for position, tensor in enumerate(arguments.tensors):
+        if why := without_numbers(tensor):
+            raise SpecError(f"args[{position}] {why}")
 
 
 def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
@@ -119,6 +127,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
 def _wrong_of(candidate_output: Any, read_spec: Specification, arguments: CallArguments, contract: str | Terms) -> str:
     """What is wrong with outputs, in words; empty where nothing is. Arguments and errors as for `assert_conforms`."""
     allowed = terms(contract).require_tree()
+    _require_numbers(arguments)
     run = read_spec.run(arguments, read_spec.state)
     native, result = _tensors_asked(run), result_of(candidate_output)
     names = run.names[: len(native)]
@@ -133,6 +142,9 @@ def _wrong_of(candidate_output: Any, read_spec: Specification, arguments: CallAr
     other_form = unlike(result.form, result.plain, run.result) if run.outputs else ""
     if other_form:
         return f"{read_spec.name}: {other_form}"
+    odd = [f"{name} {why}" for name, y in zip(names, result.tensors, strict=False) if (why := without_numbers(y))]
+    if odd:
+        return f"{read_spec.name}: {odd[0]}"
     operands = operands_of(read_spec, arguments, read_spec.state)
     outcomes = hold_in_turn(names, result.tensors, read, allowed, None if read_spec.numpy else native, operands)
     wrong = [str(each.wrong) for each in outcomes if each.wrong is not None]

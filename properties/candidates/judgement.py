@@ -212,7 +212,10 @@ def _advice(finding: Finding, others: Sequence[Finding]) -> list[str]:
     assert finding.wrong is not None
     alike = ", ".join(each.question for each in others)
     lines = [f"also       {len(others)} more alike: {alike}"] if others else []
-    return [f"  {line}" for line in [*lines, *explanation_lines(finding.wrong.code)]]
+    # An exception of a candidate says what it is about; what those of ops usually mean is of no use beside it.
+    explained = explanation_lines(finding.wrong.code)
+    explained = explained[-1:] if finding.wrong.code is Code.RAISED else explained
+    return [f"  {line}" for line in [*lines, *explained]]
 
 
 def cause_data(finding: Finding) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from .precision import arithmetic
 from .property_questions import ask_by_name
 from .question_plan import QuestionPlan
 from .reasons import with_advice
+from .results import without_numbers
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -68,7 +69,8 @@ def judge(
 
     Raises:
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no judgement.
-        TypeError: `inputs` are no arguments. ValueError: a code, a contract or an architecture that is none, a negative
+        TypeError: `inputs` are no arguments, or `candidate` cannot be called.
+        ValueError: a code, a contract or an architecture that is none, a negative
             seed, or fewer than two calls; or the contract asks for a probe, and the spec is no sum or the candidate
             shows no tree. RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
@@ -79,12 +81,20 @@ def judge(
         shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
         need = "need the arguments of a call, as (x,) or {'x': x}"
         raise TypeError(f"inputs: got a {type(inputs).__name__}{shape}, {need}")
+    if not callable(candidate):
+        raise TypeError(f"candidate: got a {type(candidate).__name__}, need a function or a module")
     read_spec = specification(spec)
     draw = None
     if callable(inputs):
         draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs).with_names(spec)
-    host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
+    name = str(getattr(candidate, "__name__", type(candidate).__name__))
+    odd = next(
+        (f"{arguments.label(i)} {why}" for i, t in enumerate(arguments.tensors) if (why := without_numbers(t))), ""
+    )
+    if odd:
+        return Judgement(Assignment(name, read_spec.name, str(allowed), draws), Ruling.ERROR, error=odd)
+    host = CandidateHost(name, candidate)
     before = copied_state(host.state.parts)
     part = part_of(read_spec, arguments, allowed.without_probe)
     session = Session(read_spec, host, allowed.without_probe, draws, arguments, draw, part)
@@ -173,6 +183,10 @@ def _ask(
                 continue
             finding = answers[code] = ASKING[code](session)
             findings += [] if _is_beside(finding, plan) else [finding]
+            if code == "GIVEN" and _repeats_itself(finding):
+                rest = [each for each in order[number + 1 :] if each != "LEFT"]
+                findings += [ASKING["LEFT"](session)] if len(rest) < len(order) - number - 1 else []
+                return findings, "", [f"not asked: GIVEN says it of them all: {', '.join(rest)}"] if rest else []
         except SpecError as err:
             # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
             if code == "GIVEN":
@@ -195,6 +209,11 @@ def _ask(
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
     return findings, "", []
+
+
+def _repeats_itself(finding: Finding) -> bool:
+    """Whether every question would say the same: what the candidate gives has another form, shape or dtype."""
+    return finding.is_wrong and finding.wrong is not None and finding.wrong.code is Code.ATTRIBUTE
 
 
 def _is_beside(finding: Finding, plan: QuestionPlan) -> bool:

@@ -19,6 +19,10 @@ class Formula:
 
     function: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"Formula: got a {type(self.function).__name__}, need a function of NumPy arrays")
+
 
 def name_of_function(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))

@@ -146,6 +146,16 @@ def incomparable(arguments: Sequence[Any], result: Result) -> str:
     )
 
 
+def without_numbers(tensor: Tensor) -> str:
+    """Why the numbers of a tensor cannot be looked at, as what its name is followed by; empty where they can."""
+    if type(tensor).__name__ in ("FakeTensor", "DTensor") or tensor.is_meta:
+        return f"is a {type(tensor).__name__} on device {tensor.device}, need a tensor of numbers in this process"
+    if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
+        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else f"of layout {tensor.layout}"
+        return f"is {kind}, need a plain tensor: .to_dense(), .dequantize() or .to_padded_tensor() makes one of it"
+    return ""
+
+
 def unlike(form: str, plain: Sequence[Any], need: Result) -> str:
     """How a result differs from the one that is right, but for the tensors; empty where it does not.
 
@@ -154,10 +164,13 @@ def unlike(form: str, plain: Sequence[Any], need: Result) -> str:
     """
     if not need.form:
         return ""
+    if form == "NoneType":
+        return "the result is None; did you forget `return`?"
     if form != need.form:
-        got, right = form.count("*"), len(need.tensors)
-        count = f"got {got} outputs, need {right}: " if got != right else ""
-        return f"{count}the result is {form}, need {need.form}"
+        got, number = form.count("*"), len(need.tensors)
+        count = f"got {got} outputs, need {number}: " if got != number else ""
+        right = "a tensor" if need.form == "*" else need.form
+        return f"{count}the result is {form}, need {right}"
     pairs = zip(plain, need.plain, strict=False)
     wrong = next((f"the result has {got!r}, need {right!r}" for got, right in pairs if not _equal(got, right)), "")
     return wrong or ("" if len(plain) == len(need.plain) else f"the result lacks values of {need.form}")

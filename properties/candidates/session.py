@@ -13,7 +13,6 @@ from ...oracles import process
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Violation
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
 from .call_history import CallHistory
@@ -140,10 +139,9 @@ class Session:
             self.history.staying.append(answer.outputs)
         if places is None and answer.form == DESTINATIONS:  # the candidate returned a type of this name
             answer = msgspec.structs.replace(answer, form=f"?{DESTINATIONS}")
-        self.history.executed = answer.executed or self.history.executed
+        if answer.executed is not None and answer.executed.fault != Code.NO_DEVICE:
+            self.history.executed = answer.executed
         require_no_fault(answer.executed)
-        if answer.beyond:
-            raise Violation(Code.NO_DEVICE, answer.beyond)
         faults = [line for line in answer.changed if line not in self.changed_by_spec]
         answer = msgspec.structs.replace(answer, changed=faults)
         self.history.changed += [line for line in answer.changed if line not in self.history.changed]

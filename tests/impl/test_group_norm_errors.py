@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from opassay.impl import group_norm, native_group_norm, native_group_norm_backward
+from opassay.impl.norms.group_norm import _refusal_of_torch as refusal
 
 X = torch.ones(2, 6, 4)
 W = torch.ones(6)
@@ -153,3 +154,30 @@ def test_eps_an_int() -> None:
     """An int is a number: the same bits as the float."""
     x = X.cumsum(-1)
     assert torch.equal(group_norm(x, 3, eps=1), group_norm(x, 3, eps=1.0))
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3), (2, 4, 0), (0, 4, 3), (2, 0), (2, 4, 0, 5)])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_an_empty_input_is_taken_where_torch_takes_it(
+    shape: tuple[int, ...], refuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions of torch differ; `refuses` is one that takes no sample without elements."""
+    own = torch.group_norm
+
+    def strict(x: torch.Tensor, groups: int) -> torch.Tensor:
+        if 0 in x.shape[1:]:
+            raise RuntimeError("Expected at least one channel and one position")
+        return own(x, groups)
+
+    refusal.cache_clear()
+    if refuses:
+        monkeypatch.setattr(torch, "group_norm", strict)
+    x = torch.empty(shape)
+    try:
+        expected = torch.group_norm(x, 1)
+    except RuntimeError:
+        with pytest.raises(RuntimeError):
+            group_norm(x, 1)
+    else:
+        assert group_norm(x, 1).shape == expected.shape
+    refusal.cache_clear()

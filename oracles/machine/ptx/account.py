@@ -34,7 +34,7 @@ class LaunchAccount:
 
     Attributes:
         launches: how many there were, by the name of the kernel.
-        configurations: how many the tuner of a kernel has, by its name. taken: the last one that it took, in words.
+        configurations: how many the tuner of a kernel has, by its name. choices: the last one that it took, in words.
         unfit: those that it left out, in words, and why, as Triton's own tuner does with them.
         unordered: kernels whose atomic sums of floats have no decided order.
         earlier: how often approximations were executed before `start`.
@@ -45,7 +45,7 @@ class LaunchAccount:
 
     launches: dict[str, int] = field(default_factory=dict)
     configurations: dict[str, int] = field(default_factory=dict)
-    taken: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, str] = field(default_factory=dict)
     unfit: dict[str, dict[str, str]] = field(default_factory=dict)
     unordered: set[str] = field(default_factory=set)
     earlier: Counter[str] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class LaunchAccount:
     def start(self) -> None:
         """Begin with another candidate."""
         self.launches, self.configurations, self.unordered = {}, {}, set()
-        self.taken, self.unfit = {}, {}
+        self.choices, self.unfit = {}, {}
         self.earlier = Counter(approximations.executed)
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class LaunchAccount:
     @property
     def _words(self) -> str:
         """About the variant that runs, with the configurations that tuners take."""
-        return "; ".join([str(self.variant.hardware), *map("{0[0]} with {0[1]}".format, self.taken.items())])
+        return "; ".join([str(self.variant.hardware), *map("{0[0]} with {0[1]}".format, self.choices.items())])
 
 
 ACCOUNT = LaunchAccount()

@@ -104,7 +104,7 @@ class TritonLaunches:
             # Where none fits, the first one raises for all of them, as with Triton.
             in_turn = configurations[first:] + configurations[:first]
             configuration = next((each for each in in_turn if self._fits(tuner, args, kwargs, each)), configuration)
-            ACCOUNT.taken[name] = str(configuration)
+            ACCOUNT.choices[name] = str(configuration)
         full = {**tuner.nargs, **kwargs, **configuration.all_kwargs()}
         if len(configurations) > 1:
             self._tune(tuner, args, kwargs, configuration, full)

@@ -197,7 +197,6 @@ class Answer(msgspec.Struct, frozen=True):
         outputs: the tensors among the leaves of the result. form, plain: see `results.Result`.
         earlier: the outputs of the call before, as they are now.
         changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
-        beyond: what to do, where the exception says something of the machine alone (`machine_limits.py`).
         executed: see there; None where no kernel was executed as PTX.
         shapes: of the outputs, where they were left for `Answering.fetch`.
     """
@@ -212,7 +211,6 @@ class Answer(msgspec.Struct, frozen=True):
     earlier: list[Any] = []
     changed: list[str] = []
     raised: str = ""
-    beyond: str = ""
     executed: Executed | None = None
     shapes: list[tuple[int, ...]] = []
 

@@ -174,7 +174,7 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
         _require_tensors(name, [tensor for tensor in tensors if tensor is not None])
     if not all(value is None or isinstance(value, (bool, int, float, str)) for value in answer.plain):
         raise ValueError("got plain with something else than numbers, texts and None")
-    _require_short(answer.raised, answer.beyond, pulled.spent, answer.form, *answer.changed, *map(str, answer.plain))
+    _require_short(answer.raised, pulled.spent, answer.form, *answer.changed, *map(str, answer.plain))
     if not (math.isfinite(answer.repeat.seconds) and answer.repeat.seconds >= 0):
         raise ValueError(f"got seconds={answer.repeat.seconds}, need a number from 0 on")
     if answer.executed is not None:

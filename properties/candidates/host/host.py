@@ -22,6 +22,7 @@ from ....oracles import process
 from ....oracles.machine.ptx.account import ACCOUNT, on_variant
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
+from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation, error_lines, error_name
 from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
@@ -130,7 +131,7 @@ class CandidateHost:
         if not current.answer.raised:
             self._attempt(current, functools.partial(self._answer, sequel=sequel), sequel.watched)
         answer = current.answer
-        if ACCOUNT.launches:
+        if ACCOUNT.launches and answer.executed is None:
             answer = msgspec.structs.replace(answer, executed=_executed())
         if self._alone and self._calls == _BASELINE_CALL:
             self._baseline = process.DEEP.read()
@@ -156,7 +157,9 @@ class CandidateHost:
             except BaseException as err:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
-                current.answer = Answer(raised="\n".join([text, *frames_of(err)]), beyond=beyond_machine(err))
+                beyond = beyond_machine(err)
+                executed = _executed(beyond) if beyond else None
+                current.answer = Answer(raised="\n".join([text, *frames_of(err)]), executed=executed)
         interrupt.reraise()  # the candidate may have caught what a handler of the caller raised
         current.changed += [*settings, *(line for line in changed if _counts_against(line))]
 
@@ -306,9 +309,11 @@ class CandidateHost:
         return tensors
 
 
-def _executed() -> Executed:
-    """What the account of this process says."""
+def _executed(beyond: str = "") -> Executed:
+    """What the account of this process says; `beyond`: see `machine_limits.beyond_machine`."""
     fault, variants = ACCOUNT.fault, len(ACCOUNT.variants)
+    if fault is None and beyond:
+        return Executed(variants, ACCOUNT.tale, ACCOUNT.words, str(Code.NO_DEVICE), [beyond])
     if fault is None:
         return Executed(variants, ACCOUNT.tale, ACCOUNT.words)
     text = fault.message.splitlines() if isinstance(fault, Violation) else [str(fault)]
@@ -329,7 +334,9 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
     apart = result.tensors and max(homes_of(result.tensors, places)) < 0
     if apart and all(bool(y.isnan().all()) for y in numbers):
         names = ", ".join(lacking(parameters_of(function), arguments.args))
-        raise TypeError(f"{names}: not among the arguments, so destinations; nothing was written into them")
+        raise TypeError(
+            f"takes {names}, which the spec does not take: so it was given memory for outputs, and wrote nothing there"
+        )
     return replace(result_of(places), form=DESTINATIONS)
 
 

@@ -27,6 +27,7 @@ from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
 from ..project.hints import completing, did_you_mean
+from .addresses import require_in_file
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
@@ -140,6 +141,8 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
                 raise Stop(exit_codes.USAGE, "--draws: got --seed, too; need one of them")
             options["seed"] = options["draws"]
         options["dtype"] = _dtype_of(options["dtype"])
+        for address in addresses:
+            require_in_file(address)
         compiles = options["compiled"] and importlib.util.find_spec("nvidia") is None  # CUDA C++ takes no Triton
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] or compiles else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
@@ -260,7 +263,7 @@ def _require_questions(names: Sequence[str]) -> None:
     for code in names:
         if code not in (codes := [*TABLE, ALL_CODES]):
             hint = did_you_mean(code, codes)
-            raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint}, need one of {', '.join(codes)}")
+            raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint or ', need one of ' + ', '.join(codes)}")
 
 
 def _dtype_of(name: str | None) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opassay
 from opassay.oracles.specs import rules
@@ -18,6 +21,8 @@ from opassay.properties.candidates.host.calls import GoneError
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
+from opassay.reports.cli.host import Stop
+from opassay.reports.cli.judge.addresses import require_in_file
 from opassay.reports.cli.main import main
 
 GENERATOR = torch.Generator().manual_seed(5)
@@ -69,7 +74,8 @@ def test_a_fault_of_the_judge_is_a_line_of_json_too(
         raise KeyError("planted")
 
     monkeypatch.setattr(judge_files, "judge_file", faulty)
-    assert main(["judge", "any.py", "--spec", "any.py", "--json"]) == 3
+    (tmp_path / "any.py").touch()
+    assert main(["judge", f"{tmp_path}/any.py", "--spec", f"{tmp_path}/any.py", "--json"]) == 3
     (line,) = capsys.readouterr().out.splitlines()
     reply = json.loads(line)
     assert reply["verdict"] == "error"
@@ -84,3 +90,99 @@ def test_outputs_that_are_not_shown_again_are_not_taken_for_what_they_were(monke
     judgement = judge(torch.relu, torch.relu, (_normal(4, 8),), questions=["GIVEN", "LEFT"])
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert [(each.question, each.wrong and each.wrong.code) for each in judgement.causes] == [("LEFT", Code.TIMED_OUT)]
+
+
+def _nothing(x: Tensor) -> None:
+    torch.relu(x)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "text"),
+    [
+        (_nothing, "the result is None; did you forget `return`?"),
+        (lambda x: (torch.relu(x), 1), "the result is [*, int], need a tensor"),
+        (lambda x: torch.relu(x).half(), "out has dtype float16, need float32"),
+        (lambda x: torch.relu(x)[:1], "out has shape (1, 8), need (4, 8)"),
+    ],
+)
+def test_where_every_question_would_say_the_same_one_says_it(candidate: Any, text: str) -> None:
+    judgement = judge(candidate, torch.relu, (_normal(4, 8),))
+    assert judgement.verdict is Ruling.REJECTED
+    (cause,) = judgement.causes
+    assert (cause.question, cause.text) == ("GIVEN", text)
+    assert "GIVEN says it of them all" in judgement.weaknesses[-1]
+    assert [each.question for each in judgement.findings if each.question != "PROCESS"] == ["GIVEN", "LEFT"]
+
+
+def _without_numbers() -> dict[str, Any]:
+    with FakeTensorMode():
+        fake = torch.empty(3, 4)
+    return {
+        "on device meta": torch.empty(3, 4, device="meta"), "torch.sparse_coo": _normal(3, 4).to_sparse(),
+        "torch.sparse_csr": _normal(3, 4).to_sparse_csr(), "FakeTensor": fake,
+        "is nested": torch.nested.nested_tensor([_normal(4), _normal(3)]),
+        "is quantized": torch.quantize_per_tensor(_normal(3, 4), 0.1, 0, torch.qint8),
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "text", ["on device meta", "torch.sparse_coo", "torch.sparse_csr", "FakeTensor", "is nested", "is quantized"]
+)
+def test_tensors_without_numbers_are_named(text: str) -> None:
+    odd, x = _without_numbers()[text], _normal(3, 4)
+    with pytest.raises(AssertionError, match=text):
+        opassay.assert_conforms(odd, torch.relu, x)
+    with pytest.raises(opassay.SpecError, match=text):
+        opassay.assert_conforms(torch.relu(x), torch.relu, odd)
+    judgement = judge(torch.relu, torch.relu, (odd,), questions=["GIVEN"])
+    assert judgement.verdict is Ruling.ERROR
+    assert text in judgement.error
+
+
+def test_what_is_no_function_and_no_text_is_named() -> None:
+    with pytest.raises(TypeError, match="candidate: got a NoneType, need a function or a module"):
+        judge(None, torch.relu, (_normal(3),))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Formula: got a NoneType"):
+        opassay.Formula(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="case file: got a NoneType, need its text"):
+        opassay.replay_case(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"got 'torhc' \(did you mean 'torch'\?\)"):
+        opassay.bound(torch.relu, _normal(3), contract="torhc")
+
+
+def test_a_spec_that_raises_logs_nothing(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    judgement = judge(torch.relu, lambda x: x @ x, (_normal(3, 4),))
+    assert judgement.verdict is Ruling.ERROR
+    assert "".join(capfd.readouterr()) == ""
+    assert not [each for each in caplog.records if each.name == "torch._subclasses.fake_tensor"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
+        (["mine.py:kernal"], "mine.py:kernal: has no kernal (did you mean 'kernel'?)"),
+        (["mine.py:kernel", "-k", "OFSET"], "--question: got 'OFSET' (did you mean 'OFFSET'?)"),
+    ],
+)
+def test_names_are_looked_for_before_torch_is_imported(words: list[str], text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def kernel(x): return x\ndef spec(x): return x\ndef inputs(): return ()\n")
+    program = f"""import sys
+from opassay.reports.cli.main import main
+code = main(["judge", *{words}, "--spec", "mine.py"])
+assert (code, "torch" in sys.modules) == (2, False)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert text in ended.stderr
+
+
+def test_names_that_a_file_makes_as_it_runs_are_left_to_it(tmp_path: Path) -> None:
+    for number, text in enumerate(("from os.path import *", "globals()['kernel'] = len", "import math as kernel",
+                                   "if True:\n    kernel = len", "for kernel in (len,): pass")):  # fmt: skip
+        file = tmp_path / f"made_{number}.py"
+        file.write_text(text)
+        require_in_file(f"{file}:kernel")
+    (tmp_path / "lacks.py").write_text("def other(): pass")
+    with pytest.raises(Stop, match="has no kernel"):
+        require_in_file(f"{tmp_path}/lacks.py:kernel")

@@ -145,7 +145,7 @@ def test_a_wrong_command_line_ends_with_2_and_says_so_in_json_too(
 ) -> None:
     spec = tmp_path / "wrongly_used.py"
     spec.write_text(KERNEL_SPEC)
-    assert main(["judge", "nowhere.py", "--spec", str(spec), "--json", *words]) == 2
+    assert main(["judge", str(spec), "--spec", str(spec), "--json", *words]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "error"
     assert message in document["error"]

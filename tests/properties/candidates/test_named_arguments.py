@@ -122,7 +122,7 @@ def test_what_a_destination_had_before_is_no_input(candidate: Callable[..., Any]
 
 def test_a_parameter_that_nobody_wrote_is_named() -> None:
     (cause,) = judge(elsewhere, softmax, (X,), questions=("GIVEN",)).causes
-    assert "TypeError: out: not among the arguments, so destinations; nothing was written into them" in cause.text
+    assert "TypeError: takes out, which the spec does not take: so it was given memory" in cause.text
 
 
 def test_destinations_of_a_large_problem() -> None:

@@ -100,7 +100,7 @@ def test_a_tensor_in_a_container_is_not_the_tensor() -> None:
     for candidate in (lambda x: (2 * x,), lambda x: {"k": [2 * x]}):
         judgement = judge(candidate, lambda x: 2 * x, (X,), questions=["GIVEN"])
         assert [str(each.wrong) for each in judgement.causes] == [
-            f"the result is {result_of(candidate(X)).form}, need *"
+            f"the result is {result_of(candidate(X)).form}, need a tensor"
         ]
 
 
