@@ -53,7 +53,7 @@ def list_rows(path: Path) -> Iterator[Row]:
     """The judgements that the head of a case asks for; none where it has no command."""
     head = [line.strip().strip("#\"' ") for line in path.read_text().split("\n")[:12]]
     wanted = " ".join(line.removeprefix("wanted:").strip() for line in head if line.startswith("wanted:"))
-    commands = [found[0] for line in head if (found := re.search(r"\b(opassay judge|python) \S+\.py.*$", line))]
+    commands = [match[0] for line in head if (match := re.search(r"\b(opassay judge|python) \S+\.py.*$", line))]
     if not wanted or not commands:
         return
     words = tuple(word for word in shlex.split(re.sub(r"\s\(.*$", "", commands[0])) if word != "--json")
@@ -68,8 +68,8 @@ def list_rows(path: Path) -> Iterator[Row]:
     rows = [(name, verdict) for name, verdict in of_functions if re.search(rf"\b{name}\b", code)]
     is_single = not rows or "one dtype" in " ".join(head) or "--dtype" in options
     if not rows:
-        found = re.match(VERDICTS, wanted)
-        rows = [(words[2].split(":")[1], found[0] if found else "")]
+        match = re.match(VERDICTS, wanted)
+        rows = [(words[2].split(":")[1], match[0] if match else "")]
     is_open = bool(re.search(r"\bor\b|debatable", wanted)) or not rows[0][1]
     for name, verdict in rows:
         for dtype in ("",) if verdict != "accepted" or is_single else ("", *HALF_TYPES):
@@ -116,12 +116,12 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only cases whose path has this word")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--total", type=float, default=60.0, help="seconds that one judgement may take")
-    given = parser.parse_args()
-    paths = sorted(path for folder in given.folders for path in folder.resolve().glob("**/*.py"))
-    rows = [row for path in paths if given.match in str(path) for row in list_rows(path)]
+    options = parser.parse_args()
+    paths = sorted(path for folder in options.folders for path in folder.resolve().glob("**/*.py"))
+    rows = [row for path in paths if options.match in str(path) for row in list_rows(path)]
     counts = {"ok": 0, "NOT": 0, "read": 0}
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        for state, line in pool.map(lambda row: run(row, given.total), rows):
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for state, line in pool.map(lambda row: run(row, options.total), rows):
             counts[state] += 1
             print(line, flush=True)
     print(f"{len(rows)} rows: {counts['ok']} as wanted, {counts['NOT']} not, {counts['read']} to be read")

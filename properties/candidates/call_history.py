@@ -4,12 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from ...oracles.op.bits import same_bits
 from .arguments import CallArguments, Tensor
 from .host.calls import Answer, CandidateCall, Executed
 from .host.operations import Operations
 from .results import SpecRun, overlaps
+
+_UNKNOWN = object()
+
+
+@dataclass
+class UnchangedArguments:
+    """The arguments that had one value in all calls so far: numbers, options, and tensors of one integer.
+
+    Attributes:
+        values: position among the leaves -> the value; None before the first call.
+    """
+
+    values: dict[int, Any] | None = None
+
+    def note(self, arguments: CallArguments) -> None:
+        """Take a call into account."""
+        leaves = arguments.leaves
+        if self.values is None:
+            self.values = {i: value for i, leaf in enumerate(leaves) if (value := _only_value(leaf)) is not _UNKNOWN}
+        else:
+            self.values = {i: v for i, v in self.values.items() if i < len(leaves) and _only_value(leaves[i]) == v}
+
+
+def _only_value(leaf: Any) -> Any:
+    """The value that an argument has in all of its elements; `_UNKNOWN` for floating tensors and mixed ones."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    if leaf.is_floating_point() or leaf.is_complex() or not leaf.numel():
+        return _UNKNOWN
+    if leaf.dtype is torch.bool:
+        return _UNKNOWN if bool(leaf.any()) != bool(leaf.all()) else bool(leaf.all())
+    try:
+        least, largest = torch.aminmax(leaf)
+    except (RuntimeError, NotImplementedError):  # of unsigned formats that torch does not compare
+        return _UNKNOWN
+    return least.item() if least == largest else _UNKNOWN
 
 
 @dataclass

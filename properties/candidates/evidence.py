@@ -12,6 +12,7 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.rounding.chance import Evaluations
 from ...oracles.judge.holding import Reading, Standing
 from .arguments import CallArguments, State, Tensor
+from .call_history import UnchangedArguments
 from .finding import Finding
 from .judgement import Covered
 from .tree_probe import TreeProbe
@@ -85,6 +86,7 @@ class Records:
         probe: what probes the candidate's tree of sums; None where the terms do not ask for it.
         sampled: positions of outputs that are drawn, of which many calls are distributed as the spec's. Bounds say
             little of those.
+        unchanged: the arguments that had one value in all calls.
     """
 
     evidence: list[Evidence] = field(default_factory=list)
@@ -94,13 +96,14 @@ class Records:
     lacking: set[str] = field(default_factory=set)
     probe: TreeProbe | None = None
     sampled: frozenset[int] = frozenset()
+    unchanged: UnchangedArguments = field(default_factory=UnchangedArguments)
 
     def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Standing]) -> None:
         """Keep a digest of outputs that were held."""
         if question in OF_ITSELF:
             return
         balls = [each.ball if each.judged else None for each in outcomes]
-        meets = tuple(_meet(self.firsts.get(i), one) for i, one in enumerate(balls))
+        meets = tuple(balls_meet(self.firsts.get(i), one) for i, one in enumerate(balls))
         for i, one in enumerate(balls):
             if one is not None:
                 self.firsts.setdefault(i, one)
@@ -154,7 +157,7 @@ class Records:
         ]
 
 
-def _meet(first: Ball | None, other: Ball | None) -> bool | None:
+def balls_meet(first: Ball | None, other: Ball | None) -> bool | None:
     """Whether two balls have a value in common in every element; None where one is missing, or of another shape."""
     if first is None or other is None or first.shape != other.shape:
         return None

@@ -108,6 +108,12 @@ class Finding:
         return self.outcome is Outcome.WEAK and self.wrong is not None
 
     @property
+    def unasked(self) -> str:
+        """The part of the question that was not answered, with the reason; all of it where the candidate refuses."""
+        refusal = self.wrong.title if self.outcome is Outcome.REFUSED and self.wrong is not None else ""
+        return refusal or self.left_out
+
+    @property
     def text(self) -> str:
         """One line."""
         share = f" of {self.sampled}" if self.sampled and self.wrong is None else ""

@@ -126,7 +126,7 @@ class Judgement:
             },
             "sampled": {finding.question: finding.sampled for finding in self.findings if finding.sampled},
             "left_out": {
-                finding.question: clean(finding.left_out)[:2000] for finding in self.findings if finding.left_out
+                finding.question: clean(finding.unasked)[:2000] for finding in self.findings if finding.unasked
             },
             "executed": [clean(line)[:2000] for line in self.execution],
             "seed": of.draws.seed,

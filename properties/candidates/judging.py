@@ -36,6 +36,7 @@ from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
 from .tree_probe import probe_for
+from .unasked import find_weaknesses, with_options
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
@@ -141,6 +142,9 @@ def ask_all(
         error, findings = misread, []  # Findings by the bounds of a wrong reading are not valid.
     findings.sort(key=lambda finding: list(TABLE).index(finding.question))
     weaknesses = [] if error else session.records.weaknesses(findings) + _unanswered(findings, plan) + stopped
+    if findings and not error:
+        weaknesses += find_weaknesses(session, findings)
+        findings = [with_options(session, finding) for finding in findings]
     weaknesses += [
         f"{each.question} was not judged: {each.text}"
         for each in findings

@@ -116,6 +116,7 @@ class Session:
         """
         tensors = self.spec.state if state is None else state
         self.history.calls += 1
+        self.records.unchanged.note(arguments)
         # The candidate's process keeps the given arguments from the first call with them; rows of them are not kept.
         stored = arguments is self.arguments and not self.share
         strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []

@@ -56,7 +56,7 @@ def sizes(session: Session) -> Finding:
     """SIZES: each size in turn is replaced in all shapes that have it, because equal sizes may be the same axis."""
     if "SIZES" in session.packed:
         return session.packed["SIZES"]
-    judged = refusals = 0
+    judged, refusal = 0, None
     for arguments in itertools.chain(_other_sizes(session), _farthest(session)):
         try:
             session.spec.run(stand_in(arguments), session.spec.state)
@@ -65,7 +65,7 @@ def sizes(session: Session) -> Finding:
         finding = session.values("SIZES", arguments, refusable=True)
         if finding.is_wrong:
             return finding
-        refusals += finding.outcome is Outcome.REFUSED
+        refusal = finding if finding.outcome is Outcome.REFUSED else refusal
         judged += finding.judged
     for arguments in empty_arguments(session.spec, session.arguments):
         finding = session.values("SIZES", arguments, refusable=True)
@@ -76,7 +76,7 @@ def sizes(session: Session) -> Finding:
         return many
     if judged:
         return passing("SIZES", judged)
-    return not_asked("SIZES", "the candidate refuses other sizes" if refusals else "the spec takes no other sizes")
+    return refusal or not_asked("SIZES", "the spec takes no other sizes")
 
 
 def _many_rows(session: Session) -> Finding | None:
