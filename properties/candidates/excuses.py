@@ -11,14 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...oracles.verdicts.verdict import Code
-from ..engine.environment import source_stamp
+from ..engine.environment import digest_sources
 from .host.quarters import Confinement
 from .judgement import Judgement, Ruling
 
 #: Where Linux counts what has happened to memory, and the name of the count of processes that it ended for want of it.
 _COUNTS, _ENDED = Path("/proc/vmstat"), "oom_kill"
-#: The files of this package when this process loaded its own.
-_STAMP = source_stamp()
+#: The files of this package when this process loaded its own: what they have, because a candidate can change times.
+_SOURCES = digest_sources()
+#: What is said where they are others now.
+CHANGED = "files of opassay have changed since this judge began"
 
 
 def ended_for_memory() -> int:
@@ -28,6 +30,11 @@ def ended_for_memory() -> int:
     except OSError:
         return 0
     return sum(int(count) for name, count in words if name == _ENDED)
+
+
+def have_sources_changed() -> bool:
+    """Whether the files of this package have other contents than when this process began."""
+    return digest_sources() != _SOURCES
 
 
 def excuse(judgement: Judgement, confinement: Confinement, before: int) -> Judgement:
@@ -45,11 +52,8 @@ def _other_cause(judgement: Judgement, confinement: Confinement, before: int) ->
     causes = judgement.causes
     codes, text = {cause.wrong.code for cause in causes if cause.wrong is not None}, causes[0].text
     # A file of this package that the candidate may have written is told by LEFT.
-    if source_stamp() != _STAMP and all(cause.question != "LEFT" for cause in causes):
-        return (
-            f"{text}; files of opassay have changed since this judge began, so that its processes may have loaded"
-            " different versions: start it again"
-        )
+    if all(cause.question != "LEFT" for cause in causes) and have_sources_changed():
+        return f"{text}; {CHANGED}, so that its processes may have loaded different versions: start it again"
     if codes == {Code.CRASHED} and "killed by SIGKILL" in text and ended_for_memory() > before:
         return f"{text}; meanwhile the system ended processes because it was out of memory"
     if codes == {Code.TIMED_OUT} and confinement.compiled:

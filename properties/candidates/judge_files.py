@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -204,6 +205,8 @@ def _quarters(confinement: Confinement, candidate: str, spec: str, seed: int | s
     copied = confinement.alone and not isinstance(seed, str)
     quarters = Quarters(confinement, [*_folders_of(candidate), folder], copied)
     if confinement.alone:
+        # Reading a spec imports parts of torch that make this folder.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "cache"))
         _keep_off_the_path(candidate, spec)
     return quarters
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -50,28 +51,29 @@ def source_digest() -> str:
 
     Two machines can tell by it whether their sources are the same.
     """
-    digest = hashlib.sha256()
-    for name, path in sorted(_files()):
-        digest.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+    return digest_sources()
 
 
-def source_stamp() -> tuple[int, int]:
-    """How many Python files of opassay are installed, and when the last of them was written, in ns since 1970.
+def digest_sources() -> str:
+    """`source_digest` of the files as they are now; of a file that goes meanwhile its name alone.
 
     A process that has loaded some of them can tell by it that those which it loads later may be of another version.
     """
-    times = [path.stat().st_mtime_ns for _, path in _files()]
-    return len(times), max(times, default=0)
-
-
-def _files() -> Iterator[tuple[str, Path]]:
-    # A strict editable installation is a folder of links, which `Path.rglob` does not follow.
-    for folder, _, names in os.walk(ROOT, followlinks=True):
-        for name in names:
-            if name.endswith(".py"):
-                path = Path(folder, name)
-                yield path.relative_to(ROOT).as_posix(), path
+    root, digest = str(ROOT), hashlib.sha256()
+    paths = (
+        # A strict editable installation is a folder of links, which `Path.rglob` does not follow.
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    )
+    for path in sorted(paths):
+        content = b""
+        with contextlib.suppress(OSError), open(path, "rb", 0) as file:
+            content = file.read()
+        name = path[len(root) + 1 :].replace(os.sep, "/")
+        digest.update(f"{name}\n{hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def environment() -> dict[str, str]:

@@ -1,7 +1,11 @@
-"""A pid namespace of Linux: a process sees and signals none outside of it, and all that it started ends with it.
+"""Namespaces of Linux: a process sees and signals none outside, and what it started, or has in memory, ends with it.
+
+It is one of processes and one of mounts. In that, `/dev/shm` is empty, and all files can only be read but those of some
+folders: what other rules do not keep, such as the times and modes of files, nobody can change there.
 
 Where the administrator's right to make one is missing, a user namespace gives it, if the system lets everybody have
-one. The namespace has a `/proc` of its own, or there is none: programs look there for the number that they have.
+one. The namespace has a `/proc` of its own, or there is none: programs look there for the number that they have. Of the
+other mounts it has what the kernel gives.
 
 What is hard here: a process cannot move into a namespace, only what it starts next is there. So three processes take
 the place of one. The outer one stays where it was and ends as the inner one ends; the first of the namespace, with
@@ -19,14 +23,26 @@ import signal
 import struct
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from .lifeline import end_with_parent
 
 _NEWNS, _NEWUSER, _NEWPID = 0x20000, 0x10000000, 0x20000000
 #: Mounts, with those below them, are for this namespace alone; `/proc` runs no program, has no devices, gives no right.
 _ALONE, _PROC = 0x4000 | 0x40000, 2 | 4 | 8
+#: Where files in memory are, which have no devices and give no right there; a second mount of a folder.
+_SHARED, _PLAIN, _BIND = b"/dev/shm", 2 | 4, 0x1000
+#: Of mount_setattr(2): its number, that it holds for all mounts below, and that files can only be read.
+_SET, _BELOW, _READ_ONLY = 442, 0x8000, 1
 #: How the inner process ended, as wait(2) tells it.
 _STATUS = struct.Struct("i")
+
+
+class Namespace(NamedTuple):
+    """Whether a process has a namespace of processes, and whether `/dev/shm` is its own there."""
+
+    alone: bool = False
+    shared: bool = False
 
 
 def offers_namespace() -> bool:
@@ -47,13 +63,17 @@ def offers_namespace() -> bool:
         os._exit(status)
 
 
-def enter_namespace() -> bool:
-    """Go on as another process, in a pid namespace of its own, in which nothing else runs; whether it is so.
+def enter_namespace(writable: str = "", most: int | None = None) -> Namespace:
+    """Go on as another process, in a pid namespace of its own, in which nothing else runs; what of it there is.
 
     This process must have one thread. What waits for its end and its status gets those of the inner process.
+
+    Args:
+        writable: a folder, outside of which no file can be changed; all can be changed for an empty text.
+        most: bytes that a `/dev/shm` of its own may have, 0 for no limit; None for that of everybody.
     """
     if not (offers_namespace() and _unshare()):
-        return False
+        return Namespace()
     reader, writer = os.pipe()
     first = os.fork()
     if first:
@@ -61,13 +81,16 @@ def enter_namespace() -> bool:
     end_with_parent()
     if not _mount_proc():
         os._exit(1)
+    shared = most is not None and _mount_shared(most)
+    if writable:
+        _close_files([os.fsencode(writable), b"/proc", *([_SHARED] if shared else [])])
     inner = os.fork()
     if inner:
         _adopt(inner, writer)
     end_with_parent()
     os.close(reader)
     os.close(writer)
-    return True
+    return Namespace(True, shared)
 
 
 def _unshare() -> bool:
@@ -90,6 +113,20 @@ def _mount_proc() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     mounts = ((b"none", b"/", None, _ALONE), (b"proc", b"/proc", b"proc", _PROC))
     return all(libc.mount(*mount, None) == 0 for mount in mounts)
+
+
+def _mount_shared(most: int) -> bool:
+    size = f"mode=1777,size={most}".encode() if most else b"mode=1777"
+    return ctypes.CDLL(None).mount(b"shm", _SHARED, b"tmpfs", _PLAIN, size) == 0
+
+
+def _close_files(writable: list[bytes]) -> None:
+    """Have no file changed but below some folders, each of which is a mount of its own then."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(writable[0], writable[0], None, _BIND, None):
+        return
+    for path, flags, change in ((b"/", _BELOW, (_READ_ONLY, 0)), *((each, 0, (0, _READ_ONLY)) for each in writable)):
+        libc.syscall(_SET, -100, path, flags, struct.pack("<4Q", *change, 0, 0), 32)
 
 
 def _let_go(handle: int) -> None:

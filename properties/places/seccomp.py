@@ -1,4 +1,5 @@
-"""A filter of system calls, by seccomp(2): it refuses the network and what would evade Landlock or memory limits.
+"""A filter of system calls, by seccomp(2): it refuses the network, what would evade Landlock or memory limits, and what
+makes other programs wait.
 
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html; the numbers are those of `asm/unistd.h`.
 """
@@ -13,8 +14,9 @@ import struct
 import sys
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
-#: BPF instructions: load a word of the call's `seccomp_data`, jump if it is equal, jump if it is not less, and return.
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+#: BPF instructions: load a word of the call's `seccomp_data`, jump if it is equal, jump if it is not less, jump if it
+#: has a bit, and return.
+_LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: Offsets in `seccomp_data` of the call's number, of the machine and of the first argument's lower word.
 _NUMBER, _MACHINE, _FIRST = 0, 4, 16
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
@@ -33,11 +35,21 @@ _ARM = (194, 190, 186, 180, 217, 218, 219, 425, 265, 117, 270, 271, 438, 280, 24
 #: Calls that are allowed with this first argument only: sockets between processes of this machine, and limits of the
 #: calling process itself.
 _ONLY = {"socket": int(socket.AF_UNIX), "prlimit64": 0}
-#: machine -> its word in `seccomp_data`, and the numbers there of the calls in `_FORBIDDEN` and in `_ONLY`.
-_MACHINES = {
-    "x86_64": (0xC000003E, _X86, (41, 302)),
-    "aarch64": (0xC00000B7, _ARM, (198, 261)),
+_SET_LEASE, _NOTIFY, _NEW_USER = 1024, 1026, 0x10000000
+#: Calls that are refused with these words in an argument, its number first: a lease of a file has everybody who opens
+#: it wait for 45 s, and in a user namespace a process has rights again that it gave up.
+_UNLESS: dict[str, tuple[int, int, tuple[int, ...]]] = {
+    "fcntl": (1, _EQUAL, (_SET_LEASE, _NOTIFY)),
+    "clone": (0, _HAS_BIT, (_NEW_USER,)),
+    "unshare": (0, _HAS_BIT, (_NEW_USER,)),
 }
+#: machine -> its word in `seccomp_data`, and the numbers there of the calls in `_FORBIDDEN`, `_ONLY` and `_UNLESS`.
+_MACHINES = {
+    "x86_64": (0xC000003E, _X86, (41, 302), (72, 56, 272)),
+    "aarch64": (0xC00000B7, _ARM, (198, 261), (25, 220, 97)),
+}
+#: Says in memory, where a filter does not see, what `clone` says in its arguments; who has no such call uses that.
+_CLONE3 = 435
 
 
 def knows_machine() -> bool:
@@ -57,12 +69,12 @@ def refuse_calls() -> bool:
     return not libc.prctl(_PR_SET_SECCOMP, _FILTER, whole, 0, 0)
 
 
-def _program(machine: int, numbers: tuple[int, ...], only: tuple[int, ...]) -> bytes:
+def _program(machine: int, numbers: tuple[int, ...], only: tuple[int, ...], unless: tuple[int, ...]) -> bytes:
     """The filter, as BPF instructions.
 
     Args:
         machine: the word of this machine; calls of another one are refused. numbers: of the calls that are refused.
-        only: the numbers of the calls in `_ONLY`.
+        only, unless: the numbers of the calls in `_ONLY` and in `_UNLESS`.
     """
     no, yes = _step(_RETURN, _REFUSE | errno.EACCES), _step(_RETURN, _ALLOW)
     steps = [_step(_LOAD, _MACHINE), _step(_EQUAL, machine, 1, 0), no, _step(_LOAD, _NUMBER)]
@@ -71,7 +83,11 @@ def _program(machine: int, numbers: tuple[int, ...], only: tuple[int, ...]) -> b
         steps += [_step(_EQUAL, number, 0, 1), no]
     for number, first in zip(only, _ONLY.values(), strict=True):
         steps += [_step(_EQUAL, number, 0, 4), _step(_LOAD, _FIRST), _step(_EQUAL, first, 1, 0), no, yes]
-    return b"".join([*steps, yes])
+    for number, (argument, code, words) in zip(unless, _UNLESS.values(), strict=True):
+        steps += [_step(_EQUAL, number, 0, 2 * len(words) + 2), _step(_LOAD, _FIRST + 8 * argument)]
+        steps += [step for word in words for step in (_step(code, word, 0, 1), no)]
+        steps += [yes]
+    return b"".join([*steps, _step(_EQUAL, _CLONE3, 0, 1), _step(_RETURN, _REFUSE | errno.ENOSYS), yes])
 
 
 def _step(code: int, word: int, true: int = 0, false: int = 0) -> bytes:

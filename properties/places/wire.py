@@ -24,6 +24,19 @@ _LENGTH, _STEP = 8, 64
 #: The bytes of a message. Memory that can be written becomes that of the tensors.
 Content = bytes | bytearray | memoryview
 _Kind = TypeVar("_Kind")
+#: Dtypes of numbers, by the names that a message has for them.
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
+        *(torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+        torch.float8_e8m0fnu,
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.bool),
+        *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
+    )
+}
+#: Those of the tensors in a message. A quantized tensor has more than its bytes: one made of them ends the process.
+_SENT = DTYPES | {"float4_e2m1fn_x2": torch.float4_e2m1fn_x2}
 
 
 class MessageKind(enum.StrEnum):
@@ -176,9 +189,9 @@ def _tensor_of(header: _Tensor, content: memoryview) -> torch.Tensor:
     Raises:
         ValueError: the message has no such tensor.
     """
-    dtype = getattr(torch, header.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"no message of a rank: got dtype={header.dtype!r}, need the name of a torch dtype")
+    dtype = _SENT.get(header.dtype)
+    if dtype is None:
+        raise ValueError(f"no message of a rank: got dtype={header.dtype!r}, need one of {', '.join(_SENT)}")
     # Two negative extents have a positive product, so the signs are looked at before the sizes are compared.
     count = math.prod(header.shape)
     fits = min(header.shape, default=0) >= 0 and count * dtype.itemsize == header.size

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -28,7 +30,7 @@ import os, signal, sys, time
 {drop}
 from opassay.properties.places.namespaces import enter_namespace
 print(os.getpid(), flush=True)
-entered = enter_namespace()
+entered = enter_namespace().alone
 print(entered, os.getpid(), os.getppid(), sorted(int(n) for n in os.listdir("/proc") if n.isdecimal()), flush=True)
 {act}
 """
@@ -90,3 +92,45 @@ def test_what_it_started_ends_with_it_and_with_what_stands_for_it(first: str, tm
     while sleeping() and time.monotonic() < until:
         time.sleep(0.01)
     assert sleeping() == []
+
+
+CLOSED = """
+import os, sys
+{drop}
+from opassay.properties.places.namespaces import enter_namespace
+own, other = sys.argv[1], sys.argv[2]
+space = enter_namespace(own, 2**20)
+def attempt(act):
+    try:
+        act()
+        return 0
+    except OSError as err:
+        return err.errno
+def write(path, size=1):
+    with open(path, "wb") as file:
+        file.write(bytes(size))
+print(space, os.listdir("/dev/shm"), *map(attempt, (
+    lambda: write(own + "/new"), lambda: os.chmod(own + "/new", 0o600), lambda: os.utime(own + "/new"),
+    lambda: write("/dev/shm/new"), lambda: write("/dev/null"), lambda: write("/proc/self/comm"),
+    lambda: os.chmod(other, 0o600), lambda: os.utime(other), lambda: write(other), lambda: os.chown(other, 0, 0),
+    lambda: write("/dev/shm/large", 2**21),
+)))
+"""
+
+
+@pytest.mark.parametrize("drop", ["", DROP])
+def test_nobody_outside_finds_a_file_changed_or_left_in_memory(drop: str, tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.write_text("text")
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as theirs:
+        before, names = (other.stat(), other.read_text()), set(os.listdir("/dev/shm"))
+        words = [sys.executable, "-c", CLOSED.format(drop=drop), str(own), str(other)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert os.path.exists(theirs.name)
+        assert (other.stat(), other.read_text()) == before
+        assert "new" not in set(os.listdir("/dev/shm")) - names
+    answers = [0, 0, 0, 0, 0, 0, errno.EROFS, errno.EROFS, errno.EROFS, errno.EROFS, errno.ENOSPC]
+    assert done.stdout.split(") ")[1].split() == ["[]", *map(str, answers)], done.stdout + done.stderr
+    assert done.stdout.startswith("Namespace(alone=True, shared=True)")
+    assert (own / "new").exists()

@@ -96,3 +96,17 @@ def test_tensors_have_the_memory_that_was_read_and_are_not_copied() -> None:
 def test_what_is_no_message_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"no (message of a rank|Message)"):
         unpack(content)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype)))
+def test_a_tensor_of_every_dtype_of_torch_is_read_or_refused(name: str) -> None:
+    dtype = getattr(torch, name)
+    size = 16 * dtype.itemsize
+    content = _telling(dtype=name, shape=[16], size=size) + bytes(size)
+    # A name that torch has twice, as float and float32, is sent by one of them.
+    if str(dtype) != f"torch.{name}" or dtype not in wire._SENT.values():
+        with pytest.raises(ValueError, match=f"got dtype='{name}'"):
+            unpack(content)
+        return
+    tensor = unpack(content).result
+    assert (tensor.dtype, tensor.shape) == (dtype, (16,))

@@ -18,15 +18,7 @@ from ..arguments import CallArguments, State, Tensor
 from .operations import Operations
 
 #: Dtypes of numbers: those that an output may have, whether or not it may have them here.
-DTYPES = frozenset(
-    {
-        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
-        *(torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
-        torch.float8_e8m0fnu,
-        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.bool),
-        *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
-    }
-)
+DTYPES = frozenset(wire.DTYPES.values())
 
 
 class Manner(enum.StrEnum):

@@ -49,8 +49,9 @@ _SYSTEM = (
     "/snap",
 )
 _VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH")
-#: Device files: of no hardware, shared memory, and GPUs.
-_DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "nvidia*", "dri", "kfd", "dxg")
+#: Device files: of no hardware, and GPUs. And where memory is shared by name, which other programs do, too.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri", "kfd", "dxg")
+_SHARED = "/dev/shm"
 #: Folders below that of a candidate, by the variables that name them.
 _FOLDERS = {
     "HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "TRITON_CACHE_DIR": "cache/triton",
@@ -68,13 +69,14 @@ class Rooms(msgspec.Struct, frozen=True):
     """Where a candidate's process may read and write.
 
     Attributes:
-        folder: its own. readable: besides what every program needs.
+        folder: its own. readable: besides what every program needs. memory: bytes of it that it may take; 0 for any.
         level: "none" for a process that gives up nothing but its folders.
     """
 
     folder: str
     readable: list[str] = []
     level: str = "auto"
+    memory: int = 0
 
 
 class Isolation(msgspec.Struct, frozen=True):
@@ -121,10 +123,17 @@ def confine(rooms: Rooms) -> Isolation:
     _limit_tasks()
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return Isolation()
-    alone = enter_namespace()  # afterwards no new one can be had
+    readable, writable = _readable(rooms), [rooms.folder, *_devices()]
+    hidden = any(Path(path).is_relative_to(_SHARED) for path in (rooms.folder, *readable))
+    space = enter_namespace(rooms.folder, None if hidden else rooms.memory)  # afterwards no new one can be had
+    if space.shared:
+        writable.append(_SHARED)
+    else:
+        # Its processes would share memory by name.
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     filtered = seccomp.refuse_calls()
     _drop_capabilities()
-    return _isolation(landlock.restrict(_readable(rooms), [rooms.folder, *_devices()]), filtered, alone)
+    return _isolation(landlock.restrict(readable, writable), filtered, space.alone)
 
 
 def writable(folder: str, isolation: Isolation | None) -> list[str]:

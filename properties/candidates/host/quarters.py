@@ -63,7 +63,8 @@ class Quarters:
         self.adopts = confinement.alone
         if self.adopts:
             adopt_orphans(True)
-        rooms = Rooms(self.exchange.own, [os.path.realpath(path) for path in readable], confinement.isolation)
+        paths = [os.path.realpath(path) for path in readable]
+        rooms = Rooms(self.exchange.own, paths, confinement.isolation, confinement.bytes)
         hello: dict[str, Any] = {"memory": confinement.bytes, "rooms": msgspec.to_builtins(rooms)}
         hello |= {"interpret": confinement.interpret, "compiled": confinement.compiled}
         changed = confinement.interpret or confinement.compiled

@@ -18,7 +18,7 @@ _EVERY = 0.25
 #: Processes that a candidate may have at the same time.
 _MOST = 512
 #: What is in memory and is called a file.
-_IN_MEMORY = ("/memfd:", "/dev/shm/")
+_IN_MEMORY, _SHARED = ("/memfd:", "/dev/shm/"), "/dev/shm"
 
 
 def watch_load(root: int, most: int) -> Callable[[], str]:
@@ -76,8 +76,9 @@ def _sum_lines(path: str, *names: str) -> int:
 
 
 def _in_files(pids: list[int]) -> int:
-    """Bytes of files in memory that the processes have open, each once."""
+    """Bytes of files in memory: those in a `/dev/shm` of the processes' own, and those that are open, each once."""
     sizes: dict[tuple[int, int], int] = {}
+    own, used = _own_shared(pids[0])
     for pid in pids:
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{pid}/fd"):
@@ -85,4 +86,15 @@ def _in_files(pids: list[int]) -> int:
                     if os.readlink(entry.path).startswith(_IN_MEMORY):
                         status = entry.stat()
                         sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(sizes.values())
+    return used + sum(size for (device, _), size in sizes.items() if device != own)
+
+
+def _own_shared(root: int) -> tuple[int, int]:
+    """The device of a process's own `/dev/shm`, and bytes that it has; -1 and 0 where it is this process's, too."""
+    with contextlib.suppress(OSError):
+        place = f"/proc/{root}/root{_SHARED}"
+        device = os.stat(place).st_dev
+        if device != os.stat(_SHARED).st_dev:
+            has = os.statvfs(place)
+            return device, (has.f_blocks - has.f_bfree) * has.f_frsize
+    return -1, 0

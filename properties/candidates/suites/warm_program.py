@@ -16,12 +16,17 @@ from ....oracles import process
 from ...places.lifeline import end_with
 from ...places.process import MAX_ANSWER
 from ...places.serving import serve
+from ..excuses import CHANGED, have_sources_changed
 from ..host import calls, host, module_files, program  # noqa: F401 (each copy has them, and the candidate's process)
 from .judging_program import answer_to
 
 
 def _answer_in_copy(question: dict[str, Any]) -> dict[str, Any]:
-    """The answer of `judging_program` by a copy of this process; the key "ended" where the copy gave none."""
+    """The answer of `judging_program` by a copy of this process; the key "ended" where the copy gave none.
+
+    Raises:
+        SystemExit: the files of this package have changed, so that this process is of no use any more.
+    """
     began = time.monotonic()
     here, there = os.pipe()
     owner = os.getpid()
@@ -40,6 +45,8 @@ def _answer_in_copy(question: dict[str, Any]) -> dict[str, Any]:
     _, status = os.waitpid(pid, 0)
     with contextlib.suppress(ValueError):
         answer: dict[str, Any] = json.loads(content)
+        if CHANGED in answer.get("record", "") and have_sources_changed():
+            raise SystemExit(CHANGED)  # who asked starts another process and asks that
         return {**answer, "seconds": time.monotonic() - began}
     return {"ended": f"the judge's process ended with status {os.waitstatus_to_exitcode(status)} and without an answer"}
 

@@ -7,6 +7,7 @@ written only where the item is running and has none.
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sqlite3
 import threading
@@ -84,17 +85,23 @@ class JudgementQueue:
     """The queue of a folder; its methods may be called by any thread.
 
     Args:
-        path: of the file. most: how many items may wait.
+        path: of the file, which is for its owner alone. most: how many items may wait.
+
+    Raises:
+        sqlite3.Error: of all methods, where the file cannot be read or written for a while.
     """
 
     def __init__(self, path: Path, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+        for each in path.parent.glob(f"{path.name}*"):  # the folder may be open to others
+            each.chmod(0o600)
         self._store = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         for line in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _TABLE):
             self._store.execute(line)
-        # Nobody runs what an earlier server was running when it ended.
-        self._store.execute("UPDATE items SET state = 'queued' WHERE state = 'running'")
+        # Nobody runs what an earlier server was running when it ended, which is no fault of the item.
+        self._store.execute("UPDATE items SET state = 'queued', attempts = attempts - 1 WHERE state = 'running'")
 
     def add(self, requests: list[ProblemRequest]) -> list[QueueItem]:
         """Accept all of the requests, or none of them.

@@ -55,6 +55,6 @@ def require_request(request: ProblemRequest) -> None:
             raise ValueError(f"{name}={getattr(request, name)!r}: need a name of Python")
     if not re.fullmatch(r"[\w-]{0,64}", request.id, re.ASCII):
         raise ValueError(f"id={request.id!r}: need at most 64 letters, digits, - and _")
-    for name, low, high in (("seconds", 0.1, 3600.0), ("total", 0.0, 86400.0), ("memory", 0.0, 1024.0)):
+    for name, low, high in (("seconds", 0.1, 3600.0), ("total", 0.0, 86400.0), ("memory", 0.1, 1024.0)):
         if not low <= getattr(request.limits, name) <= high:
             raise ValueError(f"{name}={getattr(request.limits, name)}: need a number from {low:g} to {high:g}")

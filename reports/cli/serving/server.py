@@ -29,17 +29,18 @@ def serve_folder(
     """
     queue, stopped = JudgementQueue(folder / "queue.sqlite", most), threading.Event()
     queue.forget(days)
-    slots = [threading.Thread(target=Slot(queue, judge, stopped).run) for judge in judges]
-    for slot in slots:
-        slot.start()
+    slots = [Slot(queue, judge, stopped) for judge in judges]
+    threads = [threading.Thread(target=slot.run) for slot in slots]
+    for thread in threads:
+        thread.start()
     # When it has stopped, uvicorn raises the signal that stopped it once more, for the handler that was there before.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app = Service(queue, token, require_request).app()
+        app = Service(queue, token, require_request, lambda: [slot.failure for slot in slots]).app()
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
     finally:
         stopped.set()
-        for slot in slots:
-            slot.join()
+        for thread in threads:
+            thread.join()
         queue.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -45,10 +46,14 @@ class Service:
     Args:
         queue: of items. token: that every request must have.
         check: raises ValueError for a request that cannot be judged.
+        failures: what keeps each slot from judging now; an empty text for nothing.
     """
 
-    def __init__(self, queue: JudgementQueue, token: str, check: Callable[[ProblemRequest], None]) -> None:
-        self._queue, self._token, self._check = queue, token, check
+    def __init__(
+        self, queue: JudgementQueue, token: str, check: Callable[[ProblemRequest], None],
+        failures: Callable[[], Sequence[str]],
+    ) -> None:  # fmt: skip
+        self._queue, self._token, self._check, self._failures = queue, token, check, failures
         self._decoder = msgspec.json.Decoder(ProblemRequest | list[ProblemRequest])
 
     def app(self) -> Starlette:
@@ -64,7 +69,10 @@ class Service:
             token = request.headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(token.encode(), self._token.encode()):
                 return refuse(401, "authorization: need `Bearer TOKEN`", {"WWW-Authenticate": "Bearer"})
-            return await handler(request)
+            try:
+                return await handler(request)
+            except sqlite3.Error as err:  # another program has the file, or the disk is full
+                return refuse(503, f"the queue: {err}", {"Retry-After": str(RETRY_AFTER)})
 
         return guarded
 
@@ -107,5 +115,10 @@ class Service:
             await asyncio.sleep(_TICK)
 
     async def health(self, request: Request) -> Response:
-        """GET /health: how many items wait, are running and are done."""
-        return json_response(await run_in_threadpool(self._queue.counts))
+        """GET /health: how many items wait, are running and are done, and slots that judge; 503 where none does."""
+        failures = self._failures()
+        slots = failures.count("")
+        counts = {**await run_in_threadpool(self._queue.counts), "slots": slots}
+        return json_response(
+            counts if slots else {**counts, "error": "; ".join(dict.fromkeys(failures))}, 200 if slots else 503
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from opassay.properties.candidates.finding import Finding, wrong
 from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_draws import Draws
 from opassay.properties.candidates.judgement import Assignment, Judgement, Ruling
-from opassay.properties.engine.environment import source_stamp
+from opassay.properties.candidates.suites import warm_program
+from opassay.properties.engine.environment import digest_sources
 
 KILLED = wrong("GIVEN", Code.CRASHED, "the candidate's process has ended: died (killed by SIGKILL)")
 EXITED = wrong("GIVEN", Code.CRASHED, "the candidate's process has ended: died (exit status 70)")
@@ -35,7 +37,7 @@ def test_nothing_is_excused_where_nothing_has_happened() -> None:
 
 
 def test_a_process_that_loads_another_version_than_its_judge_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excuses, "_STAMP", (1, 1))
+    monkeypatch.setattr(excuses, "_SOURCES", "other")
     verdict, why = _judge(EXITED)
     assert verdict is Ruling.ERROR
     assert "files of opassay have changed since this judge began" in why
@@ -59,11 +61,34 @@ def test_executed_ptx_is_late_for_reasons_of_its_own() -> None:
     assert _judge(LATE, VALUE, compiled=True)[0] is Ruling.REJECTED
 
 
-def test_a_file_that_is_written_or_added_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_written_or_added_is_seen_and_its_time_is_no_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("opassay.properties.engine.environment.ROOT", tmp_path)
-    stamps = [source_stamp()]
-    for name in ("a.py", "b.py"):
-        (tmp_path / name).write_text("")
-        stamps.append(source_stamp())
-    assert [count for count, _ in stamps] == [0, 1, 2]
-    assert stamps[0][1] == 0 < stamps[1][1] <= stamps[2][1]
+    digests = [digest_sources()]
+    for name, text in (("a.py", ""), ("b.py", ""), ("a.py", "1"), ("a.py", "2")):
+        (tmp_path / name).write_text(text)
+        digests.append(digest_sources())
+    assert len(set(digests)) == 5
+    os.utime(tmp_path / "a.py", (1, 1))
+    (tmp_path / "a.py").chmod(0o600)
+    assert digest_sources() == digests[-1]
+
+
+def test_a_candidate_that_changes_times_alone_excuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opassay.properties.engine.environment.ROOT", tmp_path)
+    (tmp_path / "a.py").write_text("1")
+    monkeypatch.setattr(excuses, "_SOURCES", digest_sources())
+    os.utime(tmp_path / "a.py", (1, 1))
+    assert _judge(VALUE)[0] is Ruling.REJECTED
+    (tmp_path / "a.py").write_text("2")
+    assert _judge(VALUE)[0] is Ruling.ERROR
+
+
+def test_a_warm_judge_whose_files_have_changed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = {"record": f'{{"verdict": "error", "error": "out is wrong; {excuses.CHANGED}"}}'}
+    monkeypatch.setattr(warm_program, "answer_to", lambda question: record)
+    assert warm_program._answer_in_copy({})["record"] == record["record"], "a candidate may say that"
+    monkeypatch.setattr(excuses, "_SOURCES", "other")
+    with pytest.raises(SystemExit, match="files of opassay"):
+        warm_program._answer_in_copy({})

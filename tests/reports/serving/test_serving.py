@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,6 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from opassay.reports.cli.serving.queue import JudgementQueue
+from opassay.reports.cli.serving.requests import require_request
+from opassay.reports.cli.serving.web import Service
 
 ODD = Path(__file__).with_name("server_of_odd_judges.py")
 SPEC = "import torch\ndef reference(x): return torch.softmax(x, -1)\ndef inputs(): return (torch.ones(4, 9),)\n"
@@ -95,7 +103,7 @@ def test_requests_and_refusals(tmp_path: Path) -> None:
         texts = [client.wait(each["id"])["judgement"]["text"] for each in items]
         assert texts == [f"waits 0.0{i}" for i in range(5)]
         assert client.ask("/judgements", [{"candidate": "x", "spec": ""}] * 101)[0] == 429
-        assert client.ask("/health")[1] == {"queued": 0, "running": 0, "done": 6}
+        assert client.ask("/health")[1] == {"queued": 0, "running": 0, "done": 6, "slots": 2}
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 
@@ -211,3 +219,34 @@ def test_fifty_kills_of_server_and_judges_lose_nothing(tmp_path: Path) -> None:
     assert all(len(answer) == 1 for answer in answers.values())
     running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not any(str(ODD.with_name("odd_judge.py")).encode() in words for words in running)
+
+
+@pytest.mark.parametrize(
+    ("failures", "status"), [([""], 200), (["", "locked"], 200), (["locked", "it has ended"], 503), ([], 503)]
+)
+def test_health_is_what_the_slots_say(failures: list[str], status: int, tmp_path: Path) -> None:
+    service = Service(JudgementQueue(tmp_path / "queue.sqlite", 10), "token", require_request, lambda: failures)
+    response = asyncio.run(service.health(Request({"type": "http"})))
+    assert response.status_code == status
+    assert json.loads(response.body)["slots"] == failures.count("")
+
+
+def test_a_request_is_asked_to_come_again_where_the_queue_is_locked(tmp_path: Path) -> None:
+    queue = JudgementQueue(tmp_path / "queue.sqlite", 10)
+    queue._store.execute("PRAGMA busy_timeout = 1")
+    service = Service(queue, "", require_request, lambda: [""])
+    other = sqlite3.connect(tmp_path / "queue.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"candidate": "x", "spec": ""}', "more_body": False}
+
+    request = Request({"type": "http", "headers": [(b"authorization", b"Bearer ")]}, receive)
+    response = asyncio.run(_answered(service, request))
+    assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
+    other.execute("ROLLBACK")
+    assert asyncio.run(_answered(service, request.__class__(request.scope, receive))).status_code == 202
+
+
+async def _answered(service: Service, request: Request) -> Response:
+    return await service._guarded(service.add)(request)

@@ -40,6 +40,18 @@ def _answering(act: str) -> Attack:
     return Attack(_ANSWERING.format(act=act))
 
 
+#: The header of a tensor of a dtype that has more than its bytes, with `{dtype}`.
+_OF_DTYPE = """
+    import msgspec
+    body = msgspec.to_builtins(said, enc_hook=lambda tensor: None)
+    size = 512 * torch.{dtype}.itemsize
+    described = dict(dtype="{dtype}", shape=(16, 32), start=0, size=size)
+    body["outputs"] = [msgspec.msgpack.Ext(1, msgspec.msgpack.encode(described))]
+    head = msgspec.msgpack.encode(body)
+    content = len(head).to_bytes(8, "little") + head
+    open(path, "wb").write(content + bytes(-len(content) % 64 + size))
+"""
+
 ANSWERING = {
     "answers by a pipe that nobody fills": _writing("os.mkfifo(path)"),
     "answers by a socket": _writing("socket.socket(socket.AF_UNIX).bind(str(path))"),
@@ -56,6 +68,10 @@ ANSWERING = {
     "answers by half of it": _writing(
         "calls.overwrite(open(path, 'wb'), said); os.truncate(path, os.path.getsize(path) // 2)"
     ),
+    **{
+        f"answers by a tensor of {dtype}": _writing(_OF_DTYPE.format(dtype=dtype))
+        for dtype in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4", "bits8")
+    },
     "removes its folder": _writing("import shutil; shutil.rmtree(os.path.dirname(path))"),
     "renames its folder": _writing("os.rename(os.path.dirname(path), str(os.path.dirname(path)) + '-other')"),
     "takes NaN seconds": _answering("return replace(answer, seconds=float('nan'))"),

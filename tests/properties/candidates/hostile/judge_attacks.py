@@ -72,7 +72,37 @@ from opassay.properties.candidates import judgement
 attempt(lambda: open(os.path.realpath(judgement.__file__), "a").write("\\nRuling.REJECTED = Ruling.ACCEPTED\\n"))
 """),
     "takes all rights from the spec": Attack(
-        "os.chmod(os.path.join(HERE, 'spec.py'), 0o600)" + _RIGHT, "LEFT", options=("-k", "LEFT")
+        """
+SPEC = os.path.join(HERE, "spec.py")
+attempt(lambda: os.chmod(SPEC, 0o600))
+FOUND = os.stat(SPEC).st_mode & 0o777 == 0o600
+"""
+        + _FINDER,
+        "",
+        options=("-k", "GIVEN", "-k", "LEFT"),
+    ),
+    "touches the judge's code": Attack("""
+import opassay
+for folder, _, names in os.walk(os.path.dirname(opassay.__file__)):
+    for name in names:
+        attempt(lambda: os.utime(os.path.join(folder, name)))
+"""),
+    "has everybody wait for files": Attack(
+        """
+import fcntl, opassay
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+FILES = [open(__file__), open(opassay.__file__)]
+FOUND = any(attempt(lambda: fcntl.fcntl(f, fcntl.F_SETLEASE, kind) or True) for f in FILES for kind in (0, 1))
+"""
+        + _FINDER
+    ),
+    "is told of what happens beside it": Attack(
+        "import fcntl\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+        "FOUND = attempt(lambda: fcntl.fcntl(os.open(HERE, os.O_RDONLY), fcntl.F_NOTIFY, 1) or True)" + _FINDER
+    ),
+    "makes itself an administrator": Attack("FOUND = ctypes.CDLL(None).unshare(0x10000000) == 0" + _FINDER),
+    "reads memory that others share": Attack(
+        "FOUND = attempt(lambda: open('/dev/shm/opassay-victim').read())" + _FINDER
     ),
     "stops the judge": Attack("attempt(lambda: os.kill(JUDGE, signal.SIGSTOP))"),
     "kills the judge": Attack("attempt(lambda: os.kill(JUDGE, signal.SIGKILL))"),

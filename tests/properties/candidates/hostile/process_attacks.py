@@ -56,6 +56,26 @@ def candidate(x):
 """,
         options=("--memory", "0.75"),
     ),
+    "fills files that nobody has open": Attack(
+        """
+def candidate(x):
+    for at in range(2**7):
+        with open(f"/dev/shm/opassay-{at}", "wb") as file:
+            file.write(bytes(2**23))
+    time.sleep(3)
+    return x * 2
+""",
+        options=("--memory", "0.75"),
+    ),
+    "leaves files in memory": Attack(
+        """
+attempt(lambda: open("/dev/shm/opassay-left", "wb").write(bytes(2**20)))
+def candidate(x):
+    return x * 2
+""",
+        "",
+        verdict="accepted",
+    ),
     "has children take the memory": Attack(
         """
 import mmap

@@ -64,6 +64,7 @@ def judgement(folder: Path, attack: Attack, seconds: float = 300) -> tuple[dict[
     faults = [f"written: {path}" for path, content in before.items() if path.read_bytes() != content]
     faults += [f"new: {path}" for each in {home, mine} for path in each.iterdir() if path not in before]
     faults += [f"left: {path}" for path in temporary.glob("opassay-*")]
+    faults += [f"left: {path}" for path in temporary.glob("torchinductor_*")]
     faults += [f"exit code {process.returncode}"] if process.returncode != CODES[reply["verdict"]] else []
     return reply, faults
 
@@ -78,7 +79,11 @@ def _ask(attack: Attack) -> tuple[str, ...]:
 @pytest.mark.skipif(bool(offer().lacks), reason="the kernel cannot isolate: opassay doctor says what it lacks")
 def test_an_attack_gets_its_verdict(name: str, tmp_path: Path) -> None:
     attack = EVERY[name]
+    victim = Path("/dev/shm/opassay-victim")
+    victim.write_text("of another program")
     output, faults = judgement(tmp_path, attack)
+    assert victim.read_text() == "of another program"
+    assert [path for path in victim.parent.glob("opassay-*") if path != victim] == []
     assert output["verdict"] == attack.verdict, output
     causes = [cause["question"] for cause in output["causes"]]
     assert not attack.question or causes[:1] == [attack.question], output["causes"]
