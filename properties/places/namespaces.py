@@ -117,7 +117,7 @@ def _mount_proc() -> bool:
 
 def _mount_shared(most: int) -> bool:
     size = f"mode=1777,size={most}".encode() if most else b"mode=1777"
-    return ctypes.CDLL(None).mount(b"shm", _SHARED, b"tmpfs", _PLAIN, size) == 0
+    return bool(ctypes.CDLL(None).mount(b"shm", _SHARED, b"tmpfs", _PLAIN, size) == 0)
 
 
 def _close_files(writable: list[bytes]) -> None:

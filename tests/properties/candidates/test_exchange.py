@@ -82,7 +82,11 @@ def _with(**fields: Any) -> Answer:
         ({"outputs": ["text"]}, "got outputs of a str"),
         ({"outputs": [None]}, "got outputs of a NoneType"),
         ({"different": [[torch.ones(1)]]}, "got different of a list"),
-        ({"outputs": [torch.zeros(1, dtype=torch.bits8)]}, "got outputs of a torch.bits8"),
+        ({"outputs": [torch.zeros(1, dtype=torch.bits8)]}, "got dtype='bits8'"),
+        (
+            {"outputs": [torch.zeros(1, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)]},
+            "got outputs of a torch.float4_e2m1fn_x2",
+        ),
         ({"after": []}, "got 0 of after, need 2"),
         ({"shared": []}, "got 0 of shared, need 1"),
         ({"shared": [7]}, r"got shared=\[7\]"),

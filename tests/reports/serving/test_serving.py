@@ -228,7 +228,7 @@ def test_health_is_what_the_slots_say(failures: list[str], status: int, tmp_path
     service = Service(JudgementQueue(tmp_path / "queue.sqlite", 10), "token", require_request, lambda: failures)
     response = asyncio.run(service.health(Request({"type": "http"})))
     assert response.status_code == status
-    assert json.loads(response.body)["slots"] == failures.count("")
+    assert json.loads(bytes(response.body))["slots"] == failures.count("")
 
 
 def test_a_request_is_asked_to_come_again_where_the_queue_is_locked(tmp_path: Path) -> None:
