@@ -57,5 +57,5 @@ for act in (
 def test_leases_notices_and_new_users_are_refused_and_nothing_beside_them() -> None:
     words = [sys.executable, "-c", PROGRAM, __file__]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    refused = [-errno.EACCES] * 6 + [-errno.ENOSYS]
-    assert list(map(int, done.stdout.split())) == [*refused, *[0] * 6], done.stderr
+    refusals = [-errno.EACCES] * 6 + [-errno.ENOSYS]
+    assert list(map(int, done.stdout.split())) == [*refusals, *[0] * 6], done.stderr

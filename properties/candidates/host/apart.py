@@ -75,6 +75,7 @@ class CandidateApart:
         self._exchange, self._process = quarters.exchange, quarters.process
         self._look, self.until = watch_load(self._process.pid, confinement.bytes), math.inf
         self._stores, self._required = False, confinement.isolation == "required"
+        self._executes = confinement.compiled
         _RUNNING.add(self._process.pid)
         try:
             answer = self._load(address, making, seed)
@@ -116,10 +117,15 @@ class CandidateApart:
         self._stores = self._stores or call.stored
         self._process.ask({"call": self._exchange.write(message)})
         size = sum(t.nbytes for t in call.arguments.tensors) / _RATE
+        began = time.monotonic()
         # A backward pass is a call of its own.
         self._next_reply((1 + (call.backward is not None)) * self._seconds + _OWN + size)
         again = (call.sequel.times - 1) * self._seconds
-        return self._answered({"sequel": msgspec.to_builtins(call.sequel)}, again + size, call)
+        took = time.monotonic() - began
+        answer = self._answered({"sequel": msgspec.to_builtins(call.sequel)}, again + size, call)
+        # By a longer time a candidate would have fewer calls made, and by kernels as PTX others.
+        repeat = msgspec.structs.replace(answer.repeat, seconds=min(took, answer.repeat.seconds))
+        return msgspec.structs.replace(answer, repeat=repeat, executed=answer.executed if self._executes else None)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""

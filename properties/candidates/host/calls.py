@@ -143,8 +143,8 @@ class Aliases(msgspec.Struct, frozen=True):
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """Which call in a row had other bits than the first, or another form; 0 for none. And its outputs, and the seconds
-    that one call took.
+    """Which call in a row had other bits than the first, or another form; 0 for none. And its outputs, or those of the
+    last call, and the seconds that one call took.
     """
 
     differs: int = 0

@@ -229,6 +229,7 @@ class CandidateHost:
         # Rows that are fetched after this answer are copied before anything runs that could write the outputs.
         later = sequel.times > 1 or not sequel.fetched
         first = current.copies or ([y.detach().clone() for y in outputs] if later else [y.detach() for y in outputs])
+        compared = sequel.times > 1 and not sequel.fetched
         differs, last = self._repeat(current, sequel, replace(result, tensors=tuple(first)))
         earlier = _copies(self._copies) if sequel.earlier else []
         self._before, self._copies, self._latest = self._copies, list(outputs), first
@@ -242,7 +243,7 @@ class CandidateHost:
             list(last.plain),
             WrittenTensors(buffers, _copies(arguments.tensors) if writes.after else []),
             Aliases(homes_of(outputs, arguments.tensors), overlaps(outputs)),
-            Repeat(differs, list(last.tensors) if differs else [], current.seconds),
+            Repeat(differs, list(last.tensors) if differs or compared else [], current.seconds),
             current.pulled,
             earlier,
             shapes=[tuple(y.shape) for y in first] if sequel.fetched else [],
@@ -251,10 +252,11 @@ class CandidateHost:
     def _repeat(self, current: _OpenCall, sequel: Sequel, first: Result) -> tuple[int, Result]:
         """Repeat a call, and return the number and result of the first repeat with other bits than `first`.
 
-        (0, `first`) if there is none. Before a repeat everything in `sequel.writes` gets its first values again.
+        0 and the result of the last one if there is none. Before a repeat everything in `sequel.writes` gets its first
+        values again.
         """
         call, arguments, writes = current.call, current.arguments, sequel.writes
-        was = self._read_writes(writes, arguments) if sequel.times > 1 else []
+        was, result = self._read_writes(writes, arguments) if sequel.times > 1 else [], first
         for number in range(2, sequel.times + 1):
             self.state.set({name: call.state[name] for name in writes.buffers if name in call.state})
             with torch.no_grad():
@@ -267,7 +269,7 @@ class CandidateHost:
             same = same and all(map(same_results, result.tensors, first.tensors))
             if not same or not all(map(same_results, self._read_writes(writes, arguments), was)):
                 return number, replace(result, tensors=tuple(_copies(result.tensors)))
-        return 0, first
+        return 0, result
 
     def _read_writes(self, writes: Writes, arguments: CallArguments) -> list[Tensor]:
         """Copies of the tensors that a call writes; an empty tensor for a buffer that no longer exists."""

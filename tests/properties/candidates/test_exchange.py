@@ -230,6 +230,7 @@ def test_the_seconds_of_a_call_are_those_of_one_call(
     monkeypatch.setattr(CandidateApart, "_next_reply", lambda self, seconds: limits.append(seconds))
     monkeypatch.setattr(exchange.Exchange, "answer", lambda self, call: Answer())
     apart = CandidateApart.__new__(CandidateApart)
+    apart._executes = False
     apart._seconds, apart._exchange, apart._stores, apart._process = 3.0, between, False, _Deaf()  # type: ignore[assignment]
     for call in (CandidateCall.of(CallArguments.of(())), msgspec.structs.replace(CALL, backward=None), CALL):
         apart.ask(call)

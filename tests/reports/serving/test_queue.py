@@ -171,8 +171,8 @@ class _Judge:
             raise self.errors.pop(0)
 
     def ask(self, request: ProblemRequest, stopped: Any) -> JudgeAnswer:
-        if request.candidate == "full" and "asked" not in vars(self):
-            self.asked = True
+        if request.candidate == "full" and "full" not in vars(self):
+            self.full = True
             raise OSError(28, "No space left on device")
         if request.candidate == "odd":
             raise ValueError("odd")

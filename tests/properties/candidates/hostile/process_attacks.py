@@ -103,6 +103,45 @@ def candidate(x):
         "from opassay.properties.candidates.host import host\nhost._counts_against = lambda line: False\n"
         "from opassay.oracles.op import bits\nbits.same_results = lambda *_: True\n"
     ),
+    "is wrong in calls in a row and hides it": Attack(
+        """
+from opassay.properties.candidates.host import host
+host.same_results = lambda *_: True
+def candidate(x):
+    frames = (sys._getframe(depth).f_code.co_name for depth in range(2, 5))
+    return x * 0 if "_repeat" in frames else x * 2
+""",
+        "AGAIN",
+    ),
+    "gives nothing of calls in a row": Attack(
+        """
+import msgspec
+from opassay.properties.candidates.host import host
+before = host.CandidateHost.finish
+def finish(self, sequel):
+    answer = before(self, sequel)
+    return msgspec.structs.replace(answer, repeat=host.Repeat())
+host.CandidateHost.finish = finish
+def candidate(x):
+    return x * 2
+""",
+        "AGAIN",
+    ),
+    "claims a long time for few calls": Attack(
+        """
+import msgspec
+from opassay.properties.candidates.host import host
+before, COUNT = host.CandidateHost.finish, [0]
+def finish(self, sequel):
+    answer = before(self, sequel)
+    return msgspec.structs.replace(answer, repeat=msgspec.structs.replace(answer.repeat, seconds=0.5))
+host.CandidateHost.finish = finish
+def candidate(x):
+    COUNT[0] += 1
+    return x * 2 if COUNT[0] <= 30 else x * 0
+""",
+        "AGAIN",
+    ),
     "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "PROCESS"),
     "turns gradients off": Attack("def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "GRAD"),
     "seeds the generator": Attack("def candidate(x):\n    torch.manual_seed(0)\n    return x * 2\n", "UNTOUCHED"),
