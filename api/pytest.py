@@ -52,7 +52,8 @@ def assert_verified(
 ) -> list[Verdict]:
     """Fail the test unless all verdicts hold; the message has a card for each verdict that does not.
 
-    If no question applies to the op, the test is skipped with the reasons.
+    If no verdict is against the op, and none is "verified", the test is skipped with the reasons: no question applies,
+    or of what was asked too little could be judged ("weak").
 
     Args:
         judged: verdicts; or a declaration, which is judged here; or its name as for `opassay run`: "layer_norm", or
@@ -64,7 +65,7 @@ def assert_verified(
         The verdicts.
 
     Raises:
-        AssertionError: a verdict does not hold, or none is "verified".
+        AssertionError: a verdict does not hold, or there is none.
         ValueError: there is no op, property or dtype of that name.
     """
     __tracebackhide__ = True  # So pytest shows the line of the test, and not lines of this function.
@@ -78,11 +79,21 @@ def assert_verified(
             )  # fmt: skip
     else:
         verdicts = [judged] if isinstance(judged, Verdict) else list(judged)
-    if verdicts and all(verdict.outcome == Outcome.UNSUPPORTED and is_fine(verdict) for verdict in verdicts):
-        pytest.skip("; ".join(dict.fromkeys(verdict.reason for verdict in verdicts)))
+    if verdicts and not ok(verdicts) and all(map(is_fine, verdicts)):
+        pytest.skip("; ".join(dict.fromkeys(map(_why_not_verified, verdicts))))
     if not ok(verdicts):
         raise AssertionError(f"{_headline(verdicts)}\n\n{cards(verdicts) or table(verdicts)}")
     return verdicts
+
+
+def _why_not_verified(verdict: Verdict) -> str:
+    if verdict.outcome is not Outcome.WEAK:
+        return verdict.reason
+    code = verdict.cell.property
+    return (
+        f'{code} is weak: {verdict.reason}; settings="commit" asks more samples; name other regimes or sizes in the'
+        f" declaration, or leave {code} out of the questions ({verdict.code}: opassay explain {verdict.code})"
+    )
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:

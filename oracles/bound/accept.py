@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +74,15 @@ class Elements:
     value: Any
     of: Callable[[Any], Measures]
     edges: Callable[[tuple[int, ...]], Edges]
+
+    def without(self, some: Any) -> Elements:
+        """The same, in which some elements are not judged."""
+
+        def measure(part: Any) -> Measures:
+            left = np.reshape(some, -1)[part]
+            return Measures(*(np.where(left, 0.0, each) for each in self.of(part)))
+
+        return replace(self, accepted=self.accepted | some, judged=self.judged & ~some, of=measure)
 
     def worst(self) -> tuple[Any, ...]:
         """The index of the worst element that is not accepted."""

@@ -20,12 +20,11 @@ from typing import Any
 
 import torch
 
-from ...reference.algorithms import names_of
 from ...reference.exact import Exact, evaluate
 from ...reference.formats import FORMATS
 from .. import process
 from ..bound import scale
-from ..bound.contract import EXP2, Contract, contract
+from ..bound.contract import Contract, contract
 from ..bound.rounding import Ball, balls, balls_with_systematic, lengths
 from ..machine.ptx import approximations, hardware
 from ..op.declaration import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
@@ -36,9 +35,11 @@ from ..process import interrupt
 from ..programs.along import along_path, defer_script
 from ..programs.questions import of_equality, of_exception
 from ..verdicts.verdict import Code
-from ..verdicts.violation import Fault, Unsupported, Violation, raised
+from ..verdicts.violation import Unsupported, Violation, raised
+from . import native
+from .allowance import allowance
 from .card import attribute, describe_worst, find_worst_alone, require_shape, worst_of
-from .holding import OperandFacts, hold
+from .holding import OperandFacts, Standing, hold
 from .tally import LARGE, Tally
 
 #: The most mpmath operations (elements x 4^order) of an exact reading, beyond which the ball alone decides, which is
@@ -240,7 +241,7 @@ class Judge:
             except Violation as violation:
                 violation.sample = sample
                 if violation.fault is not None:
-                    violation.allowance = functools.partial(self._allowance, path, computed, violation.fault)
+                    violation.allowance = functools.partial(allowance, self, path, computed, violation.fault)
                 raise
         return tuple(computed)
 
@@ -267,29 +268,6 @@ class Judge:
         if function is None:
             self._likes = sample, tuple(torch.empty_like(y, device="meta") for y in primal)
         return primal
-
-    def _allowance(self, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
-        """A sentence that names an allowance under which a path's outputs would be accepted; "" if there is none."""
-        arithmetic = path.problem.op.promises.arithmetic
-        wider = {
-            f"algorithms={{{name!r}}}": path.problem.op.changed(algorithms=arithmetic.algorithms | {name})
-            for name in (*names_of(self.op.reference), EXP2)
-            if name not in arithmetic.algorithms
-        }
-        if not arithmetic.flush:
-            wider["flush=True"] = path.problem.op.changed(flush=True)
-        for what, op in wider.items():
-            other = path.with_op(op)
-            judge = Judge(op, self.subject_name, self.contract, self.device)
-            expected = other.expected()
-            readings = judge.read(expected, computed)
-            facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
-            standings = [hold("", y, ball, facts) for y, ball in zip(computed, readings, strict=True)]
-            # Under a wider bound the element may no longer be judged, which does not mean that it is accepted.
-            elements = standings[fault.output].in_sets
-            if elements is not None and elements.judged[fault.index] and not any(each.is_outside for each in standings):
-                return f"it would be accepted if the declaration allowed {what}"
-        return ""
 
     def require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
         """Raise a Violation unless outputs have the promised dtypes, gradients the inputs', and tangents the outputs'.
@@ -353,12 +331,17 @@ class Judge:
         require_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
         facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
         order, fmt = expected.order + self.op.promises.order, FORMATS[dtype_name(tensor.dtype)]
-        standing = hold(name, tensor, ball, facts, order, exact=exact)
+
+        def place(exact: Exact | None) -> Standing:
+            standing = hold(name, tensor, ball, facts, order, exact=exact)
+            return native.set_aside(self.tally, expected, index, tensor, standing) if standing.is_outside else standing
+
+        standing = place(exact)
         # The accept set around the exact value contains the one around the centre, because the distance between centre
         # and exact value is added to the bound. So an element next to the edge may be accepted now.
         if standing.is_outside and exact is None and self._tells(expected, tensor):
             exact = evaluate(expected.formula, *expected.operands)[0][index]
-            standing = hold(name, tensor, ball, facts, order, exact=exact)
+            standing = place(exact)
         elements, alone = standing.in_sets, None
         assert elements is not None, standing.wrong  # outputs along paths are floating
         if standing.is_outside and exact is None:

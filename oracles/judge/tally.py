@@ -44,6 +44,8 @@ class Tally:
         bins: errors by magnitude and by length of sums, where the run records these; else None.
         notes: remarks to be added to the reason of the verdict.
         refusals: the number of samples with a documented refusal, by its reason.
+        omissions: the number of samples that are left out for what torch's own evaluation of the reference does, by
+            reason. left_whole: how many of them the reference does not take at all.
         timing: seconds by activity (`clock`).
     """
 
@@ -56,7 +58,10 @@ class Tally:
         self.notes: list[str] = []
         self.timing: dict[str, float] = {}
         self.refusals: dict[str, int] = {}
+        self.omissions: dict[str, int] = {}
+        self.left_whole = 0
         self._sample_elements = self._sample_nonzero = 0  # of this sample: judged elements, outputs that are not zero
+        self._has_omission = False  # whether torch's own evaluation refused something of it
         self._has_refusal = False  # whether the subject refused something of the sample that is being judged
         self._max_ulp = self._max_ratio = 0.0
         self._max_scaled = math.nan  # until an output is measured on its scale
@@ -80,6 +85,17 @@ class Tally:
         """Add a remark to the reason of the verdict."""
         self.notes.append(text)
 
+    def note_first(self, head: str, text: str) -> None:
+        """Add a remark, unless there is one that begins so."""
+        if not any(note.startswith(head) for note in self.notes):
+            self.note(head + text)
+
+    def leave_out(self, reason: str, *, whole: bool = False) -> None:
+        """The sample is not asked, or not the `whole` of it, because torch's own evaluation of the reference fails."""
+        self.left_whole += whole
+        self.omissions[reason] = self.omissions.get(reason, 0) + 1
+        self._has_omission = True
+
     def refuse(self, reason: str) -> None:
         """The subject refused something of the sample, for a documented reason."""
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
@@ -93,6 +109,7 @@ class Tally:
             sample: the sample that the block judges. values: its declared values, as pairs of name and value.
         """
         self.ratio_of_sample, self._has_refusal, self.last_blank = 0.0, False, False
+        self._has_omission = False
         self._sample_elements = self._sample_nonzero = 0
         self._again = sample.seed in self._seeds
         self._seeds.add(sample.seed)
@@ -110,9 +127,9 @@ class Tally:
             self.last_share = judged / (judged + not_judged) if judged + not_judged else 1.0
             if judged + not_judged:
                 self._shares.setdefault(self.part, []).append(self.last_share)
-        # A sample that the subject refused as a whole says nothing about the property, so it does not count.
+        # A sample that was refused as a whole says nothing about the property, so it does not count.
         self.refused += self._has_refusal
-        self.samples += bool(judged or not_judged or not self._has_refusal)
+        self.samples += bool(judged or not_judged or not (self._has_refusal or self._has_omission))
 
     def saw(self, argument: str, shape: Sequence[int]) -> None:
         """A sample has an argument of this shape."""

@@ -58,6 +58,8 @@ class Documented:
         refuses: names of the op's refusals (`Op.refusals`) that the subject documents, too; None for all of them. Of
             the other invalid inputs the subject may accept any, or raise any clear error.
         casts: (arguments in order) -> the dtype that the inputs are cast to before the op, or None.
+        native: torch's own evaluation of what the subject means, where that is plain PyTorch. What it refuses, the bits
+            that it does not keep, and elements that it has outside of their accept sets are not asked of the subject.
     """
 
     source: str = ""
@@ -69,6 +71,7 @@ class Documented:
     bits: bool = True
     refuses: tuple[str, ...] | None = None
     casts: Callable[[tuple[Any, ...]], Any] | None = None
+    native: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         if self.dtypes is not None:

@@ -26,7 +26,7 @@ import torch
 from ...reference.algorithms import algorithm_of, algorithms
 from ..specs.tracing import SpecFormula
 from .copies import copied
-from .declaration import Op, Sample, Stream, Tensor, flat_outputs, is_float, to_array
+from .declaration import OWN, Op, Sample, Stream, Tensor, flat_outputs, is_float, to_array
 from .script import ScriptMaker
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
@@ -183,6 +183,7 @@ class Expected:
         order: how many steps of the path differentiate; the contract allows more roundings for a higher order.
         make_script: makes the lines of a program that computes the outputs; None where no program can.
         wide: whether an argument asks for float64; then outputs of that dtype must be computed in float64 throughout.
+        native: computes what torch's own evaluation of the formula gives at the operands; None for another formula.
     """
 
     formula: Callable[..., Any]
@@ -192,6 +193,7 @@ class Expected:
     order: int = 0
     make_script: ScriptMaker | None = None
     wide: bool = False
+    native: Callable[[], tuple[Tensor, ...]] | None = None
 
     @functools.cached_property
     def finite(self) -> bool:
@@ -319,7 +321,19 @@ class Path:
             make_script: makes the lines of a program that computes the outputs (`programs.along.defer_script`).
         """
         wide = any(argument is torch.float64 for argument in self.problem.args)
-        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, make_script, wide)
+        native = self.problem.op.documented_by(OWN).native and self.run_native
+        return Expected(
+            self.formula(), self.arrays(), self.names(), name or self.name, self.order, make_script, wide, native
+        )
+
+    def run_native(self) -> tuple[Tensor, ...]:
+        """The outputs of torch's own evaluation (`Documented.native`), at operands that no subject has written."""
+        problem, native = self.problem, self.problem.op.documented_by(OWN).native
+        assert native is not None
+        places = (*problem.fixed, *problem.wrt)
+        operation = in_arguments(problem.op.functional(native), tuple(map(copied, problem.formula_args)), places)
+        outputs: tuple[Tensor, ...] = self.transformed(operation)(*map(copied, (*self.copies, *self.direction_copies)))
+        return outputs
 
 
 def _batched(problem: Problem, rows: Sequence[Sequence[Any]], likes: Sequence[Like]) -> list[Tensor]:

@@ -24,6 +24,7 @@ from torch.autograd import forward_ad
 
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import OWN, Draft, Op, Promises, Sample, dtype_name, is_float
+from ...oracles.op.documented import Documented
 from ...oracles.op.paths import in_arguments
 from ...oracles.specs import SpecFormula
 from ...oracles.specs.storage import STORAGE_DTYPES
@@ -111,6 +112,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
     op = Op(
         host.name, formula, subjects, samples, tuple(wrt),
         Promises(lambda args: dtypes_when_called(op.functional(usual), args)), mutates=tuple(writes),
+        documented={OWN: Documented(native=subjects.get("torch"))},
     )  # fmt: skip
     at = tuple(t.detach().clone() for t in operands)
     refusals = dict(_refusals(op, at, op.differentiable_positions(at)))

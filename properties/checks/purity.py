@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...oracles import process
 from ...oracles.judge.judge import Judge
+from ...oracles.judge.native import shares
 from ...oracles.op.bits import same_bits, same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor, flat_outputs
 from ...oracles.op.paths import Problem
@@ -165,6 +166,8 @@ def _require_declared_sharing(judge: Judge, outputs: Sequence[Tensor], args: Seq
         if source is not None:
             _require_view(judge, i, y, source, args[source])
         elif y.numel() and y.untyped_storage().data_ptr() in owned:
+            if shares(judge, args, i, y.untyped_storage().data_ptr()):
+                continue
             other = "an input" if y.untyped_storage().data_ptr() in inputs else "another output"
             violation = judge.violation(Code.ALIASED, f"out[{i}] shares memory with {other}", path="forward")
             raise violation.showing(functools.partial(programs.script_shared_memory, Problem(judge.op, args), i))

@@ -169,11 +169,12 @@ def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
 
 def require_kind(kind: str, sample: Sample) -> None:
     """DeclarationError unless a sample of kind "empty" or "integers" is of that kind."""
-    tensors = [a for a in sample.args if is_float(a)]
-    shapes = ", ".join(str(tuple(t.shape)) for t in tensors) or "none"
-    if kind == "empty" and all(t.numel() for t in tensors):
+    every = [a for a in sample.args if isinstance(a, torch.Tensor)]
+    tensors = [a for a in every if is_float(a)]
+    shapes = ", ".join(str(tuple(t.shape)) for t in (every if kind == "empty" else tensors)) or "none"
+    if kind == "empty" and all(t.numel() for t in every):
         raise DeclarationError(
-            f"samples: kind 'empty' gave floating tensors of shapes {shapes}, need one of no elements (or raise"
+            f"samples: kind 'empty' gave tensors of shapes {shapes}, need one of no elements (or raise"
             " Unsupported for this kind)"
         )
     if kind == "integers" and not any(_are_integers(to_array(t)) for t in tensors):
@@ -191,5 +192,5 @@ def _are_integers(values: Any) -> bool:
 
 
 def largest_of(sample: Sample) -> int:
-    """Elements of the sample's largest floating tensor."""
-    return max((a.numel() for a in sample.args if is_float(a)), default=0)
+    """Elements of the sample's largest tensor: of floating numbers, or of indices, which make outputs as large."""
+    return max((a.numel() for a in sample.args if isinstance(a, torch.Tensor)), default=0)

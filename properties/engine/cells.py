@@ -175,10 +175,23 @@ def _judge_samples(opened: Opened, samples: Samples) -> Verdict:
     refusals = describe_refusals(tally.refusals)
     if refusals and not measure.samples:
         return Verdict(cell, Outcome.REFUSED, Code.REFUSED, refusals, measure, timing=timing)
+    omissions, left = describe_refusals(tally.omissions), sum(tally.omissions.values())
+    if omissions and not measure.samples:
+        text = f"torch's own evaluation of the reference fails at all {left} samples, too: {omissions}"
+        if tally.left_whole == left and opened.question.sampling.kind != "empty":
+            raise kinds.DeclarationError(f"{text}; say by sizes or shapes which ones it takes")
+        return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text, measure, timing=timing)
+    if omissions:
+        tally.note(
+            f"{left} samples left out, or a part, at which torch's own evaluation of the reference fails: {omissions}"
+        )
     if refusals:
         tally.note(f"of {measure.refused} samples the subject refused a part: {refusals}")
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
+    if not (measure.judged or measure.not_judged):
+        text = f"none of {measure.samples} samples has a result of which this can be asked"
+        return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text, measure, timing=timing)
     # Planned and large samples are counted apart, because the many elements of a few large samples would hide that
     # hardly anything of the others could be judged.
     undecided = [part for part in (PLANNED, LARGE) if not tally.mostly_judged(part)]

@@ -4,6 +4,9 @@ What this is for: an implementation that says "the derivative for 'weight' is no
 promises no such derivative, is not wrong. Its refusal is counted, and the question is asked again without the
 derivative.
 
+Where a subject means what plain PyTorch says, torch's own evaluation of that is asked the same at the same sample: what
+it refuses is left out, and where it does not keep its bits the subject is held to the bound in place of them.
+
 What is hard here: an excuse must not hide a fault. So one thing alone is a refusal: an error of a documented kind, with
 words in it, raised at a call that the documentation excludes. Whatever was computed is judged first, and the question
 is asked again of all that the documentation promises.
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,16 +25,22 @@ import torch
 
 from ...oracles.bound.contract import Contract, contract
 from ...oracles.bound.rounding import Ball
+from ...oracles.judge import native
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import Op, Sample, Tensor, dtype_name
+from ...oracles.op.declaration import Op, Sample, Tensor, dtype_name, is_float
 from ...oracles.op.documented import KINDS, Documented
 from ...oracles.op.paths import Expected, Path
 from ...oracles.op.transforms import Word
+from ...oracles.specs import UntraceableError
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_lines
+from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_lines, error_of, shape_of
 from ...reference.formats import FORMATS, ulp_array
 
 Check = Callable[[Judge, Sample], None]
+#: Violations for which torch's own evaluation of a reference is asked the same.
+_EXCUSES = (Code.BITS, Code.RAISED, Code.ALIASED, Code.ATTRIBUTE)
+#: At how many other data of the same shapes torch's own evaluation is asked whether it keeps its bits.
+_MORE_DATA = 3
 
 
 class _Casting(Judge):
@@ -80,15 +89,27 @@ def ask(check: Check, judge: Judge, sample: Sample) -> None:
     Raises:
         Violation: as the check raises it, except for documented refusals, which the judge's tally counts.
     """
-    first, sample = _cast(judge, sample)
+    refusal = native.refusal_of_native(judge, sample.args)
+    if refusal:
+        judge.tally.leave_out(refusal, whole=True)
+        return
+    # Other structures beside a sample stand for any that the op takes.
+    others = (other if not native.refusal_of_native(judge, other) else sample.args for other in sample.others)
+    first, sample = _cast(judge, replace(sample, others=tuple(others)) if sample.others else sample)
     current: Judge | None = first
     while current is not None:
         try:
             check(current, sample)
+        except UntraceableError as err:
+            if current.op.documented_by(judge.subject_name).native is None:
+                raise
+            judge.tally.leave_out(f"it cannot be read there: {error_lines(err)[0]}"[:200], whole=True)
+            return
         except Violation as violation:
             reason, following = _explain_refusal(current, sample, violation)
             if not reason:
-                raise
+                current = _ask_what_native_keeps(check, current, sample, violation)
+                continue
             judge.tally.refuse(reason)
             current = following
         except Unsupported:
@@ -98,6 +119,55 @@ def ask(check: Check, judge: Judge, sample: Sample) -> None:
             return
         else:
             return
+
+
+def _ask_what_native_keeps(check: Check, judge: Judge, sample: Sample, violation: Violation) -> Judge | None:
+    """The judge that asks no bits where torch's own evaluation of the reference breaks a promise as the subject does.
+
+    None where it breaks another promise than that of bits, as the subject does: the rest of the sample is left out.
+
+    Raises:
+        Violation: this one, where torch's own evaluation keeps the promise.
+    """
+    own = native.judge_of_native(judge) if violation.code in _EXCUSES else None
+    samples = _like(sample) if violation.code is Code.BITS else (sample,)
+    breaks = () if own is None else (_broken(check, own, other) for other in samples)
+    broken = next(filter(None, breaks), None)
+    if broken is None or _promise(broken) != _promise(violation):
+        raise violation
+    if violation.code is not Code.BITS:
+        judge.tally.leave_out(f"{error_of(violation) or violation.title}, {violation.path}"[:200])
+        return None
+    documented = judge.op.documented_by(judge.subject_name)
+    if not documented.bits:
+        raise violation
+    judge.tally.note_first("torch's own evaluation of the reference does not keep its bits, ", f"{violation.path}")
+    less = {judge.subject_name: replace(documented, bits=False)}
+    return _judge_of(judge, replace(judge.op, documented={**judge.op.documented, **less}))
+
+
+def _broken(check: Check, own: Judge, sample: Sample) -> Violation | None:
+    try:
+        check(own, sample)
+    except Violation as violation:
+        return violation
+    except (Unsupported, UntraceableError):
+        pass
+    return None
+
+
+def _like(sample: Sample) -> Iterator[Sample]:
+    """The sample, and others of its shapes: whether bits differ by the number of threads is a matter of data, too."""
+    yield sample
+    for seed in range(_MORE_DATA):
+        numbers = np.random.default_rng([sample.seed, seed])
+        yield sample.with_args(
+            [torch.from_numpy(numbers.standard_normal(a.shape)).to(a) if is_float(a) else a for a in sample.args]
+        )
+
+
+def _promise(violation: Violation) -> tuple[object, ...]:
+    return violation.code, shape_of(violation.path), error_of(violation).partition(":")[0]
 
 
 def _cast(judge: Judge, sample: Sample) -> tuple[Judge, Sample]:

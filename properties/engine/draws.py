@@ -77,7 +77,7 @@ class Large(Every):
     """Some large drafts: for each axis a benign one that is longer than 4096 there, then others, of other extents.
 
     Attributes:
-        largest: elements of the largest floating tensor that was judged.
+        largest: elements of the largest tensor that was judged.
 
     Args:
         count: how many drafts; `FURTHER` more where most of their elements could not be judged.
@@ -337,6 +337,6 @@ def _draw_large(judge: Judge, choice: Large | Filled, draw: Callable[[str, int, 
     judge.tally.part = PLANNED
     if choice.largest <= ORDINARY_MOST:
         raise DeclarationError(
-            f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.samples}"
+            f"samples: kind 'large' gave tensors of at most {choice.largest} elements in {choice.samples}"
             f" samples, need more than {ORDINARY_MOST} in one of them (or raise Unsupported for this kind)"
         )

@@ -21,8 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.control import assume
 from torch.utils import _pytree as pytree
 
+from ...oracles.bound.contract import contract
+from ...oracles.bound.rounding import Ball
 from ...oracles.op.copies import copied
-from ...oracles.op.declaration import Draft, Op, Promises, Slices, is_float
+from ...oracles.op.declaration import OWN, Draft, Op, Promises, Slices, is_float
+from ...oracles.op.documented import Documented
 from ...oracles.process import interrupt
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
@@ -93,8 +96,14 @@ def custom_kernel(
         by_position(Signature(call), title, samples_by(by_symbol, regimes)),
         wrt,
         Promises(_dtypes_of(formula, operands), invariant=_invariant(offer.invariant, by_symbol, formula)),
-        documented=offer.documented,
+        documented=_documented(offer, formula),
     ).changed(**offer.keywords() | {"without": offer.lacking() | {"dims"}})
+
+
+def _documented(offer: Offer, formula: Any) -> dict[str, Documented]:
+    """What is documented of a kernel: what its offer says, and that it need not surpass torch at its reference."""
+    native = Offer().picked(formula.spec) if isinstance(formula, SpecFormula) else None
+    return {OWN: replace(offer.documented.get(OWN, Documented()), native=native)}
 
 
 def asked_of(op: Op, properties: Sequence[str]) -> Sequence[str]:
@@ -217,7 +226,7 @@ def _writing(
     rest = [n for n in parameters if n not in names] if by_name else list(parameters)[len(names) :]
     needed = [parameters[name] for name in rest if name not in constants]
     places = [p.name for p in needed if p.default is p.empty and p.kind in _BY_NAME]
-    outputs = pytree.tree_leaves(formula(*operands)) if places and isinstance(formula, SpecFormula) else ()
+    outputs = _read(formula, operands) if places and isinstance(formula, SpecFormula) else ()
     if len(places) != len(outputs) or not places:
         return None
     call = _by_name("kernel", kernel, (*names, *places), constants)
@@ -244,7 +253,7 @@ def _invariant(rows: str | bool | None, shapes: Shapes, formula: Callable[..., A
     symbol = next(axes[0][1] for axes in shapes.arguments.values() if axes) if rows is True else rows
     places = {name: [i for i, axis in enumerate(axes) if axis[1] == symbol] for name, axes in shapes.arguments.items()}
     sizes = [shapes.smallest() | {symbol: extent} for extent in (5, 6)]
-    one, two = ([np.shape(y) for y in pytree.tree_leaves(formula(*shapes.example(each)))] for each in sizes)
+    one, two = ([np.shape(y) for y in _read(formula, shapes.example(each))] for each in sizes)
     outputs = [[i for i, n in enumerate(shape) if n != other[i]] for shape, other in zip(one, two, strict=True)]
     plain = all((1, symbol) == shapes.arguments[name][i] for name, axes in places.items() for i in axes)
     counts = {len(axes) for axes in (*places.values(), *outputs)}
@@ -269,10 +278,18 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
         return call
     formula = SpecFormula(call, title)
     try:
-        formula(*operands)
+        _read(formula, operands)
     except UntraceableError as err:
         raise TypeError(f"reference: as plain PyTorch, {err}; with NumPy arrays, {_fails(call, operands)}") from err
     return formula
+
+
+def _read(formula: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
+    """The outputs of a formula as balls: some primitives, of convolutions and pools, have no reading in NumPy."""
+    terms = contract("float64")
+    return pytree.tree_leaves(
+        formula(*(Ball(o, None, terms) if _is_array(o) and o.dtype.kind == "f" else o for o in operands))
+    )
 
 
 def _fails(call: Callable[..., Any], operands: Sequence[Any]) -> str:

@@ -181,9 +181,9 @@ def of_three(dtype: str, kind: str = "ordinary") -> Any:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("FWD", "kind 'large' gave floating tensors of at most 6 elements in 8 samples, need more than 72"),
-        ("DET", "kind 'large' gave floating tensors of at most 6 elements in 10 samples, need more than 72"),
-        ("EMPTY", "kind 'empty' gave floating tensors of shapes (2, 3), need one of no elements"),
+        ("FWD", "kind 'large' gave tensors of at most 6 elements in 8 samples, need more than 72"),
+        ("DET", "kind 'large' gave tensors of at most 6 elements in 10 samples, need more than 72"),
+        ("EMPTY", "kind 'empty' gave tensors of shapes (2, 3), need one of no elements"),
         ("DATA", "kind 'integers' gave floating tensors of shapes (2, 3), none of which holds integers"),
     ],
 )

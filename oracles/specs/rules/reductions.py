@@ -32,6 +32,8 @@ def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     axes = axes_of(dim)
 
     def log_of_sum(x: Any, step: Rule) -> Any:
+        if 0 in np.shape(x):  # Of nothing there is no largest, and the logarithm of its sum is -∞.
+            return np.log(np.sum(np.exp(x), axis=axes, keepdims=True))
         largest = constant(np.max(x, axis=axes, keepdims=True))
         infinite = surely(np.isinf(largest))  # An infinity less itself is NaN, and the sum is infinite without that.
         largest = np.where(infinite, 0.0, largest) if infinite.any() else largest

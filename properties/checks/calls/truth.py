@@ -10,7 +10,9 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor, flat_outputs
 from ....oracles.op.paths import Problem
-from ..agreement import differentiate, require_same
+from ....oracles.op.transforms import Word
+from ....oracles.verdicts.violation import Violation
+from ..agreement import differentiate, require_equal, require_same
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Truth:
     def forward(self, judge: Judge, arguments: Sequence[Any], what: str) -> list[Tensor]:
         """The outputs of a call; Violation unless they have the bits that they must have."""
         outputs = list(flat_outputs(judge.call(judge.subject, *arguments, what=what)))
-        require_same(judge, [y.detach() for y in outputs], self.outputs, what)
+        self._require(judge, (), [y.detach() for y in outputs], self.outputs, what)
         return outputs
 
     def backward(
@@ -53,7 +55,7 @@ class Truth:
         for retained in (True, False) if again else (False,):
             grads = self.differentiate(judge, arguments, outputs, what, retained)
             if grads:
-                require_same(judge, grads, self.gradients, f"gradients {what}")
+                self._require(judge, ("vjp",), grads, self.gradients, f"gradients {what}")
         return grads
 
     def differentiate(
@@ -84,13 +86,33 @@ class Truth:
         arguments = self.copies()
         outputs = flat_outputs(judge.subject(*arguments))
         grads = self.differentiate(judge, arguments, outputs, "")
-        if not _equal(outputs, self.outputs) or (grads and not _equal(grads, self.gradients)):
+        if not self._holds(judge, outputs, grads):
             return "the first call, or its gradients, differ in their bits"
         arguments = self.copies(grad=False)
         for number in range(1, rounds):
-            if not _equal(flat_outputs(judge.subject(*arguments)), self.outputs):
+            if not self._holds(judge, flat_outputs(judge.subject(*arguments))):
                 return f"call {number + 1} differs in its bits"
         return ""
+
+    def _holds(self, judge: Judge, outputs: Sequence[Tensor], grads: Sequence[Tensor] = ()) -> bool:
+        """Whether results in some thread are those that they must be."""
+        if _equal(outputs, self.outputs) and (not grads or _equal(grads, self.gradients)):
+            return True
+        apart = judge.again()
+        try:
+            self._require(apart, (), [y.detach() for y in outputs], self.outputs, "")
+            self._require(apart, ("vjp",), grads, self.gradients if grads else (), "")
+        except Violation:
+            return False
+        return True
+
+    def _require(self, judge: Judge, word: Word, got: Sequence[Tensor], need: Sequence[Tensor], what: str) -> None:
+        """Violation unless results have the bits of others, or lie in their accept sets where no bits are promised."""
+        if judge.op.documented_by(judge.subject_name).bits:
+            require_same(judge, got, need, what)
+        elif got:
+            path = judge.path(Sample(self.problem.args), word, self.outputs, "eager")
+            require_equal(judge, path.along(word, self.cotangents if word else ()), got, need, what)
 
 
 def _equal(got: Sequence[Tensor], need: Sequence[Tensor]) -> bool:

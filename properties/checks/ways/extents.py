@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ....oracles.judge.judge import Judge
+from ....oracles.judge.native import refusal_of_native
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor
 from ....oracles.op.paths import in_arguments
@@ -90,6 +91,8 @@ def check_more_dims(judge: Judge, sample: Sample) -> None:
     most = max((a.ndim for a in sample.args if isinstance(a, Tensor)), default=0)
     for dims in range(max(most + 1, MOST_DIMS - 1), MOST_DIMS + 1):
         for what, args in _with_dims(judge, sample.args, most, dims - most):
+            if refusal_of_native(judge, args):
+                continue
             # Torch's own ops accept arguments and then read past their end; the production op checks its arguments.
             if outputs_of(judge, args) is None or call_unless_refused(judge, judge.subject, args) is None:
                 continue

@@ -1,0 +1,40 @@
+"""What a declaration would have to allow so that a failing output was accepted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...reference.algorithms import names_of
+from ..bound.contract import EXP2
+from ..op.declaration import Tensor
+from ..op.paths import Path
+from ..verdicts.violation import Fault
+from .holding import OperandFacts, hold
+
+if TYPE_CHECKING:
+    from .judge import Judge
+
+
+def allowance(judge: Judge, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
+    """A sentence that names an allowance under which a path's outputs would be accepted; "" if there is none."""
+    arithmetic = path.problem.op.promises.arithmetic
+    wider = {
+        f"algorithms={{{name!r}}}": path.problem.op.changed(algorithms=arithmetic.algorithms | {name})
+        for name in (*names_of(judge.op.reference), EXP2)
+        if name not in arithmetic.algorithms
+    }
+    if not arithmetic.flush:
+        wider["flush=True"] = path.problem.op.changed(flush=True)
+    for what, op in wider.items():
+        expected, other = path.with_op(op).expected(), copy.copy(judge)
+        other.op = op
+        facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
+        readings = other.read(expected, computed)
+        standings = [hold("", y, ball, facts) for y, ball in zip(computed, readings, strict=True)]
+        # Under a wider bound the element may no longer be judged, which does not mean that it is accepted.
+        elements = standings[fault.output].in_sets
+        if elements is not None and elements.judged[fault.index] and not any(each.is_outside for each in standings):
+            return f"it would be accepted if the declaration allowed {what}"
+    return ""

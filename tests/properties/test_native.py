@@ -1,0 +1,112 @@
+"""What torch's own evaluation of a reference does not keep is not asked of a kernel; every other promise stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import opassay
+from opassay import Code, Offer, Outcome, Settings, Verdict
+
+ROWS = {"x": ("N", "n")}
+GROUPS = {"x": ("N", "4*c", "n"), "w": ("4*c",), "b": ("4*c",)}
+HEADS = {"q": ("B", "M", "d"), "k": ("B", "N", "d"), "v": ("B", "N", "e")}
+
+
+def ask(kernel: Any, reference: Any, code: str, shapes: Any = ROWS, samples: int = 8, **options: Any) -> Verdict:
+    settings = Settings("brief", max_examples=samples, simpler=False)
+    offer = Offer(max_order=1)
+    (verdict,) = opassay.verify_kernel(
+        kernel, reference, shapes, properties=(code,), settings=settings, offer=offer, **options
+    )
+    return verdict
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1) @ v
+
+
+def group_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.group_norm(x, 4, w, b)
+
+
+def by_threads(reference: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The reference with the last bit of what a thread has first changed by the number of threads."""
+
+    def kernel(x: Tensor) -> Tensor:
+        factor = 1 + torch.finfo(x.dtype).eps * (torch.get_num_threads() - 1)
+        return reference(x) * factor
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reference", "fails"),
+    [
+        (torch.sigmoid, torch.sigmoid, False),
+        (torch.sum, torch.sum, False),
+        (by_threads(torch.neg), torch.neg, True),
+        (lambda x: torch.sigmoid(x) * (1 + 1e-3 * (torch.get_num_threads() - 1)), torch.sigmoid, True),
+    ],
+    ids=["sigmoid", "sum", "bits of what torch keeps", "beyond the bound of what it does not keep"],
+)
+def test_bits_are_asked_where_torch_keeps_its_own(kernel: Any, reference: Any, fails: bool) -> None:
+    verdict = ask(kernel, reference, "DET", samples=4)
+    assert (verdict.outcome is Outcome.FAIL) is fails
+    if not fails and "does not keep" in verdict.reason:
+        assert "torch's own evaluation of the reference does not keep its bits" in verdict.reason
+
+
+def test_numbers_that_torch_has_wrong_are_named_and_others_are_judged() -> None:
+    right = ask(F.gelu, F.gelu, "SPECIAL", {"input": ("N", "n")}, 80)
+    assert right.outcome is Outcome.VERIFIED
+    assert "with the same bits, which is not judged: " in right.reason
+    for wrong in (lambda x: F.gelu(x.nan_to_num()), lambda x: torch.where(x == -torch.inf, 7.0, F.gelu(x))):
+        assert ask(wrong, F.gelu, "SPECIAL", {"input": ("N", "n")}, 80).outcome is Outcome.FAIL
+
+
+def test_samples_that_the_reference_refuses_are_left_out() -> None:
+    right = ask(group_norm, group_norm, "FWD", GROUPS, 24)
+    assert right.outcome is Outcome.VERIFIED
+    assert (
+        "at which torch's own evaluation of the reference fails: ValueError: Expected more than 1 value" in right.reason
+    )
+    assert ask(lambda x, w, b: F.group_norm(x, 4, w, b, 1e-3), group_norm, "FWD", GROUPS, 24).outcome is Outcome.FAIL
+    strict = ask(lambda x: x + x, lambda x: x + x if x.shape[0] == 2 else x.view(-1, 0), "FWD", sizes={"N": (3,)})
+    assert (strict.outcome, strict.code) == (Outcome.ERROR, Code.DECLARATION)
+
+
+def test_nothing_but_what_the_reference_raises_may_be_raised() -> None:
+    verdict = ask(attention, attention, "EMPTY", HEADS)
+    assert verdict.outcome in (Outcome.VERIFIED, Outcome.UNSUPPORTED)
+
+    def raising(x: Tensor) -> Tensor:
+        return x + x if x.numel() else x.amax(-1)
+
+    assert ask(raising, lambda x: x + x, "EMPTY").outcome is Outcome.FAIL
+    assert ask(lambda x: x.amax(-1), lambda x: x.amax(-1), "EMPTY").outcome is not Outcome.FAIL
+
+
+def test_memory_may_be_shared_as_the_reference_shares_it() -> None:
+    assert ask(torch.flatten, torch.flatten, "PURE").outcome is Outcome.VERIFIED
+    assert ask(lambda x: x.clone().flatten(), torch.flatten, "PURE").outcome is Outcome.VERIFIED
+    assert ask(lambda x: x, lambda x: x * 1, "PURE").outcome is Outcome.FAIL
+
+
+def test_a_question_with_nothing_to_judge_is_not_asked() -> None:
+    verdict = ask(lambda x: x.softmax(-1), lambda x: x.softmax(-1), "DATA")
+    assert (verdict.outcome, verdict.code) == (Outcome.UNSUPPORTED, Code.NOT_APPLICABLE)
+
+
+def test_convolutions_are_read() -> None:
+    def reference(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv1d(x, w, padding=1)
+
+    shapes = {"x": ("N", "c", "n"), "w": ("m", "c", 3)}
+    assert ask(reference, reference, "FWD", shapes).outcome is Outcome.VERIFIED
+    assert ask(lambda x, w: F.conv1d(x, w.flip(-1), padding=1), reference, "FWD", shapes).outcome is Outcome.FAIL
