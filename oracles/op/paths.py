@@ -25,6 +25,7 @@ import torch
 
 from ...reference.algorithms import algorithm_of, algorithms
 from ..specs.tracing import SpecFormula
+from .bits import same_bits
 from .copies import copied
 from .declaration import OWN, Op, Sample, Stream, Tensor, flat_outputs, is_float, to_array
 from .script import ScriptMaker
@@ -327,12 +328,17 @@ class Path:
         )
 
     def run_native(self) -> tuple[Tensor, ...]:
-        """The outputs of torch's own evaluation (`Documented.native`), at operands that no subject has written."""
+        """The outputs of torch's own evaluation (`Documented.native`), at the operands of the subject, as they lie.
+
+        It gets a copy of what the subject has written.
+        """
         problem, native = self.problem, self.problem.op.documented_by(OWN).native
         assert native is not None
         places = (*problem.fixed, *problem.wrt)
         operation = in_arguments(problem.op.functional(native), tuple(map(copied, problem.formula_args)), places)
-        outputs: tuple[Tensor, ...] = self.transformed(operation)(*map(copied, (*self.copies, *self.direction_copies)))
+        pairs = zip(self.operands, (*self.copies, *self.direction_copies), strict=True)
+        operands = (t if same_bits(t, copy) else copied(copy) for t, copy in pairs)
+        outputs: tuple[Tensor, ...] = self.transformed(operation)(*operands)
         return outputs
 
 

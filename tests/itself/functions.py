@@ -57,7 +57,8 @@ def _rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _spectrum(x: Tensor) -> Tensor:
-    return torch.fft.rfft(x).abs()
+    sizes: Tensor = torch.fft.rfft(x).abs()
+    return sizes
 
 
 def _turned(x: Tensor, y: Tensor) -> Tensor:
@@ -167,7 +168,6 @@ FUNCTIONS: dict[str, Itself] = {
     "sort": Itself(lambda x: x.sort(-1).values),
     "topk": Itself(lambda x: x.topk(1).values),
     "cummax": Itself(lambda x: x.cummax(-1).values),
-    "argmax": Itself(lambda x: x.gather(-1, x.argmax(-1, keepdim=True))),
     # cumulative
     "cumsum": Itself(lambda x: x.cumsum(-1)),
     "cumprod": Itself(lambda x: x.cumprod(-1)),
