@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+from _pytest.outcomes import Skipped
 
 import opassay
 from opassay.oracles.verdicts.verdict import Verdict
@@ -69,7 +69,7 @@ def in_pytest(name: str) -> list[str]:
     for parameter in questions(op):
         try:
             assert_verified(op, *parameter.values)
-        except pytest.skip.Exception as reason:
+        except Skipped as reason:
             if not str(reason):
                 red.append(f"{parameter.id}: skipped without a reason")
         except AssertionError as card:
