@@ -22,8 +22,6 @@ _LABELS = {"input": ("N", "C"), "target": Integers("C", ("N",))}
 _IMAGE = {"x": ("N", "C", 6, "w")}
 _HEADS = {"q": ("B", "M", "d"), "k": ("B", "K", "d"), "v": ("B", "K", "e")}
 _SQUARE = {"x": ("n", "n")}
-#: Extents of matrices that are solved or multiplied n times.
-_SMALL = {"n": (1, 2, 3)}
 
 
 @dataclass(frozen=True)
@@ -180,11 +178,8 @@ FUNCTIONS: dict[str, Itself] = {
     "upsample_nearest": Itself(lambda x: F.interpolate(x, scale_factor=2), _IMAGE),
     "pad_reflect": Itself(lambda x: F.pad(x, (1, 1), mode="reflect"), {"x": ("N", "C", "n")}),
     # linear algebra
-    "det": Itself(torch.linalg.det, {"x": ("N", 2, 2)}),
-    "inv": Itself(torch.linalg.inv, _SQUARE, _SMALL),
-    "solve": Itself(torch.linalg.solve, {"x": ("n", "n"), "y": ("n", "m")}, _SMALL),
     "trace": Itself(torch.trace, _SQUARE),
-    "cdist": Itself(torch.cdist, {"x": ("N", "d"), "y": ("M", "d")}),
+    "cdist": Itself(torch.cdist, {"x1": ("N", "d"), "x2": ("M", "d")}),
     # complex numbers inside
     "rfft": Itself(_spectrum, {"x": ("N", "n")}, {"n": (2, 3, 4, 8)}),
     "complex_product": Itself(_turned, _PAIR),

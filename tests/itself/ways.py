@@ -24,34 +24,34 @@ from . import functions
 from .functions import FUNCTIONS
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-#: Extents of the given inputs of `judge`, where a symbol may have any.
+#: Extents of the inputs of `judge`, where a symbol may have any.
 _EXTENT = 12
 
 
 def judge(name: str) -> list[str]:
     """`opassay.judge` at one call with numbers."""
     function = FUNCTIONS[name].function
-    judgement = opassay.judge(function, function, _given(name))
+    judgement = opassay.judge(function, function, _arguments(name))
     if judgement.verdict == "accepted" or (judgement.verdict == "weak" and judgement.weaknesses):
         return []
     wrong = [finding.text for finding in judgement.causes] or [judgement.error]
     return [f"{judgement.verdict}: {'; '.join(wrong)[:300]}"]
 
 
-def _given(name: str) -> tuple[Any, ...]:
+def _arguments(name: str) -> tuple[Any, ...]:
     row = FUNCTIONS[name]
     shapes = Shapes.of(row.shapes, row.sizes)
     extents = {symbol: max(shapes.sizes.get(symbol, (_EXTENT,))) for symbol in shapes.symbols}
-    drawn = torch.Generator().manual_seed(0)
-    given: list[Any] = []
+    generator = torch.Generator().manual_seed(0)
+    arguments: list[Any] = []
     for argument, shape in shapes.at(extents).items():
         if argument not in shapes.integers:
-            given.append(torch.randn(shape, generator=drawn))
+            arguments.append(torch.randn(shape, generator=generator))
             continue
         least, below = shapes.range_of(argument, extents)
-        numbers = torch.randint(least, below, shape, generator=drawn)
-        given.append(numbers if shapes.is_tensor(argument) else int(numbers))
-    return tuple(given)
+        numbers = torch.randint(least, below, shape, generator=generator)
+        arguments.append(numbers if shapes.is_tensor(argument) else int(numbers))
+    return tuple(arguments)
 
 
 def verify_kernel(name: str) -> list[str]:
