@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...reference.algorithms import names_of
 from ..bound.contract import EXP2
@@ -13,11 +13,8 @@ from ..op.paths import Path
 from ..verdicts.violation import Fault
 from .holding import OperandFacts, hold
 
-if TYPE_CHECKING:
-    from .judge import Judge
 
-
-def allowance(judge: Judge, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
+def allowance(judge: Any, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
     """A sentence that names an allowance under which a path's outputs would be accepted; "" if there is none."""
     arithmetic = path.problem.op.promises.arithmetic
     wider = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from ..op.paths import Expected
 from ..verdicts.violation import error_lines, error_name
 from .holding import Standing
 from .tally import Tally
-
-if TYPE_CHECKING:
-    from .judge import Judge
 
 _OUTSIDE = "torch's own evaluation of the reference is outside of the bound with the same bits, which is not judged: "
 
@@ -45,7 +42,7 @@ def set_aside(tally: Tally, expected: Expected, index: int, computed: Tensor, st
     return replace(standing, in_sets=elements.without(same))
 
 
-def shares(judge: Judge, args: Sequence[Any], index: int, own: int) -> bool:
+def shares(judge: Any, args: Sequence[Any], index: int, own: int) -> bool:
     """Whether an output of torch's own evaluation has the memory at an address, as an output of the subject has it.
 
     Args:
@@ -58,8 +55,8 @@ def shares(judge: Judge, args: Sequence[Any], index: int, own: int) -> bool:
     return len(outputs) > index and outputs[index].untyped_storage().data_ptr() == own
 
 
-def judge_of_native(judge: Judge) -> Judge | None:
-    """The judge of torch's own evaluation of what a subject means, with an empty tally; None where there is none."""
+def judge_of_native(judge: Any) -> Any:
+    """The `Judge` of torch's own evaluation of what a subject means, with an empty tally; None where there is none."""
     native = judge.op.documented_by(judge.subject_name).native
     if native is None:
         return None
@@ -69,7 +66,7 @@ def judge_of_native(judge: Judge) -> Judge | None:
     return other
 
 
-def refusal_of_native(judge: Judge, args: Sequence[Any]) -> str:
+def refusal_of_native(judge: Any, args: Sequence[Any]) -> str:
     """Why torch's own evaluation of what a subject means refuses arguments; empty where it takes them."""
     native = judge.op.documented_by(judge.subject_name).native
     if native is None:
