@@ -10,7 +10,7 @@ import numpy as np
 from ....reference.algorithms import Algorithm, Inapplicable, Reverse
 from ....reference.array import among, constant, extreme_at, scanned, sorting_order
 from ....reference.choice import Choice
-from ....reference.condition import Condition
+from ....reference.condition import Condition, surely
 from ....reference.modal import Modal
 from ....reference.ranked import RankRange
 from .table import enter, enter_moves, may_store
@@ -113,7 +113,8 @@ def _logcumsumexp(x: Any, dim: int) -> Any:
         return x
     along = functools.partial(_accumulate, dim=dim)
     by_logarithms = functools.partial(_cotangent_by_logarithms, dim=dim)
-    return among([Algorithm(along, ""), Algorithm(Reverse(by_logarithms), "")], x)
+    by_pairs = functools.partial(_accumulate_pairs, dim=dim)
+    return among([Algorithm(along, ""), Algorithm(Reverse(by_logarithms), ""), Algorithm(by_pairs, "")], x)
 
 
 def _accumulate(x: Any, dim: int) -> Any:
@@ -123,6 +124,24 @@ def _accumulate(x: Any, dim: int) -> Any:
     for i in range(1, np.shape(rows)[0]):
         sums.append(np.logaddexp(sums[-1], rows[i]))
     return np.moveaxis(np.stack(sums, 0), 0, dim)
+
+
+def _accumulate_pairs(x: Any, dim: int) -> Any:
+    """As a scan of pairs, the largest number so far and the sum of all powers less it: their logarithm is added last.
+
+    Where the result is near 0 this loses what `_accumulate` keeps: the largest number and the logarithm cancel. The sum
+    is a linear recurrence, so its ball is that of every tree.
+    """
+    rows = np.moveaxis(x, dim, 0)
+    largest = scanned(constant(rows), 0, np.maximum)
+    infinite = surely(np.isinf(largest))  # An infinity less itself is NaN, and the sum is infinite without that.
+    largest = np.where(infinite, 0.0, largest) if np.any(infinite) else largest
+    total = np.exp(rows[0] - largest[0])
+    sums = [total]
+    for i in range(1, np.shape(rows)[0]):
+        total = total * np.exp(largest[i - 1] - largest[i]) + np.exp(rows[i] - largest[i])
+        sums.append(total)
+    return np.moveaxis(np.log(np.stack(sums, 0)) + largest, 0, dim)
 
 
 def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
