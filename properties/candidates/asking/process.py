@@ -9,11 +9,13 @@ import msgspec
 import torch
 
 from ....oracles.op.bits import same_bits
+from ....oracles.specs import UntraceableError
 from ....oracles.verdicts.verdict import Code
 from ..agreement import operands_of
 from ..comparing import hold_all
 from ..finding import FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, GoneError, Manner, Writes
+from ..narrow_products import with_narrow_products
 from ..session import Asking, Session
 from ..specification import SpecError
 
@@ -60,7 +62,10 @@ def _changes_since(session: Session) -> list[str]:
 
 
 def autocast(session: Session) -> Finding:
-    """AUTOCAST: the candidate's outputs under autocast are those of the spec under autocast, or without it."""
+    """AUTOCAST: the candidate's outputs under autocast are those of the spec under autocast, or without it.
+
+    Or they are those of the spec where contractions have factors of the half type, however they are written.
+    """
     spec, arguments = session.spec, session.arguments
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
@@ -79,13 +84,14 @@ def autocast(session: Session) -> Finding:
     under = replace(spec, autocast=True)
     terms = replace(session.terms, intermediates=True)
     first: Finding | None = None
-    for other in (under, spec):
+    for other in (under, spec, None):
         try:
+            other = other or with_narrow_products(under, arguments, spec.state)
             run = other.run(arguments, spec.state)
             readings = other.read(arguments, spec.state, terms)
             operands = operands_of(other, arguments, spec.state)
-        except SpecError as err:
-            return not_asked("AUTOCAST", str(err))
+        except (SpecError, UntraceableError) as err:
+            return first or not_asked("AUTOCAST", str(err))
         names, computed, which = session.select_for_comparison(run, answer)
         finding = summed(
             "AUTOCAST", hold_all(names, computed, [readings[i] for i in which], terms, None, operands), arguments
@@ -97,7 +103,8 @@ def autocast(session: Session) -> Finding:
             call = FailingCall(cut.call_arguments, spec.state, manner=Manner.AUTOCAST)
             finding = session.attach_call(call, finding, run.names[: len(run.outputs)])
         first = first or finding
-    return first or not_asked("AUTOCAST", "the spec has no reading")
+    assert first is not None
+    return first
 
 
 ASKING: dict[str, Asking] = {"PROCESS": process, "LEFT": side_effects, "AUTOCAST": autocast}
