@@ -27,6 +27,9 @@ LOG_SUM = "lse"
 #: Name of an algorithm of attention: queries and keys are multiplied by the root of the scale before their product.
 SCALED = "scaled"
 
+#: Name of an allowance: NaNs and infinities among the operands may reach more elements than in the spec, or fewer.
+SPREAD = "spread"
+
 #: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and CUDA's single
 #: precision tables (CUDA C++ Programming Guide, mathematical functions). CUDA's errors are relative to the correctly
 #: rounded result, so half an ulp is added here; on an H100, over all float32 numbers, torch's expm1, cosh, arctanh,

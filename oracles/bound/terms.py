@@ -21,6 +21,7 @@ from .contract import (
     LIBRARIES,
     LOG_SUM,
     SCALED,
+    SPREAD,
     TENSOR_SUMS,
     TRITON,
     Accumulators,
@@ -243,7 +244,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     **{name: {"tree": name} for name in (*NAMES, OF_PROBE)},
 }
 #: Allowances that name an algorithm.
-ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
+ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, SPREAD, "folded", "shifted"})
 
 #: The terms that a precision audit tries, from the strictest to the laxest, and its words for a kernel within them.
 LADDER: tuple[tuple[Terms, str], ...] = (

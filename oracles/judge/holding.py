@@ -55,6 +55,8 @@ class Standing:
         in_sets: the decisions on its elements; None for an output that is not floating.
         picks: the choices that the candidate made where rounding leaves them open.
         by_residual: whether the output was judged by its residual.
+        outside: the elements outside their accept sets, where `in_sets` is not kept.
+        spread: that a NaN or an infinity of an operand reaches other elements than in the spec, which is no fault.
     """
 
     wrong: Violation | None
@@ -67,6 +69,8 @@ class Standing:
     in_sets: accept.Elements | None = None
     picks: Mapping[str, Any] | None = None
     by_residual: bool = False
+    outside: Any = None
+    spread: Violation | None = None
 
     @property
     def elements(self) -> int:

@@ -25,6 +25,7 @@ class Code(enum.StrEnum):
     MISALIGNED = "OA114"  # a kernel touched an address that is no multiple of the bytes it touches there
     UNDEFINED = "OA115"  # a result of a kernel depends on memory to which nothing was written
     DIVERGENT = "OA116"  # threads of a warp do not come together to a barrier or a shuffle
+    SPREAD = "OA117"  # a NaN or an infinity of an operand reaches more elements than in the spec, or fewer
     FEW_SAMPLES = "OA201"
     MOSTLY_NOT_JUDGED = "OA202"
     REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged

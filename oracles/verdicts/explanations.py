@@ -119,6 +119,14 @@ EXPLANATIONS: dict[Code, Explanation] = {
         " for, are elsewhere or have ended. A GPU hangs there, or reads what nobody gave.",
         "The branch around the instruction, which must be the same for all threads of a warp.",
     ),
+    Code.SPREAD: Explanation(
+        "a NaN or an infinity of an operand reaches other elements than in the spec",
+        "The candidate is right for all numbers. Where an operand is NaN or infinite, elements that do not depend on it"
+        " are NaN, or have the number or the limit that the spec's own order of operations turns into a NaN. It is said"
+        " and not counted.",
+        "Masks that are added, products with zeros. `--contract torch+spread` allows it. If NaNs must not pass from one"
+        " sequence to another, select elements in place of multiplying them by 0.",
+    ),
     Code.FEW_SAMPLES: Explanation(
         "too few samples",
         "The promise held, but fewer inputs were judged than the profile asks for.",

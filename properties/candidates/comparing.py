@@ -64,7 +64,9 @@ def hold_all(
             judged, fmt = one.in_sets.judged, format_of(y.dtype)
             missed, reason = _count_unbounded(name, one.ball, fmt, ~judged) if one.left else (0, "")
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)
-        return replace(one, wrong=wrong, in_sets=None)  # which takes several times the memory of an output
+        outside = ~one.in_sets.accepted if one.is_outside and one.in_sets is not None else None
+        # The decisions on elements take several times the memory of an output.
+        return replace(one, wrong=wrong, outside=outside, in_sets=None)
 
     readings = join_factors(readings, [_placed(y, reading) for y, reading in zip(computed, readings, strict=True)])
     like: Sequence[Tensor | None] = [None] * len(readings) if native is None else native

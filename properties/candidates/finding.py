@@ -114,6 +114,11 @@ class Finding:
         return refusal or self.left_out
 
     @property
+    def is_spread(self) -> bool:
+        """Whether it says that a NaN or an infinity spreads otherwise than in the spec, which rejects nobody."""
+        return self.wrong is not None and self.wrong.code is Code.SPREAD
+
+    @property
     def text(self) -> str:
         """One line."""
         share = f" of {self.sampled}" if self.sampled and self.wrong is None else ""
@@ -136,7 +141,9 @@ def summed(question: str, standings: Sequence[Standing], arguments: CallArgument
     by_residual = any(each.by_residual for each in standings)
     vacuous = any(each.vacuous or (each.elements and not each.judged) for each in standings)
     outcome = Outcome.WEAK if vacuous else Outcome.VERIFIED
-    return Finding(question, outcome, None, judged, elements=elements, by_residual=by_residual)
+    spread = next((each.spread for each in standings if each.spread is not None), None)
+    outcome = outcome if spread is None else Outcome.VERIFIED
+    return Finding(question, outcome, spread, judged, elements=elements, by_residual=by_residual)
 
 
 def raised(question: str, text: str, refusable: bool = False) -> Finding:

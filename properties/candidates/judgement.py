@@ -106,6 +106,11 @@ class Judgement:
         """The findings that are within what is proven, and not likely."""
         return tuple(finding for finding in self.findings if finding.is_suspect)
 
+    @property
+    def spreads(self) -> tuple[Finding, ...]:
+        """The findings that a NaN or an infinity reaches other elements than in the spec, which are not counted."""
+        return tuple(finding for finding in self.findings if finding.is_spread)
+
     def as_json(self) -> str:
         """One line for a program."""
         of = self.assignment
@@ -114,6 +119,7 @@ class Judgement:
             "verdict": str(self.verdict),
             "causes": [cause_data(finding) for finding in self.causes],
             "suspect": [clean(str(finding.wrong))[:2000] for finding in self.suspicions],
+            "spread": [clean(str(finding.wrong))[:2000] for finding in self.spreads],
             "arithmetic": self.arithmetic,
             "kept": self.kept,
             "contract": of.contract,
@@ -161,7 +167,7 @@ class Judgement:
         every: list[tuple[Finding, list[Finding]]] = [(finding, []) for finding in (*self.causes, *refusals)]
         for finding, others in every if verbose else _first_of_each(self.causes):
             lines += ["", f"{finding.question}: {finding.wrong}", *_advice(finding, others)]
-        for finding in self.suspicions:
+        for finding in (*self.suspicions, *self.spreads[:1]):
             lines += ["", f"{finding.question}: {finding.wrong}"]
         lines += ["", self.summary]
         return clean("\n".join(lines))
@@ -175,6 +181,7 @@ class Judgement:
             for each in self.coverage
         ]
         lines += [f"  suspect: {finding.text}" for finding in self.suspicions]
+        lines += [f"  spread, not counted: {finding.text}" for finding in self.spreads]
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  executed as PTX: {line}" for line in self.execution]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
@@ -195,6 +202,7 @@ def report_line(finding: Finding) -> str:
     """One finding as a line of the report."""
     title = TABLE[finding.question].title
     mark = "suspect" if finding.is_suspect else "WRONG" if finding.is_wrong else _MARKS.get(finding.outcome, "-")
+    mark = "spread" if finding.is_spread else mark
     return clean(f"{mark:8}{finding.question:10} {title:59} {finding.text}".rstrip())
 
 

@@ -176,6 +176,13 @@ def unlike(form: str, plain: Sequence[Any], need: Result) -> str:
     return wrong or ("" if len(plain) == len(need.plain) else f"the result lacks values of {need.form}")
 
 
+def elsewhere(run: SpecRun, outputs: Sequence[Tensor]) -> str:
+    """A sentence about an output that is on another device than the spec's; empty if there is none."""
+    pairs = zip(run.names, outputs, run.outputs, strict=False)
+    others = (f"{name} is on {y.device}, need {own.device}" for name, y, own in pairs if y.device != own.device)
+    return next(others, "")
+
+
 def _equal(one: Any, other: Any) -> bool:
     """Whether two plain values are one. Of two numbers in binary64 each may be rounded another way.
 

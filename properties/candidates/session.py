@@ -23,9 +23,11 @@ from .host.calls import DESTINATIONS, Answer, Answering, BackwardCall, Candidate
 from .inputs import WAYS, Way, filled, stand_in
 from .judge_draws import Draws
 from .layouts import MemoryLayout, own_strides, strides_of_input
-from .results import Result, SpecRun, unlike
+from .results import Result, SpecRun, elsewhere, unlike
 from .row_sample import Part
 from .specification import Specification
+from .spread import QUESTIONS as SPECIAL_QUESTIONS
+from .spread import SpecialCall, tell_spread
 
 #: The number of first calls before and after which the state of the process is compared, which takes a while. It is two
 #: because a call may behave differently after a first call has replaced something.
@@ -262,7 +264,7 @@ class Session:
             run: the spec as torch computes it there. answer: of the candidate. usual: whether to a plain call.
         """
         form = "" if answer.form == DESTINATIONS else unlike(answer.form, answer.plain, run.result)
-        other_form = form or self._elsewhere(run, answer)
+        other_form = form or ("" if self.spec.numpy else elsewhere(run, answer.outputs))
         if other_form:
             self.history.erring = self.history.strayed = True
             return wrong(question, Code.ATTRIBUTE, other_form)
@@ -279,6 +281,10 @@ class Session:
         if probe is not None and probe.holds_of(arguments) and (probe.result or not self.history.strayed):
             own = probe.terms(functools.partial(self.call, once=True), self.generator("probe"))
             outcomes = hold_in_turn(names, computed, read, own, native, operands)
+        if question in SPECIAL_QUESTIONS and any(each.wrong is not None for each in outcomes) and self.arguments.finite:
+            ask = None if self.part is not None else functools.partial(self._computed_at, state)
+            asked = (question, self.spec, arguments, state, self.terms, ask, self.generator("spread"))
+            outcomes = tell_spread(SpecialCall(*asked, names, computed, which), outcomes)
         self.history.erring = any(each.wrong is not None for each in outcomes)
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:
@@ -296,13 +302,10 @@ class Session:
             self.records.evidence.append(evidence)
         return summed(question, outcomes, arguments)
 
-    def _elsewhere(self, run: SpecRun, answer: Answer) -> str:
-        """A sentence about an output that is on another device than the spec's; empty if there is none."""
-        if self.spec.numpy:
-            return ""
-        pairs = zip(run.names, answer.outputs, run.outputs, strict=False)
-        others = (f"{name} is on {y.device}, need {own.device}" for name, y, own in pairs if y.device != own.device)
-        return next(others, "")
+    def _computed_at(self, state: State, arguments: CallArguments) -> Sequence[Tensor] | None:
+        """What the candidate gives of what is compared; None where it raises."""
+        answer = self.call(arguments, dict(state), writes=self.writes_at(arguments, state))
+        return None if answer.raised else self.select_for_comparison(self.spec.run(arguments, state), answer)[1]
 
     def writes_at(self, arguments: CallArguments, state: State) -> Writes:
         """The written tensors that a call must return, so that the ones that the spec writes can be compared."""

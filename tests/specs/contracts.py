@@ -94,6 +94,10 @@ _ALGORITHMS: dict[str, tuple[str, str]] = {
     "exp2": ("the exponential as 2^(x log2 e), of a rounded exponent", "Dao et al., FlashAttention, NeurIPS 2022"),
     "lse": ("log_softmax and cross entropy as x less a log-sum-exp that is rounded", "fused kernels of losses"),
     "scaled": ("queries and keys of attention, each scaled by the root of the scale", "torch's text of attention"),
+    "spread": (
+        "NaNs and infinities of operands that reach more elements than in the spec, or fewer, where numbers are right",
+        "IEEE 754-2019: 0 NaN and inf - inf are NaN",
+    ),
     "folded": (
         "a norm as one factor and one term for each element, x a + b",
         "torch's batch and group norm",

@@ -14,9 +14,8 @@ from opassay.oracles.verdicts.verdict import Cell
 from opassay.properties.candidates import failing_call
 from opassay.properties.candidates.cases import JudgedCase
 from opassay.properties.candidates.host import module_files
-from opassay.properties.candidates.host.calls import Answer
 from opassay.properties.candidates.host.module_files import GivenError, SpecFile, cast_problem, instance_of
-from opassay.properties.candidates.session import Session
+from opassay.properties.candidates.results import elsewhere
 from opassay.properties.places import wire
 from tests.oracles import stand_in_device
 from tests.oracles.stand_in_device import DEVICE, DeviceTensor
@@ -58,12 +57,10 @@ def test_a_message_cannot_name_a_device_that_is_not_there(name: str, monkeypatch
         wire.decode(changed, list, placed=True)
 
 
-@pytest.mark.parametrize(("numpy", "says"), [(False, "out is on cpu, need cuda:0"), (True, "")])
-def test_an_output_on_another_device_than_the_specs_is_wrong(numpy: bool, says: str) -> None:
-    session: Any = SimpleNamespace(spec=SimpleNamespace(numpy=numpy))
+def test_an_output_on_another_device_than_the_specs_is_wrong() -> None:
     run: Any = SimpleNamespace(names=("out",), outputs=(DeviceTensor(HOST),))
-    assert Session._elsewhere(session, run, Answer([HOST])) == says
-    assert Session._elsewhere(session, run, Answer([DeviceTensor(HOST)])) == ""
+    assert elsewhere(run, [HOST]) == "out is on cpu, need cuda:0"
+    assert elsewhere(run, [DeviceTensor(HOST)]) == ""
 
 
 def _problem() -> SpecFile:
