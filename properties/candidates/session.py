@@ -283,8 +283,8 @@ class Session:
             outcomes = hold_in_turn(names, computed, read, own, native, operands)
         if question in SPECIAL_QUESTIONS and any(each.wrong is not None for each in outcomes) and self.arguments.finite:
             ask = None if self.part is not None else functools.partial(self._computed_at, state)
-            asked = (question, self.spec, arguments, state, self.terms, ask, self.generator("spread"))
-            outcomes = tell_spread(SpecialCall(*asked, names, computed, which), outcomes)
+            where = (question, self.spec, arguments, state, self.terms, ask, self.generator("spread"))
+            outcomes = tell_spread(SpecialCall(*where, names, computed, which), outcomes)
         self.history.erring = any(each.wrong is not None for each in outcomes)
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:

@@ -86,14 +86,14 @@ class SpecialCall:
         ]
 
     def with_numbers(self, draw: _Draw, keep: Sequence[Tensor] | None = None) -> CallArguments:
-        """The arguments with numbers at all places, or at those alone that are not kept.
+        """The arguments with numbers at all places, or at those alone that are not stay.
 
         Args:
             draw: the numbers. keep: places of each tensor.
         """
 
-        def filled(t: Tensor, at: Tensor, kept: Tensor | None) -> Tensor:
-            at = at if kept is None else at & ~kept
+        def filled(t: Tensor, at: Tensor, stay: Tensor | None) -> Tensor:
+            at = at if stay is None else at & ~stay
             if not bool(at.any()):
                 return t
             own = t.detach().clone()
@@ -101,8 +101,8 @@ class SpecialCall:
             return own
 
         tensors = self.arguments.tensors
-        kept: Sequence[Tensor | None] = keep or [None] * len(tensors)
-        return self.arguments.with_tensors(list(map(filled, tensors, self.places(), kept)))
+        stay: Sequence[Tensor | None] = keep or [None] * len(tensors)
+        return self.arguments.with_tensors(list(map(filled, tensors, self.places(), stay)))
 
 
 def tell_spread(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Standing]:
@@ -110,7 +110,7 @@ def tell_spread(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Standin
     outside = [_outside(*row) for row in zip(outcomes, call.computed, call.read(call.arguments), strict=True)]
     if any(each is None for each in outside) or not any(bool(at.any()) for at in call.places()):
         return list(outcomes)
-    first, second = (call.with_numbers(draw) for draw in (_drawn(call), _between(call)))
+    first, second = (call.with_numbers(draw) for draw in (_other_numbers(call), _between(call)))
     readings = [call.read(each) for each in (first, second)]
     large = readings if call.question == "NAN" else [call.read(call.with_numbers(_large(call))) for _ in range(2)]
     rows = zip(call.computed, outcomes, *readings, *large, strict=True)
@@ -190,7 +190,7 @@ def _are_read(call: SpecialCall, first: CallArguments) -> bool:
         unread.append(mine)
     if not any(bool(each.any()) for each in unread):
         return True
-    alone = call.with_numbers(_drawn(call), keep=unread)
+    alone = call.with_numbers(_other_numbers(call), keep=unread)
     computed = None if call.ask is None else call.ask(alone)
     readings = call.read(alone)
     return (
@@ -207,7 +207,7 @@ def _finite(tensor: Tensor) -> Any:
     return values if values.size else np.array([0.5, 0.25])
 
 
-def _drawn(call: SpecialCall) -> _Draw:
+def _other_numbers(call: SpecialCall) -> _Draw:
     """Numbers that the tensor has elsewhere."""
     return lambda t, at: call.rng.choice(_finite(t), int(at.sum()))
 
@@ -267,7 +267,7 @@ def _source(call: SpecialCall, i: int, bad: Any, of_spec: bool) -> str:
     if len(tensors) > 1 and ask is not None:
         for n in tensors:
             alone = call.with_numbers(
-                _drawn(call), keep=[at if k == n else torch.zeros_like(at) for k, at in enumerate(places)]
+                _other_numbers(call), keep=[at if k == n else torch.zeros_like(at) for k, at in enumerate(places)]
             )
             computed = ask(alone)
             if computed is not None and len(computed) > i and (~np.isfinite(to_array(computed[i])) & bad).any():
