@@ -86,7 +86,7 @@ class SpecialCall:
         ]
 
     def with_numbers(self, draw: _Draw, keep: Sequence[Tensor] | None = None) -> CallArguments:
-        """The arguments with numbers at all places, or at those alone that are not stay.
+        """The arguments with numbers at all places, or at those alone that do not stay.
 
         Args:
             draw: the numbers. keep: places of each tensor.
