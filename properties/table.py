@@ -317,7 +317,8 @@ _OF_CANDIDATES = (
     Property("TIES", "values: numbers of few bits, and between them",
         "Where the spec casts to eight bits, rounds to integers, or makes integers by comparisons, the inputs are "
         "numbers of that format, numbers that it compares with, numbers in the middle of two of them, and numbers next "
-        "to both; some are beyond the largest."),
+        "to both; some are beyond the largest, and then each row is such that its scale is 1. Where the spec compares, "
+        "rounds or takes a sign, inputs are moved to where that changes, and next to it."),
     Property("PARAMS", "values: other parameters and buffers",
         "The parameters and buffers that both modules have get other values."),
     Property("NAN", "values: a few NaNs",

@@ -32,10 +32,15 @@ _KEY = "line of the spec"
 _CONSTANT, _OVERWRITTEN = "without derivatives", "written"
 #: The key for the kinds of devices on which autocast was on there, each with its dtype.
 _AUTOCAST = "autocast"
+#: The key for whether the spec asked for a tensor without derivatives; autograd itself takes such ones, too.
+_DETACHED = "detached"
 #: Python that writes into a tensor: a method such as `clamp_`, an augmented assignment, or one to an index.
 _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: Methods that hand the memory of a tensor to NumPy; a traced tensor has none.
 _HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
+#: The functions by which a spec asks for a tensor without derivatives.
+_DETACHING: tuple[Any, ...] = (torch.Tensor.detach, torch.Tensor.detach_, torch.detach)
+_DETACHING += (getattr(torch.Tensor.data, "__get__"),)  # noqa: B009 - of x.data; torch types it as a tensor
 #: The kinds of devices that have autocast here.
 _KINDS = ("cpu", "cuda")
 #: The functions that call the spec. Frames further out belong to whoever asked for the reading.
@@ -64,7 +69,7 @@ class Lines(TorchDispatchMode):
                 return LOOPS[func](*args, **(kwargs or {}))
         constant = not (torch.is_grad_enabled() or is_in_forward())
         marks = {_KEY: self.last, _CONSTANT: constant, _OVERWRITTEN: constant and (self.wish.enabled or _line_writes())}
-        marks[_AUTOCAST] = self.wish.autocast
+        marks |= {_AUTOCAST: self.wish.autocast, _DETACHED: self.wish.detaches}
         with torch.fx.traceback.annotate(marks):
             return func(*args, **(kwargs or {}))
 
@@ -75,20 +80,23 @@ class _DerivativeWish(TorchFunctionMode):
     Attributes:
         enabled: whether the spec did; False outside of functions of torch. A function that turns derivatives off inside
             itself does so in order to write into a tensor that keeps its derivatives: lengths that it clamps, say.
+        detaches: whether that function gives a tensor without derivatives.
         autocast: the kinds of devices on which autocast was on at that call, with its dtype; none outside of functions.
     """
 
-    enabled = False
+    enabled = detaches = False
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _HANDING_OVER and torch._is_functional_tensor(args[0]):
             raise TypeError("a tensor is handed to NumPy, and a spec is read without values; write that in torch")
         before, self.enabled, self.autocast = (self.enabled, self.autocast), torch.is_grad_enabled(), _autocast_dtypes()
+        self.detaches = func in _DETACHING
         try:
             return STAND_INS.get(func, func)(*args, **(kwargs or {}))
         finally:
             self.enabled, self.autocast = before
+            self.detaches = False
 
 
 def _autocast_dtypes() -> tuple[tuple[str, torch.dtype], ...]:
@@ -153,6 +161,12 @@ def line_of(node: torch.fx.Node) -> str:
 def is_constant(node: torch.fx.Node) -> bool:
     """Whether the spec computed a node under `torch.no_grad`."""
     return bool(node.meta.get("custom", {}).get(_CONSTANT, False))
+
+
+def is_saved(node: torch.fx.Node) -> bool:
+    """Whether autograd made a node of a tensor that it kept for a derivative, which goes on through that tensor."""
+    by_spec = node.meta.get("custom", {}).get(_DETACHED, False)
+    return node.target is torch.ops.aten.detach.default and not by_spec
 
 
 def is_write(node: torch.fx.Node) -> bool:

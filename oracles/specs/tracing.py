@@ -33,6 +33,7 @@ from torch.utils import _pytree as pytree
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
 from ..process.logs import silent
+from .autograd_calls import trace_with_own_derivatives
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError, first_line
 from .complex_numbers import RealInterpreter, is_complex
 from .decisions import Decisions
@@ -140,7 +141,9 @@ def trace(call: SpecCall, values: Values = Values.NONE) -> Traced:
 
     try:
         with _tracing():
-            graph = _functional(flat, call.tensors, _DECOMPOSITIONS, values)
+            graph = trace_with_own_derivatives(
+                lambda f: _functional(f, call.tensors, _DECOMPOSITIONS, values), flat, call.tensors
+            )
             if any(map(is_complex, graph.graph.nodes)):
                 graph = _functional(RealInterpreter(graph).run, call.tensors, _DECOMPOSITIONS, values)
             if any(_node_writes(node) for node in graph.graph.nodes):
@@ -152,11 +155,13 @@ def trace(call: SpecCall, values: Values = Values.NONE) -> Traced:
         raise kind(f"cannot be traced{_at(line_of_error(err) or lines.last)}: {_why(err)}") from err
     if values is Values.INTEGERS:
         _require_reads_of_integers(graph)
-    for node in graph.graph.nodes:
+    spec = _of_graph(graph, call, places)
+    # Of what is left alone: torch traces what finds a shape on the meta device, and uses nothing of it.
+    for node in spec.graph.graph.nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
                 check(f"what {node.target} gives{line_of(node)}", value)
-    return _of_graph(graph, call, places)
+    return spec
 
 
 def rewritten(spec: Traced, run: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Traced:

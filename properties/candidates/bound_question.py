@@ -14,6 +14,7 @@ from ...oracles.bound.rounding import Ball, balls, joined
 from ...oracles.bound.rounding.chance import Evaluations
 from ...oracles.judge.holding import Reading
 from ...reference.algorithms import Inapplicable, algorithms
+from ...reference.condition import Condition
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,24 @@ class BoundQuestion:
         for algorithm in (self.function, *algorithms(self.function)):
             with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
                 bounds = tuple(algorithm(*(Ball(c, None, self.contract.on_lattice) for c in centres)))
-                readings = tuple(map(joined, readings, bounds)) if readings else bounds
+                readings = tuple(map(_joined, readings, bounds)) if readings else bounds
         return readings
+
+
+def _joined(a: Reading, b: Reading) -> Reading:
+    """What holds both readings, of which only balls can be joined; of others one that leaves nothing known."""
+    if isinstance(a, Ball) and isinstance(b, Ball):
+        return joined(a, b)
+    return a if _is_exact(a) and _is_exact(b) and np.array_equal(a, b) else None
+
+
+def _is_exact(reading: Reading) -> bool:
+    """Whether a reading is of numbers without errors, or of integers or truth values of which none is open."""
+    if isinstance(reading, Ball):
+        return not np.any(reading.radii())
+    return isinstance(reading, np.ndarray) and not isinstance(reading, Condition)
 
 
 def _sharpest(plain: Reading, exact: Reading) -> Reading:
     """The exact reading of an output if all of it is exact: else an evaluation may have folded constants together."""
-    if not isinstance(exact, Ball):
-        return plain
-    return exact if not np.any(exact.radii()) else plain
+    return exact if _is_exact(exact) else plain

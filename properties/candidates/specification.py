@@ -37,6 +37,7 @@ from ...oracles.specs import (
     trace,
     uncompiled,
 )
+from ...oracles.specs.autograd_calls import run_with_own_derivatives
 from ...oracles.specs.block_scales import KernelFallback
 from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.decisions import Decisions
@@ -84,8 +85,6 @@ class Specification:
     _traces: Traces[Traced] = field(default_factory=Traces)
     _fallback: KernelFallback = field(default_factory=KernelFallback)
 
-    # ------------------------------------------------------------------------------------------------ run by torch
-
     def run(self, arguments: CallArguments, state: State) -> SpecRun:
         """The outputs as torch computes them, on copies, and then what the call wrote.
 
@@ -121,10 +120,14 @@ class Specification:
 
         Where torch has no kernel for a product of the spec, it and later calls take the one that is traced.
         """
-        own_arguments, own_state = arguments.copied(), copied_state(state)
+
+        def run() -> tuple[Result, CallArguments, dict[str, Tensor]]:
+            own_arguments, own_state = arguments.copied(), copied_state(state)
+            return result_of(self.call_at(own_state, own_arguments.args)), own_arguments, own_state
+
         try:
             with torch.no_grad():
-                return result_of(self.call_at(own_state, own_arguments.args)), own_arguments, own_state
+                return run_with_own_derivatives(run)
         except Exception as err:
             if self._fallback.turns_on(lambda: self.call_at(copied_state(state), arguments.copied().args)):
                 return self._result(arguments, state)
@@ -141,10 +144,8 @@ class Specification:
         """What the spec writes: names of parameters and buffers, and positions among the tensor arguments."""
         if self.numpy:
             return ()
-        names = list(state)
-        return tuple(
-            names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written_inputs
-        )
+        names, places = list(state), self.traced_at(arguments, state).written_inputs
+        return tuple(names[i] if i < len(names) else i - len(names) for i in places)
 
     @calls_spec
     def call_at(self, state: State, args: Args) -> Any:
@@ -165,8 +166,6 @@ class Specification:
                 tensors = state if isinstance(state, dict) else dict(state)
                 return call_with_state(self.function, tensors, args)
             return call(self.function, args)
-
-    # ---------------------------------------------------------------------------------------------------- readings
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
         """The outputs as balls; one that is not floating as an array, or as a `Condition` where it depends on floats.

@@ -21,7 +21,7 @@ from tests.oracles.fourier_kernels import RIGHT, WRONG, Kernel, by_half_length
 from tests.oracles.spec_judging import accepted
 from workshop.random_evaluation import evaluate_at_random
 
-_LENGTHS = (1, 2, 3, 4, 6, 8, 13, 16, 30)
+_LENGTHS = (1, 2, 3, 4, 6, 8, 11, 13, 16, 22, 30)
 _DTYPES = {"float32": torch.complex64, "float64": torch.complex128}
 
 
@@ -144,3 +144,22 @@ def test_a_transform_of_real_numbers_as_half_as_many_complex_ones_is_accepted(dt
         )
         assert accepted(torch.view_as_real(by_half_length(x)), bound).all()
         assert not accepted(torch.view_as_real(by_half_length(x).conj().resolve_conj()), bound).all() or n == 2
+
+
+@pytest.mark.parametrize("n", [24, 32, 40, 48, 64])
+def test_a_convolution_by_transforms_is_held_to_three_digits(n: int) -> None:
+    def spec(u: Tensor, k: Tensor) -> Tensor:
+        y: Tensor = torch.fft.irfft(torch.fft.rfft(u, n) * torch.fft.rfft(k, n), n)
+        return y
+
+    u, k = torch.randn(2, 8, n // 2, generator=torch.Generator().manual_seed(n)).unbind()
+    (bound,) = balls(traced(spec, u, k), [u.double().numpy(), k.double().numpy()], contract("float32"))
+
+    def by(kernel: Kernel) -> Tensor:
+        spectra = [kernel(torch.nn.functional.pad(x, (0, n - n // 2)).to(torch.complex64)) for x in (u, k)]
+        return (kernel((spectra[0] * spectra[1]).conj().resolve_conj()) / n).real
+
+    for right in (spec(u, k), *map(by, RIGHT.values())):
+        assert accepted(right, bound).all()
+    assert not accepted(spec(u, k) * 1.001, bound).all()
+    assert not accepted(spec(u.half().float(), k), bound).all() or n > 40

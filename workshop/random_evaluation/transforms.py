@@ -33,7 +33,7 @@ def _transform(working: Working, x: _Pair, sign: int) -> _Pair:
     """Along the last axis."""
     n = x[0].shape[-1]
     factors = [r for r in range(2, n) if n % r == 0]
-    ways = ["sum", *(["levels"] if factors else []), *(["chirp"] if n & (n - 1) else [])]
+    ways = ["sum", *(["levels"] if factors else []), *(["chirp"] if pow(210, n.bit_length(), n) else [])]
     match ways[int(working.draws.integers(len(ways)))]:
         case "levels":
             return _by_levels(working, x, sign, int(working.draws.choice(factors)))

@@ -270,9 +270,9 @@ def ball(values: Any, contract: Contract) -> Ball:
 def _credit_exact(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
     """The result with a radius of zero where no evaluation rounds, and of more than zero elsewhere."""
     contract = out.contract
-    if primitive == "divide":  # never exact, because an implementation may average in one pass, whatever the divisor
-        return Ball(out.centre, np.maximum(out.radii(), contract.underflow), contract, out.special)
     rule = EXACT.get(primitive)
+    if primitive == "divide":  # A zero is exact only by the rule.
+        out = Ball(out.centre, np.maximum(out.radii(), contract.underflow), contract, out.special)
     if rule is None or out.radius is None:
         return out
     exact = rule(contract, out, *operands, **params) & np.isfinite(out.radii())

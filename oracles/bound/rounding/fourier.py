@@ -9,18 +9,22 @@ adds up, is one relative to Σ|x_j| in the output, and the errors of levels mult
 2nd edition, 2002, Theorem 24.2, bounds the norm of all outputs by the same errors, and by Σ|x_j| <= √n (Σ|x_j|²)^½
 no element of it is closer. `_errors_along` has the largest Σe over all factors of n, in any order.
 
-A transform of real numbers may be one of half as many complex numbers, from which sums and differences take two apart:
-twice the errors. Transforms over several axes are those of the product of the lengths, whose order does not count.
+A transform of real numbers may be one, Z, of half as many complex numbers, from which sums and differences take two
+apart: E + w O = (Z_k (1 - i w) + conj Z_-k (1 + i w)) / 2, whose errors are √2 those of Z at most, since
+|1 - i w| + |1 + i w| <= 2 √2. Transforms over several axes are those of the product of the lengths, whose order does
+not count.
 
-A length that is no power of two may also be a convolution with a chirp w of modulus 1, of a length m with
+A length with a prime factor above 7 may also be a convolution with a chirp w of modulus 1, of a length m with
 2n − 1 <= m <= 4n (L. I. Bluestein, IEEE Transactions on Audio and Electroacoustics 18, 1970), or with the powers of a
 generator (C. M. Rader, Proceedings of the IEEE 56, 1968). There transforms of x and of w are off by shares e of their
 norms, and the inverse transform of the products by a share of the sum of their magnitudes over m. By Cauchy and Schwarz
 each of these three is at most e |x|₂ |w|₂ in an output, with |w|₂ <= √(2n), beside the roundings of the products.
 
-Weights are cosines and sines of angles 2πj/n with 0 <= j < n, whose three roundings move an angle by 6π u at most.
+Weights are cosines and sines of angles 2πj/n with 0 <= j < n, whose three roundings move an angle by 6π u at most; in
+a level of r, where j is below r - 1 of r parts of a turn, by that share of it.
 Not covered: weights of angles that are not reduced to one turn, or by recurrences; Rader's and Brenner's weights, which
-are not bounded; Bluestein's algorithm for powers of two; and two rows in the parts of one complex row.
+are not bounded; Bluestein's algorithm for lengths of the primes 2, 3, 5 and 7 alone, which have levels in every library
+(it loses less than levels may, wherever it was tried); and two rows in the parts of one complex row.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ class _Errors:
     unit: float
     sums: float
     weights: float
+    angles: float
     storage: float
 
     @classmethod
@@ -62,11 +67,12 @@ class _Errors:
         """Those that a contract allows; those of weights may be the same in every sample."""
         unit, products = contract.roundoff, contract.products
         ulps = max(contract.functions.ulps[name] for name in ("sin", "cos"))
-        weights = (6 * math.pi + 2 * ulps) * unit if contract.systematic else 0.0
+        angles = 6 * math.pi * unit if contract.systematic else 0.0
+        weights = angles + 2 * ulps * unit if contract.systematic else 0.0
         storage = (1 + products.factors) ** 2 - 1
         narrow = [products.partials, contract.stores if contract.may_store(contract.stores) else None]
         storage += sum(fmt.unit_roundoff for fmt in narrow if fmt is not None)
-        return cls(unit, unit * max(products.sums, 1.0), weights, storage)
+        return cls(unit, unit * max(products.sums, 1.0), weights, angles, storage)
 
     @property
     def of_weighing(self) -> float:
@@ -80,7 +86,8 @@ class _Errors:
     def of_level(self, r: int) -> float:
         """Of a transform of r numbers with weights: of the modulus, which is off by √2 as much as a part."""
         # The weights of 2 and of 4 numbers are 1, -1, i and -i.
-        return 3 * r * self.sums + self.of_weighing + (0.0 if r in (2, 4) else self.weights)
+        own = 0.0 if r in (2, 4) else self.weights
+        return 3 * r * self.sums + self.of_weighing - self.angles / r + own
 
 
 @functools.lru_cache(maxsize=4096)
@@ -91,14 +98,19 @@ def _errors_along(n: int, errors: _Errors) -> float:
     return max([errors.of_sum(n), *(errors.of_level(r) + _errors_along(n // r, errors) for r in factors)])
 
 
+def _has_chirps(n: int) -> bool:
+    """Whether a length has a prime factor above 7, so that no power of 2 · 3 · 5 · 7 is a multiple of it."""
+    return n > 0 and pow(210, n.bit_length(), n) != 0
+
+
 @functools.lru_cache(maxsize=512)
 def _shares(sizes: tuple[int, ...], real: bool, errors: _Errors) -> tuple[tuple[float, float], ...]:
     """The errors of an output along two ways, each in units of Σ|x_j|, and of √(2N Σ|x_j|²)."""
     n = math.prod(sizes)
     by_levels = _errors_along(n, errors)
     if real and n % 2 == 0:
-        by_levels = max(by_levels, 2 * _errors_along(n // 2, errors) + errors.of_level(2))
-    convolutions = [size for size in sizes if size & (size - 1)]
+        by_levels = max(by_levels, math.sqrt(2) * _errors_along(n // 2, errors) + errors.of_level(2))
+    convolutions = [size for size in sizes if _has_chirps(size)]
     ways = [(by_levels, 0.0)]
     if convolutions:
         rest = _errors_along(n // math.prod(convolutions), errors)
@@ -123,13 +135,13 @@ def _fourier(contract: Contract, x: Ball, axes: tuple[int, ...], inverse: bool, 
     two = np.sqrt(2.0 * n) * np.sqrt(np.sum(np.square(whole), axis=axes, keepdims=True))
     own = float(np.finfo(np.fft.fft(np.zeros(1, x.centre.dtype)).real.dtype).eps) / 2
     radius: Any = np.zeros(one.shape)
-    for errors in (_Errors.of(contract), _Errors(own, own, 2 * own, 0.0)):  # of an evaluation, and of the centre
+    for errors in (_Errors.of(contract), _Errors(own, own, 2 * own, 0.0, 0.0)):  # of an evaluation, and of the centre
         radius = radius + functools.reduce(
             np.maximum, [a * one + b * two for a, b in _shares(sizes, real, errors)], np.zeros(())
         )
     slack = (1.0 + (n + 16) * SLACK) * float(max(n, 1)) ** (-power / 2)
     # A product may lose the smallest number, in a convolution before it is multiplied by as much as 2n.
-    chirps = any(size & (size - 1) for size in sizes)
+    chirps = any(map(_has_chirps, sizes))
     underflow = contract.underflow * (2.0 if contract.flush else 1.0) * 16 * n * (4.0 * n if chirps else 1.0)
     radius = (radius + off) * slack + underflow
     narrow = contract.products.narrow

@@ -3,7 +3,8 @@
 On such a lattice, sums and products that stay below 2^p units are exact, whatever the order, the tree or the number of
 partial sums. So a sum or product of exact elements is exact while it stays below 2^p units of its terms' common power
 of two. This counts only where a contract asks for it (`Contract.lattice`), because an evaluation may fold constants.
-Quotients are never credited: an implementation may average in one pass.
+A quotient is exact where the format holds it and the product with the rounded reciprocal is no other number. Quotients
+of sums are never credited: an implementation may average in one pass.
 """
 
 from __future__ import annotations
@@ -96,6 +97,19 @@ def _multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     return zero | (both & holds_multiples(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
 
 
+def _divide(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+    both = _both(a, b) & (b.centre != 0)
+    if a.summed is not None or not np.any(both):
+        return np.zeros(out.shape, dtype=bool)
+    fmt = contract.accumulate
+    numerator, divisor = (np.where(both, x.centre, 1.0).astype(np.float64) for x in (a, b))
+    # Where the rounded quotient times the divisor is the numerator, in integers, it is the quotient.
+    quotient = round_array(fmt, numerator / divisor)
+    size, unit = np.abs(numerator), lowest_bit(quotient) * lowest_bit(divisor)
+    is_whole = (size <= 2.0**52 * unit) & (quotient * divisor == numerator)
+    return both & is_whole & (round_array(fmt, numerator * round_array(fmt, 1.0 / divisor)) == quotient)
+
+
 def _sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...], means: bool = False) -> Any:
     exact = np.all(a.radii() == 0, axis=axes, keepdims=True)
     if not np.any(exact):
@@ -134,6 +148,7 @@ EXACT.update(
         "add": _add,
         "subtract": _add,
         "multiply": _multiply,
+        "divide": _divide,
         "square": lambda contract, out, a: _multiply(contract, out, a, a),
         "sum": _sum,
         "cumsum": _cumsum,

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, thresholds_in
+from ....oracles.specs.tracing import Traced
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, ties_of
 from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
+from ..thresholds import decides, exact_ties_of, largest_numbers, move_to_thresholds
 
 
 def values_of_call(session: Session) -> Finding:
@@ -116,11 +118,22 @@ def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0
 
 
 def ties(session: Session) -> Finding:
-    """TIES: values at numbers of the formats to which the spec casts, and between two of them."""
+    """TIES: values at numbers of the formats to which the spec casts, between two of them, and next to thresholds."""
+    finding = not_asked("TIES", "no argument of a torch spec is a floating tensor")
     if session.spec.numpy or not any(t.dtype.is_floating_point for t in session.arguments.tensors):
-        return not_asked("TIES", "no argument of a torch spec is a floating tensor")
+        return finding
     traced = session.spec.traced_at(session.arguments, session.spec.state)
-    graph = traced.graph
+    finding = not_asked("TIES", "the spec casts to no format of few bits, rounds to no integers, and compares nothing")
+    for arguments, sharp in _on_thresholds(session, traced, session.generator("TIES")):
+        finding = session.values("TIES", arguments, sharp=sharp, alone=True)
+        if finding.is_wrong:
+            break
+    return finding
+
+
+def _on_thresholds(session: Session, traced: Traced, rng: Any) -> Iterator[tuple[CallArguments, bool]]:
+    """The arguments of the calls of TIES, and whether what is exact must be returned exactly there."""
+    graph, arguments = traced.graph, session.arguments
     formats = formats_in(graph)
     # A format of precision 1 has only powers of two, the scales of other formats, so it counts only if it is alone.
     ladders = [ladder_of(fmt) for fmt in formats if fmt.precision > 1 or len(formats) == 1]
@@ -128,10 +141,18 @@ def ties(session: Session) -> Finding:
     edges = thresholds_in(graph)
     if len(edges) > 1 and any(_is_of_integers(output.dtype) for output in traced.outputs):
         ladders.append(np.unique([*edges, *(-x for x in edges)]))
-    if not ladders:
-        return not_asked("TIES", "the spec casts to no format of few bits, and rounds to no integers")
-    arguments = session.filled(session.arguments, ties_of(ladders), session.generator("TIES"))
-    return session.values("TIES", arguments, alone=True)
+    if ladders:
+        yield session.filled(arguments, ties_of(ladders), rng), False
+    count = max(t.numel() for t in arguments.tensors if t.dtype.is_floating_point)
+    limits = largest_numbers(graph)
+    for ladder in ladders:
+        for largest in limits or [float(np.max(np.abs(ladder)))]:
+            yield session.filled(arguments, exact_ties_of(ladder, largest, count), rng), True
+    if decides(graph):
+        near = session.filled(arguments, WAYS["SEEDS"], rng)
+        own = list(session.spec.state.values())
+        operands = move_to_thresholds(graph, [*own, *near.tensors], range(len(own), len(own) + len(near.tensors)), rng)
+        yield near.with_tensors(operands[len(own) :]), True
 
 
 def _is_of_integers(dtype: torch.dtype) -> bool:

@@ -22,6 +22,7 @@ from ....oracles import process
 from ....oracles.machine.ptx.account import ACCOUNT, on_variant
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
+from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation, error_lines, error_name
 from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
@@ -330,7 +331,7 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
     numbers = floating(result_of(places).tensors)
     for y in numbers:
         y.fill_(math.nan)
-    result = result_of(called(function, arguments.args, places))
+    result = result_of(run_with_own_derivatives(lambda: called(function, arguments.args, places)))
     if not places:
         return result
     apart = result.tensors and max(homes_of(result.tensors, places)) < 0
