@@ -26,8 +26,7 @@ from .layouts import MemoryLayout, own_strides, strides_of_input
 from .results import Result, SpecRun, elsewhere, unlike
 from .row_sample import Part
 from .specification import Specification
-from .spread import QUESTIONS as SPECIAL_QUESTIONS
-from .spread import SpecialCall, tell_spread
+from .spread import OF_SPECIAL, SpecialCall, tell_spread
 
 #: The number of first calls before and after which the state of the process is compared, which takes a while. It is two
 #: because a call may behave differently after a first call has replaced something.
@@ -275,16 +274,15 @@ class Session:
             every = self.read(arguments, state, terms, sharp)
             return [every[i] for i in which]
 
-        operands = operands_of(self.spec, arguments, state)
-        outcomes = hold_in_turn(names, computed, read, self.terms, native, operands, plain=not self.history.erring)
+        operands, plain = operands_of(self.spec, arguments, state), not self.history.erring
+        outcomes = hold_in_turn(names, computed, read, self.terms, native, operands, plain=plain)
         probe = self.records.probe if usual and not any(each.wrong is not None for each in outcomes) else None
         if probe is not None and probe.holds_of(arguments) and (probe.result or not self.history.strayed):
             own = probe.terms(functools.partial(self.call, once=True), self.generator("probe"))
             outcomes = hold_in_turn(names, computed, read, own, native, operands)
-        if question in SPECIAL_QUESTIONS and any(each.wrong is not None for each in outcomes) and self.arguments.finite:
-            ask = None if self.part is not None else functools.partial(self._computed_at, state)
-            where = (question, self.spec, arguments, state, self.terms, ask, self.generator("spread"))
-            outcomes = tell_spread(SpecialCall(*where, names, computed, which), outcomes)
+        if question in OF_SPECIAL and any(each.wrong is not None for each in outcomes) and self.arguments.finite:
+            at = (question, self.spec, arguments, state, self.terms, self._computed_at if self.part is None else None)
+            outcomes = tell_spread(SpecialCall(*at, self.generator("spread"), names, computed, which), outcomes)
         self.history.erring = any(each.wrong is not None for each in outcomes)
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:
@@ -302,7 +300,7 @@ class Session:
             self.records.evidence.append(evidence)
         return summed(question, outcomes, arguments)
 
-    def _computed_at(self, state: State, arguments: CallArguments) -> Sequence[Tensor] | None:
+    def _computed_at(self, arguments: CallArguments, state: State) -> Sequence[Tensor] | None:
         """What the candidate gives of what is compared; None where it raises."""
         answer = self.call(arguments, dict(state), writes=self.writes_at(arguments, state))
         return None if answer.raised else self.select_for_comparison(self.spec.run(arguments, state), answer)[1]

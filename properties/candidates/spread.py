@@ -21,7 +21,6 @@ operand stays wrong, and so do all of a call that has another fault.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +40,7 @@ from .arguments import CallArguments, State, Tensor
 from .specification import Specification
 
 #: Questions whose operands have a few of these: their names in messages.
-QUESTIONS = {"NAN": "a NaN", "INF": "an infinity"}
+OF_SPECIAL = {"NAN": "a NaN", "INF": "an infinity"}
 #: Calls of the spec that look for what a single element changes, at most.
 _SINGLE = 16
 
@@ -56,7 +55,7 @@ class SpecialCall:
 
     Attributes:
         question: "NAN" or "INF". spec, arguments, state: of the call. terms: what is allowed.
-        ask: (arguments) -> what the candidate gives there, or None; None where it takes no others.
+        ask: (arguments, state) -> what the candidate gives there, or None; None where it takes no others.
         rng: what draws numbers. names, computed: of the candidate's outputs that were compared.
         which: of what the spec gives and writes, those.
     """
@@ -66,7 +65,7 @@ class SpecialCall:
     arguments: CallArguments
     state: State
     terms: Terms
-    ask: Callable[[CallArguments], Sequence[Tensor] | None] | None
+    ask: Callable[[CallArguments, State], Sequence[Tensor] | None] | None
     rng: Any
     names: Sequence[str]
     computed: Sequence[Tensor]
@@ -191,7 +190,7 @@ def _are_read(call: SpecialCall, first: CallArguments) -> bool:
     if not any(bool(each.any()) for each in unread):
         return True
     alone = call.with_numbers(_other_numbers(call), keep=unread)
-    computed = None if call.ask is None else call.ask(alone)
+    computed = None if call.ask is None else call.ask(alone, call.state)
     readings = call.read(alone)
     return (
         computed is not None and len(computed) == len(readings) and all(map(np.all, map(_is_right, computed, readings)))
@@ -241,7 +240,7 @@ def _note(call: SpecialCall, i: int, bad: Any) -> Violation:
     name, values = call.names[i], to_array(call.computed[i])
     spreads = bad & ~np.isfinite(values)
     source = _source(call, i, bad, of_spec=not np.any(spreads))
-    what = QUESTIONS[call.question]
+    what = OF_SPECIAL[call.question]
     if np.any(spreads):
         title = f"{what} at {source} reaches {_box(name, spreads)} in the candidate and not in the spec"
     else:
@@ -263,13 +262,13 @@ def _source(call: SpecialCall, i: int, bad: Any, of_spec: bool) -> str:
     """
     places = call.places()
     tensors = [n for n, at in enumerate(places) if bool(at.any())]
-    ask = functools.partial(call.spec.outputs, state=call.state) if of_spec else call.ask
+    ask = call.spec.outputs if of_spec else call.ask
     if len(tensors) > 1 and ask is not None:
         for n in tensors:
             alone = call.with_numbers(
                 _other_numbers(call), keep=[at if k == n else torch.zeros_like(at) for k, at in enumerate(places)]
             )
-            computed = ask(alone)
+            computed = ask(alone, call.state)
             if computed is not None and len(computed) > i and (~np.isfinite(to_array(computed[i])) & bad).any():
                 tensors = [n]
                 break
