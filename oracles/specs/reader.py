@@ -33,6 +33,7 @@ from .node_facts import (
     handed_on,
     is_within,
     last_nodes,
+    leaves_of,
     moving_nodes,
     narrow_dtypes,
     only_moves,
@@ -173,17 +174,18 @@ class Reader(torch.fx.Interpreter):
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
-        if any(isinstance(leaf, Residual) for leaf in pytree.tree_leaves((args, kwargs))):
+        leaves = list(leaves_of((args, kwargs)))
+        if any(isinstance(leaf, Residual) for leaf in leaves):
             return _move_residual(node, args, kwargs)
         if takes_memory(node):
             return read_memory(node, args, self.marked, self._lift)
-        if any(isinstance(leaf, Choice) for leaf in pytree.tree_leaves((args, kwargs))):
+        if any(isinstance(leaf, Choice) for leaf in leaves):
             result, args, kwargs = self._of_open_integers(node, args, kwargs)
             if result is not None:
                 return result
+            leaves = list(leaves_of((args, kwargs)))
         if draws(node):
             return self._draw(node, args, kwargs)
-        leaves = pytree.tree_leaves((args, kwargs))
         if not any(_is_floating(leaf) for leaf in leaves):
             if rule is None or not gives_floating(node):
                 return self._by_torch(node, args, kwargs)

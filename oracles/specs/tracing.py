@@ -247,10 +247,12 @@ def _node_writes(node: torch.fx.Node) -> bool:
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[None]:
-    """The state of torch in which a spec is traced."""
-    # For the sake of speed torch has attention, layers of attention and, by oneDNN, recurrent layers as one operation
-    # each, without a rule. They are turned off: as products and elementwise operations all of these have rules.
+def without_fused_operations() -> Iterator[None]:
+    """The state of torch in which a spec does the operations that are traced.
+
+    For the sake of speed torch has attention, layers of attention and, by oneDNN, recurrent layers as one operation
+    each, without a rule. They are turned off: as products and elementwise operations all of these have rules.
+    """
     enabled, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
     torch._C._set_mkldnn_enabled(False)
     torch.backends.mha.set_fastpath_enabled(False)
@@ -258,16 +260,23 @@ def _tracing() -> Iterator[None]:
     widened = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     try:
-        # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
-        preserved = torch.fx.traceback.preserve_node_meta()
-        # Where a spec raises, torch would log the call in twenty lines beside what is told of it in one.
-        quiet, attention = silent("torch._subclasses.fake_tensor"), sdpa_kernel(SDPBackend.MATH)
-        with quiet, uncompiled(), torch.enable_grad(), attention, preserved, open_custom_functions():
+        with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
         torch.backends.mha.set_fastpath_enabled(fast)
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(widened)
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """The state of torch in which a spec is traced."""
+    # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
+    preserved = torch.fx.traceback.preserve_node_meta()
+    # Where a spec raises, torch would log the call in twenty lines beside what is told of it in one.
+    quiet, unfused = silent("torch._subclasses.fake_tensor"), without_fused_operations()
+    with quiet, uncompiled(), torch.enable_grad(), unfused, preserved, open_custom_functions():
+        yield
 
 
 def _at(line: str) -> str:

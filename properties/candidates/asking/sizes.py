@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from ....oracles.specs.tracing import without_fused_operations
 from ....oracles.verdicts.verdict import Outcome
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, not_asked, passing, raised
-from ..host.calls import Manner
+from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised
+from ..host.calls import Answer, Manner
 from ..inputs import WAYS, stand_in
 from ..layouts import MemoryLayout
 from ..resizing import empty_arguments, resizable, resize, resized_tensor
@@ -30,18 +32,24 @@ LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
 #: The largest number of elements of all arguments together, and the number of calls.
 _MOST, _CALLS = 2**17, 6
 #: Sizes at which kernels may take another branch: powers of two, one less and one more. Each in turn replaces each size
-#: of the arguments, in calls with at most `_FEW` elements, for `_SWEEP_SECONDS` of processor time. A reading of the
-#: spec takes longer than all these calls, so it is made only for the `_FARTHEST` calls that differ most from torch.
+#: of the arguments, in calls with at most `_FEW` elements, for `_SWEEP_SECONDS` of processor time.
 _AT_BRANCHES = sorted({2**power + step for power in range(1, 13) for step in (-1, 0, 1)})
-_FEW, _SWEEP_SECONDS, _FARTHEST = 2**15, 0.5, 3
+_FEW, _SWEEP_SECONDS = 2**15, 0.5
+#: A reading of the spec takes longer than all these calls. So of the calls of either kind only the `_FARTHEST` that
+#: differ most from torch are read: the first whatever it costs, and others while they take `_READING_SECONDS` together.
+_FARTHEST, _READING_SECONDS = 3, 1.0
+#: A call that takes longer to read is read in place of others if it differs from torch so many times as much.
+_STANDS_OUT = 8.0
+#: Seconds of the processor that an operation takes, which is traced and read, and those that one of its elements takes.
+#: They were measured at loops of recurrent layers and at attention; only how much is read depends on them.
+_PER_OPERATION, _PER_ELEMENT = 2e-3, 6e-8
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
 #: The number of elements, arguments included, that are compared of this call.
 _READ = 2**14
 #: A size is left out if a call of the spec takes more than so many operations of torch, and more than so many times
-#: those at the given inputs. Reading an operation takes some milliseconds, and a loop over steps or experts may have as
-#: many operations as the size says.
+#: those at the given inputs: a loop over steps or experts may have as many operations as the size says.
 _OPERATIONS, _TIMES_GIVEN = 1000, 2
 #: The same for multiplications in products of matrices. In a chain of products of a matrix with its own transpose, such
 #: as Newton-Schulz iterations, each product takes the cube of the size, however few elements the arguments have.
@@ -52,21 +60,29 @@ _MATRIX_PRODUCTS = (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm)
 _EXECUTED = 2**15
 
 
+class _OtherCall(NamedTuple):
+    """A call at other sizes: its arguments, its answer, how far that is from torch's, and seconds to read the spec."""
+
+    arguments: CallArguments
+    answer: Answer
+    distance: float
+    seconds: float
+
+
 def sizes(session: Session) -> Finding:
     """SIZES: each size in turn is replaced in all shapes that have it, because equal sizes may be the same axis."""
     if "SIZES" in session.packed:
         return session.packed["SIZES"]
-    judged, refusal = 0, None
-    for arguments in itertools.chain(_other_sizes(session), _farthest(session)):
-        try:
-            session.spec.run(stand_in(arguments), session.spec.state)
-        except SpecError:
-            continue
-        finding = session.values("SIZES", arguments, refusable=True)
-        if finding.is_wrong:
+    most = _most_work(session)
+    others = list(_calls_at(session, _other_sizes(session, most), most))
+    answered = [each for each in others if not each.answer.raised]
+    swept = [each for each in _calls_at(session, _at_branches(session), most) if not each.answer.raised]
+    judged = 0
+    for each in [*_worth_reading(answered), *_worth_reading([each for each in swept if each.distance])]:
+        finding = _hold(session, each)
+        if finding is not None and finding.is_wrong:
             return finding
-        refusal = finding if finding.outcome is Outcome.REFUSED else refusal
-        judged += finding.judged
+        judged += 0 if finding is None else finding.judged
     for arguments in empty_arguments(session.spec, session.arguments):
         finding = session.values("SIZES", arguments, refusable=True)
         if finding.is_wrong:
@@ -76,7 +92,56 @@ def sizes(session: Session) -> Finding:
         return many
     if judged:
         return passing("SIZES", judged)
-    return refusal or not_asked("SIZES", "the spec takes no other sizes")
+    refusals = [raised("SIZES", each.answer.raised, refusable=True) for each in others if each.answer.raised]
+    return refusals[-1] if refusals else not_asked("SIZES", "the spec takes no other sizes")
+
+
+def _calls_at(session: Session, every: Iterable[CallArguments], most: _Work) -> Iterator[_OtherCall]:
+    """Calls of the candidate at those arguments that the spec accepts with at most `most` work."""
+    writes = session.writes_at(session.given_rows, session.spec.state)
+    for arguments in every:
+        work = _work_at(session, arguments, most)
+        if work is None:
+            continue
+        # The candidate is called before the spec, so that it cannot find the right result in memory.
+        answer = session.call(arguments, writes=writes)
+        try:
+            outputs = session.spec.outputs(arguments, session.spec.state)
+        except SpecError:  # It does not take these values.
+            continue
+        distance = math.inf
+        if len(answer.outputs) == len(outputs) and not session.spec.numpy and not (writes.buffers or writes.restored):
+            distance = max(map(_distance, answer.outputs, outputs), default=0.0)
+        # A later call may write the same memory again.
+        kept = msgspec.structs.replace(answer, outputs=[y.detach().clone() for y in answer.outputs])
+        yield _OtherCall(arguments, kept, distance, work.seconds)
+
+
+def _worth_reading(calls: Sequence[_OtherCall]) -> Iterator[_OtherCall]:
+    """The calls that differ most from torch, as far as there is time to read the spec there."""
+
+    def rank(call: _OtherCall) -> tuple[float, float]:
+        return -call.distance / (_STANDS_OUT if call.seconds > _READING_SECONDS else 1.0), call.seconds
+
+    left = _READING_SECONDS
+    # How far those are that torch alone does not tell, as of written tensors, is infinite: they are read, too.
+    ranked = [each for i, each in enumerate(sorted(calls, key=rank)) if i < _FARTHEST or math.isinf(each.distance)]
+    for i, each in enumerate(ranked):
+        if i == 0 or each.seconds <= left:
+            left -= each.seconds if i else 0.0
+            yield each
+
+
+def _hold(session: Session, other: _OtherCall) -> Finding | None:
+    """Compare the answer to a call with the spec; None where the spec cannot be read at these sizes."""
+    arguments, state = other.arguments, session.spec.state
+    try:
+        run = session.spec.run(arguments, state)
+        finding = session.hold("SIZES", arguments, state, run, other.answer, usual=True)
+    except SpecError:
+        return None
+    finding = in_variant(replace(finding, sampled=session.share), session.history.executed)
+    return session.attach_call(FailingCall(arguments, dict(state)), finding, run.names[: len(run.outputs)])
 
 
 def _many_rows(session: Session) -> Finding | None:
@@ -99,8 +164,8 @@ def _many_rows(session: Session) -> Finding | None:
     many = session.arguments.with_tensors(tensors)
     shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
-    most = _count_work(session)._replace(multiplications=math.inf)
-    if not _is_short(session, _with_shapes(session, shapes, rng), most):
+    most = _count_work(session)._replace(multiplications=math.inf, elements=math.inf)
+    if _work_at(session, _with_shapes(session, shapes, rng), most) is None:
         return None
     part = part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.repeat.seconds * _SOME > _SECONDS:
@@ -117,10 +182,9 @@ def _many_rows(session: Session) -> Finding | None:
     return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
 
 
-def _other_sizes(session: Session) -> Iterator[CallArguments]:
+def _other_sizes(session: Session, most: _Work) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
     tensors, extents = session.arguments.tensors, resizable(session.spec, session.arguments)
-    most = _most_work(session)
     # Among the large sizes the largest that fits is used, because a fault that begins at a size remains above it.
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
     calls = 0
@@ -129,17 +193,23 @@ def _other_sizes(session: Session) -> Iterator[CallArguments]:
             return
         resized = (resize(tensors, old, int(new), _MOST) for new in sizes)
         fitting = (_with_shapes(session, shapes, rng) for shapes in resized if shapes)
-        arguments = next((each for each in fitting if _is_short(session, each, most)), None)
+        arguments = next((each for each in fitting if _work_at(session, each, most)), None)
         if arguments is not None:
             calls += 1
             yield arguments
 
 
 class _Work(NamedTuple):
-    """The numbers of operations of torch, and of multiplications in products of matrices."""
+    """Numbers: of operations of torch, of multiplications in products of matrices, of elements of results."""
 
     operations: float
     multiplications: float
+    elements: float
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes to trace and read these operations."""
+        return self.operations * _PER_OPERATION + self.elements * _PER_ELEMENT
 
 
 class _Counter(TorchDispatchMode):
@@ -147,23 +217,26 @@ class _Counter(TorchDispatchMode):
 
     def __init__(self, most: _Work) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.most, self.work = most, _Work(0, 0)
+        self.most, self.work = most, _Work(0, 0, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        operations, multiplications = self.work
+        operations, multiplications, elements = self.work
         if func.overloadpacket in _MATRIX_PRODUCTS:
             left, right = args[-2:]
             multiplications += left.numel() * right.shape[-1]
-        self.work = _Work(operations + 1, multiplications)
+        self.work = _Work(operations + 1, multiplications, elements)
         if any(count > most for count, most in zip(self.work, self.most, strict=True)):
             raise SpecError("has too many operations at this size")
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        made = sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        self.work = self.work._replace(elements=elements + made)
+        return result
 
 
 def _count_work(session: Session) -> _Work:
     """The work of a call of the spec at the given inputs."""
-    counter = _Counter(_Work(math.inf, math.inf))
-    with counter:
+    counter = _Counter(_Work(math.inf, math.inf, math.inf))
+    with counter, without_fused_operations():
         session.spec.outputs(session.arguments, session.spec.state)
     return counter.work
 
@@ -174,33 +247,22 @@ def _most_work(session: Session) -> _Work:
     return _Work(
         max(_OPERATIONS, _TIMES_GIVEN * work.operations),
         max(_MULTIPLICATIONS, _TIMES_GIVEN * work.multiplications),
+        math.inf,
     )
 
 
-def _is_short(session: Session, arguments: CallArguments, most: _Work) -> bool:
-    """Whether the spec accepts some arguments with at most `most` work, and executed kernels have few outputs."""
+def _work_at(session: Session, arguments: CallArguments, most: _Work) -> _Work | None:
+    """The work at some arguments; None if the spec refuses them, if it is more than `most`, or if kernels are executed
+    and have many outputs.
+    """
     others = stand_in(arguments)  # outside of the count
     try:
-        with _Counter(most):
+        with _Counter(most) as counter, without_fused_operations():
             outputs = session.spec.outputs(others, session.spec.state)
     except SpecError:
-        return False
-    return session.history.executed is None or sum(y.numel() for y in outputs) <= _EXECUTED
-
-
-def _farthest(session: Session) -> Iterator[CallArguments]:
-    """Those arguments of `_at_branches` at which the candidate's outputs differ most from torch's."""
-    distances: list[tuple[float, int, CallArguments]] = []
-    most = _most_work(session)
-    for arguments in _at_branches(session):
-        if not _is_short(session, arguments, most):
-            continue
-        answer, outputs = session.call(arguments), session.spec.outputs(arguments, session.spec.state)
-        if not answer.raised and len(answer.outputs) == len(outputs):
-            distances.append((max(map(_distance, answer.outputs, outputs), default=0.0), len(distances), arguments))
-    for distance, _, arguments in sorted(distances, reverse=True)[:_FARTHEST]:
-        if distance:
-            yield arguments
+        return None
+    many = session.history.executed is not None and sum(y.numel() for y in outputs) > _EXECUTED
+    return None if many else counter.work
 
 
 def _distance(computed: Tensor, native: Tensor) -> float:
