@@ -303,7 +303,8 @@ _OF_CANDIDATES = (
     Property("NEARONE", "values: around 1",
         "The inputs lie within a few hundredths of 1, where differences cancel."),
     Property("WIDE", "values: exponents of 24 bits",
-        "The inputs are normal numbers, each times a power of two between 2^-16 and 2^8."),
+        "The inputs are normal numbers, each times a power of two between 2^-16 and 2^8; and then numbers with "
+        "exponents of the whole format, held where no evaluation may overflow."),
     Property("SMALL", "values: around 2^-20",
         "The inputs are normal numbers times 2^-20, where a constant such as eps decides."),
     Property("ZEROS", "values: zeros",

@@ -52,6 +52,20 @@ def of_all_magnitudes(tensor: Tensor, rng: Any) -> Any:
     return values * np.where(rng.random(size) < 0.5, np.exp2(-bits), 1.0)
 
 
+def of_whole_format(tensor: Tensor, rng: Any, exponent: int | None = None) -> Any:
+    """Normal numbers of both signs with any exponent of the format below `exponent`, or below its largest one; in about
+    half of the rows all have a common exponent.
+
+    With exponents of their own the largest of a row decides what the row gives; with a common one all of it does.
+    """
+    fmt, size = format_of(tensor.dtype), tuple(tensor.shape)
+    least, most = fmt.exponent_min, fmt.exponent_max if exponent is None else exponent
+    rows = size[:-1] + (1,) * bool(size)
+    shares = np.where(rng.random(rows) < 0.5, rng.random(size), rng.random(rows))
+    exponents = least + np.floor(shares * (most - least))
+    return np.copysign(np.exp2(exponents) * (1 + rng.random(size)), rng.random(size) - 0.5)
+
+
 #: How the floating tensors of a question are filled, by the question's code. SEEDS is of the given tensors' own range.
 WAYS: dict[str, Way] = {
     "SEEDS": _between,

@@ -27,7 +27,7 @@ from ..comparing import decide_by, hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
-from ..inputs import altered, of_all_magnitudes, stand_in
+from ..inputs import Way, altered, of_all_magnitudes, of_whole_format, stand_in
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
 from ..open_readings import OpenReading
@@ -67,7 +67,8 @@ def gradients(session: Session) -> Finding:
     if finding.outcome not in (Outcome.VERIFIED, Outcome.WEAK) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
-    others = [(_unlike(session), "GRAD elsewhere", GradientPlace(state))]
+    places = (of_all_magnitudes, "GRAD elsewhere", state), (_of_least, "GRAD least", session.spec.state)
+    others = [(_unlike(session, way, draws), draws, GradientPlace(at)) for way, draws, at in places]
     others += [(session.arguments, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
     others += [(session.arguments, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
@@ -84,15 +85,20 @@ def gradients(session: Session) -> Finding:
     return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals])))
 
 
-def _unlike(session: Session) -> CallArguments:
-    """Normal numbers and smaller ones as arguments, which require grad where the given ones do.
+def _of_least(tensor: Tensor, rng: Any) -> Any:
+    """Numbers down to the smallest normal one of the format, whose squares vanish."""
+    return of_whole_format(tensor, rng, 0)
+
+
+def _unlike(session: Session, way: Way, draws: str) -> CallArguments:
+    """Other numbers as arguments, which require grad where the given ones do: normal ones and smaller ones, say.
 
     A fault at small inputs may be lost in the rounding of values and still show in gradients. In other ranges right
     formulas have wrong gradients: around -100 the gradient of x / (1 + exp(-x)) is NaN, and around 1 the gradient of a
     log-sum-exp in pieces has other digits.
     """
     tensors = session.arguments.tensors
-    changed = session.filled(session.arguments, of_all_magnitudes, session.generator("GRAD elsewhere"))
+    changed = session.filled(session.arguments, way, session.generator(draws))
     pairs = zip(changed.tensors, tensors, strict=True)
     return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from ....oracles.specs.tracing import Traced
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, ties_of
+from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, of_whole_format, ties_of
 from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
+from ..specification import SpecError
 from ..thresholds import decides, exact_ties_of, largest_numbers, move_to_thresholds
 
 
@@ -42,13 +44,32 @@ def of_a_way(code: str, session: Session) -> Finding:
     if session.part is not None:
         if code not in session.packed:
             of_packed_ways(session, session.part, code)
-        return session.packed[code]
+        finding = session.packed[code]
+        return _of_whole_format(session, finding) if code == "WIDE" and session.rows_alone else finding
     if code == "SEEDS" and session.draw is not None:
         return session.values(code, CallArguments.of(session.draw(session.draws.inputs(1))))
     arguments = session.filled(session.arguments, WAYS[code], rng)
     if code == "ZEROS":
         arguments = _with_signs(session, arguments, rng)
-    return session.values(code, arguments, sharp=code in ("INTEGERS", "ZEROS"))
+    finding = session.values(code, arguments, sharp=code in ("INTEGERS", "ZEROS"))
+    return _of_whole_format(session, finding) if code == "WIDE" else finding
+
+
+def _of_whole_format(session: Session, finding: Finding) -> Finding:
+    """The finding of WIDE, or that at numbers of the whole format if that alone is wrong.
+
+    A square overflows there, or vanishes. Where the spec's own does, the bound is infinite and nothing is judged.
+    """
+    if finding.is_wrong:
+        return finding
+    arguments = session.filled(session.given_rows, of_whole_format, session.generator("WIDE whole"))
+    try:
+        other = session.values("WIDE", arguments)
+    except SpecError:  # It does not take such numbers.
+        return finding
+    if other.is_wrong:
+        return other
+    return replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.judged)
 
 
 def _with_signs(session: Session, zeros: CallArguments, rng: Any) -> CallArguments:

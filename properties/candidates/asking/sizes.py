@@ -38,7 +38,8 @@ _FEW, _SWEEP_SECONDS = 2**15, 0.5
 #: A reading of the spec takes longer than all these calls. So of the calls of either kind only the `_FARTHEST` that
 #: differ most from torch are read: the first whatever it costs, and others while they take `_READING_SECONDS` together.
 _FARTHEST, _READING_SECONDS = 3, 1.0
-#: A call that takes longer to read is read in place of others if it differs from torch so many times as much.
+#: A call that takes longer to read is read in place of others if it differs from torch so many times as much for each
+#: second.
 _STANDS_OUT = 8.0
 #: Seconds of the processor that an operation takes, which is traced and read, and those that one of its elements takes.
 #: They were measured at loops of recurrent layers and at attention; only how much is read depends on them.
@@ -121,7 +122,8 @@ def _worth_reading(calls: Sequence[_OtherCall]) -> Iterator[_OtherCall]:
     """The calls that differ most from torch, as far as there is time to read the spec there."""
 
     def rank(call: _OtherCall) -> tuple[float, float]:
-        return -call.distance / (_STANDS_OUT if call.seconds > _READING_SECONDS else 1.0), call.seconds
+        needed = _STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
+        return -call.distance / needed, call.seconds
 
     left = _READING_SECONDS
     # How far those are that torch alone does not tell, as of written tensors, is infinite: they are read, too.

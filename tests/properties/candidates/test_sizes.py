@@ -1,0 +1,95 @@
+"""Other sizes: what a reading of one costs is known before, and what torch alone shows is not lost by that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from opassay.properties.candidates.arguments import CallArguments, State
+from opassay.properties.candidates.asking import sizes
+from opassay.properties.candidates.judgement import Judgement
+from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.specification import Specification
+
+
+def _sizes(candidate: Callable[..., Tensor], spec: Callable[..., Tensor], *inputs: Tensor) -> Judgement:
+    return judge(candidate, spec, inputs, questions=["GIVEN", "SIZES"], seed=0)
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+def _loop(x: Tensor, last: int = 10**6) -> Tensor:
+    h, rows = torch.zeros_like(x[0]), []
+    for t in range(len(x)):
+        h = torch.tanh(x[t] + 0.5 * h) if t < last else h
+        rows.append(h)
+    return torch.stack(rows)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, last: int = 10**6) -> Tensor:
+    scores = q @ k[:, :last].transpose(-1, -2)
+    return torch.softmax(scores, -1) @ v[:, :last]
+
+
+def _attention_in_parts(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.transpose(-1, -2)
+    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (e @ v) / e.sum(-1, keepdim=True)
+
+
+def test_a_recurrent_layer_counts_as_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, traced_at, nodes = nn.LSTM(3, 2, batch_first=True).eval(), Specification.traced_at, []
+
+    def counted(spec: Specification, arguments: CallArguments, state: State) -> object:
+        trace = traced_at(spec, arguments, state)
+        nodes.append(len(trace.graph.graph.nodes))
+        return trace
+
+    monkeypatch.setattr(Specification, "traced_at", counted)
+    _sizes(layer, layer, torch.randn(2, 3, 3, generator=_generator()))
+    assert max(nodes) < 2 * sizes._OPERATIONS
+
+
+@pytest.mark.parametrize("last", [10, 33])
+def test_a_loop_that_ends_after_some_steps_is_refused(last: int) -> None:
+    x = torch.randn(5, 2, 3, generator=_generator())
+    judgement = _sizes(lambda x: _loop(x, last), _loop, x)
+    assert [cause.question for cause in judgement.causes] == ["SIZES"], judgement
+
+
+@pytest.mark.parametrize("last", [33, 300])
+def test_attention_to_the_first_keys_alone_is_refused(last: int) -> None:
+    q, k, v = (torch.randn(2, 12, 4, generator=_generator()) for _ in range(3))
+    judgement = _sizes(lambda q, k, v: _attention(q, k, v, last), _attention, q, k, v)
+    assert [cause.question for cause in judgement.causes] == ["SIZES"], judgement
+
+
+def test_attention_in_parts_is_accepted_and_the_largest_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, sized = Specification.read, []
+
+    def noted(spec: Specification, arguments: CallArguments, *rest: object) -> object:
+        sized.append(max(arguments.tensors[0].shape))
+        return read(spec, arguments, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Specification, "read", noted)
+    q, k, v = (torch.randn(16, 12, 4, generator=_generator()) for _ in range(3))
+    judgement = _sizes(_attention_in_parts, _attention, q, k, v)
+    assert not judgement.causes, judgement
+    assert 12 < max(sized) < 1024, sized
+
+
+def test_a_result_in_memory_that_a_later_call_writes_is_held_as_it_was_given() -> None:
+    kept: dict[int, Tensor] = {}
+
+    def in_one_buffer(x: Tensor) -> Tensor:
+        buffer = kept.setdefault(x.shape[1], torch.empty(2**17))
+        result = buffer[: x.numel()].view(x.shape)
+        return torch.mul(x, 2.0, out=result) if x.shape[1] > 64 else x * 2.0
+
+    judgement = _sizes(in_one_buffer, lambda x: x * 2.0, torch.randn(3, 5, generator=_generator()))
+    assert not judgement.causes, judgement
