@@ -248,10 +248,8 @@ def _node_writes(node: torch.fx.Node) -> bool:
 
 @contextlib.contextmanager
 def without_fused_operations() -> Iterator[None]:
-    """The state of torch in which a spec does the operations that are traced.
-
-    For the sake of speed torch has attention, layers of attention and, by oneDNN, recurrent layers as one operation
-    each, without a rule. They are turned off: as products and elementwise operations all of these have rules.
+    """The state of torch in which a spec does the operations that are traced: products and elementwise ones in place of
+    attention, its layers and, by oneDNN, recurrent layers, each of them one operation for speed, and without a rule.
     """
     enabled, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
     torch._C._set_mkldnn_enabled(False)
