@@ -89,11 +89,6 @@ class Array(Methods):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         """Evaluate a primitive whose highest-level operand is `self`."""
 
-    @property
-    def special(self) -> bool:
-        """Whether a reading takes note of NaN and infinities, and has one or was computed from one."""
-        return False
-
     def base(self) -> Array:
         """The reading under all derivative levels."""
         return self
@@ -202,7 +197,8 @@ def constant(x: Any) -> Any:
 def is_special(x: Any) -> bool:
     """Whether `x` is of a reading that takes note of NaN and infinities, and has one or was computed from one."""
     base = constant(x)
-    return isinstance(base, Array) and base.special
+    # The class is asked, because an array without the attribute searches for a name to suggest.
+    return hasattr(type(base), "special") and bool(base.special)
 
 
 def order_of(x: Any) -> int:
