@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -103,14 +103,3 @@ def why_without_derivatives(graph: torch.fx.GraphModule) -> str:
     if graph.graph.find_nodes(op="call_function", target=RESULT):
         return "the spec scans in any order by associative_scan, of which no gradient is judged"
     return ""
-
-
-def leaves_of(value: Any) -> Iterator[Any]:
-    """The leaves of the arguments of a node. torch's own walk takes longer than the rules of small operations."""
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            yield from leaves_of(each)
-    elif isinstance(value, dict):
-        yield from leaves_of(tuple(value.values()))
-    else:
-        yield value

@@ -33,7 +33,6 @@ from .node_facts import (
     handed_on,
     is_within,
     last_nodes,
-    leaves_of,
     moving_nodes,
     narrow_dtypes,
     only_moves,
@@ -174,7 +173,7 @@ class Reader(torch.fx.Interpreter):
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
-        leaves = list(leaves_of((args, kwargs)))
+        leaves = pytree.tree_leaves((args, kwargs))
         if any(isinstance(leaf, Residual) for leaf in leaves):
             return _move_residual(node, args, kwargs)
         if takes_memory(node):
@@ -183,7 +182,7 @@ class Reader(torch.fx.Interpreter):
             result, args, kwargs = self._of_open_integers(node, args, kwargs)
             if result is not None:
                 return result
-            leaves = list(leaves_of((args, kwargs)))
+            leaves = pytree.tree_leaves((args, kwargs))
         if draws(node):
             return self._draw(node, args, kwargs)
         if not any(_is_floating(leaf) for leaf in leaves):

@@ -248,9 +248,7 @@ def _node_writes(node: torch.fx.Node) -> bool:
 
 @contextlib.contextmanager
 def without_fused_operations() -> Iterator[None]:
-    """The state of torch in which a spec does the operations that are traced: products and elementwise ones in place of
-    attention, its layers and, by oneDNN, recurrent layers, each of them one operation for speed, and without a rule.
-    """
+    """torch without operations that are fused for speed and have no rule: attention, its layers, recurrent layers."""
     enabled, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
     torch._C._set_mkldnn_enabled(False)
     torch.backends.mha.set_fastpath_enabled(False)

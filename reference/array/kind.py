@@ -197,8 +197,7 @@ def constant(x: Any) -> Any:
 def is_special(x: Any) -> bool:
     """Whether `x` is of a reading that takes note of NaN and infinities, and has one or was computed from one."""
     base = constant(x)
-    # The class is asked, because an array without the attribute searches for a name to suggest.
-    return hasattr(type(base), "special") and bool(base.special)
+    return hasattr(type(base), "special") and bool(base.special)  # An array without it searches for similar names.
 
 
 def order_of(x: Any) -> int:

@@ -47,8 +47,7 @@ class Tape:
 
     Attributes:
         contract: of the evaluation. states: the numbers of the states, by the primitive before which they are read.
-        steps: that were applied so far. results: of them, by number; where the states are known, those alone, because
-            forms take memory.
+        steps: that were applied so far. results: of them, by number; where states are known, those alone.
         symbols: how many there are. depth: of the choices among algorithms that are being read.
         open: whether a comparison may have two answers. work: coefficients that were computed.
     """
@@ -62,10 +61,6 @@ class Tape:
     open: bool = False
     work: float = 0.0
 
-    @functools.cached_property
-    def _wanted(self) -> set[int]:
-        return {name for names in self.states.values() for name in names}
-
     def begin_step(self) -> None:
         """Make states of the results that are some before the next primitive."""
         for name in self.states.get(len(self.steps), ()):
@@ -77,7 +72,7 @@ class Tape:
         """Number the result of a primitive, and note what it was made of."""
         if out.number is None:
             out.number = len(self.steps)
-        if not self.states or out.number in self._wanted:
+        if not self.states or any(out.number in names for names in self.states.values()):
             self.results[out.number] = out
         kind = primitive, out.shape, *(x.shape for x in xs), *(repr(each) for each in params.values() if is_plain(each))
         names = tuple(None if x.ball.exact else x.number for x in xs)

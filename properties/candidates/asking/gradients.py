@@ -67,7 +67,8 @@ def gradients(session: Session) -> Finding:
     if finding.outcome not in (Outcome.VERIFIED, Outcome.WEAK) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
-    places = (of_all_magnitudes, "GRAD elsewhere", state), (_of_least, "GRAD least", session.spec.state)
+    least = functools.partial(of_whole_format, exponent=0)  # down to numbers whose squares vanish
+    places = (of_all_magnitudes, "GRAD elsewhere", state), (least, "GRAD least", session.spec.state)
     others = [(_unlike(session, way, draws), draws, GradientPlace(at)) for way, draws, at in places]
     others += [(session.arguments, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
@@ -83,11 +84,6 @@ def gradients(session: Session) -> Finding:
         refusals += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
         finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
     return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals])))
-
-
-def _of_least(tensor: Tensor, rng: Any) -> Any:
-    """Numbers down to the smallest normal one of the format, whose squares vanish."""
-    return of_whole_format(tensor, rng, 0)
 
 
 def _unlike(session: Session, way: Way, draws: str) -> CallArguments:

@@ -56,10 +56,7 @@ def of_a_way(code: str, session: Session) -> Finding:
 
 
 def _of_whole_format(session: Session, finding: Finding) -> Finding:
-    """The finding of WIDE, or that at numbers of the whole format if that alone is wrong.
-
-    A square overflows there, or vanishes. Where the spec's own does, the bound is infinite and nothing is judged.
-    """
+    """The finding of WIDE, or that at numbers of the whole format, where squares overflow or vanish, if it is wrong."""
     if finding.is_wrong:
         return finding
     arguments = session.filled(session.given_rows, of_whole_format, session.generator("WIDE whole"))
