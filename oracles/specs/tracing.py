@@ -250,10 +250,10 @@ def _node_writes(node: torch.fx.Node) -> bool:
 def without_fused_operations() -> Iterator[None]:
     """torch without operations that are fused for speed and have no rule: attention, its layers, recurrent layers."""
     enabled, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
+    widened = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch._C._set_mkldnn_enabled(False)
     torch.backends.mha.set_fastpath_enabled(False)
     # Otherwise attention of half types would be traced in float32, as if the spec asked for that.
-    widened = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     try:
         with sdpa_kernel(SDPBackend.MATH):
@@ -266,12 +266,10 @@ def without_fused_operations() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
-    """The state of torch in which a spec is traced."""
+    """The state in which a spec is traced. Where that raises, torch would log twenty lines beside what is told in one."""
     # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
-    preserved = torch.fx.traceback.preserve_node_meta()
-    # Where a spec raises, torch would log the call in twenty lines beside what is told of it in one.
-    quiet, unfused = silent("torch._subclasses.fake_tensor"), without_fused_operations()
-    with quiet, uncompiled(), torch.enable_grad(), unfused, preserved, open_custom_functions():
+    quiet, preserved = silent("torch._subclasses.fake_tensor"), torch.fx.traceback.preserve_node_meta()
+    with quiet, uncompiled(), torch.enable_grad(), without_fused_operations(), preserved, open_custom_functions():
         yield
 
 
