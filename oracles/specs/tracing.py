@@ -266,7 +266,7 @@ def without_fused_operations() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
-    """The state in which a spec is traced. Where that raises, torch would log twenty lines beside what is told in one."""
+    """The state of torch in which a spec is traced, and logs nothing where the spec raises."""
     # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
     quiet, preserved = silent("torch._subclasses.fake_tensor"), torch.fx.traceback.preserve_node_meta()
     with quiet, uncompiled(), torch.enable_grad(), without_fused_operations(), preserved, open_custom_functions():
