@@ -321,7 +321,8 @@ _OF_CANDIDATES = (
         "to both; some are beyond the largest, and then each row is such that its scale is 1. Where the spec compares, "
         "rounds or takes a sign, inputs are moved to where that changes, and next to it."),
     Property("PARAMS", "values: other parameters and buffers",
-        "The parameters and buffers that both modules have get other values."),
+        "The parameters and buffers that both modules have get other values, and then other objects stand in their "
+        "place. A module in training whose spec has other values in evaluation is asked there, too."),
     Property("NAN", "values: a few NaNs",
         "One in a thousand of the inputs' elements, and at least one, is NaN."),
     Property("INF", "values: a few infinities",
@@ -335,14 +336,16 @@ _OF_CANDIDATES = (
         "Memory that the candidate allocates and does not write reads as NaN."),
     Property("GRAD", "gradients of inputs and parameters",
         "The gradients of inputs and parameters are taken with random cotangents and compared with the exact ones: "
-        "at the given inputs, by a second backward, at others of all magnitudes with other parameters, and with "
+        "at the given inputs, by a second backward after a call at other values and its backward, at others of all "
+        "magnitudes with other parameters, where the inputs are no leaves, and with "
         "operands and cotangents that are not contiguous. The outputs of a call that records gradients are compared, "
         "too, and the inputs must be as before."),
     Property("COMPILED", "values and gradients under torch.compile",
         "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
     Property("SIZES", "values: other sizes",
         "Every size of the inputs in its turn becomes one of 129, 1025 and 4099, one of 128, 1024 and 4096, and 1 "
-        "or 37, and one becomes 0, where the spec takes that. A clear error is no fault."),
+        "or 37, and one becomes 0, where the spec takes that; and one call has many rows, and several "
+        "threads of torch. A clear error is no fault."),
     Property("LIKELY", "values no farther off than random errors are",
         "The errors of many elements together are no larger, and no more of one sign, than independent "
         "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "

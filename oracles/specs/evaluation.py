@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -49,3 +50,24 @@ def without_dropout(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return in_evaluation
+
+
+@contextlib.contextmanager
+def evaluating(function: Any, wanted: bool) -> Iterator[None]:
+    """A module in evaluation, where that is wanted; it is set back afterwards.
+
+    Raises:
+        TypeError: `function` is no module.
+    """
+    if not wanted:
+        yield
+        return
+    if not isinstance(function, torch.nn.Module):
+        raise TypeError("a function has no evaluation, need a torch.nn.Module")
+    modules = [module for module in function.modules() if module.training]
+    function.eval()
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.training = True

@@ -94,16 +94,19 @@ def call(
 
 def gradients_of(
     function: Callable[..., Any], parameters: Sequence[Any] | dict[str, Any], inputs: Sequence[torch.Tensor],
-    names: Sequence[str], cotangents: Sequence[torch.Tensor],
+    names: Sequence[str], cotangents: Sequence[torch.Tensor], inner: bool,
 ) -> list[torch.Tensor]:  # fmt: skip
     """The gradients of some arguments and of parameters by their names; zeros where there is none.
 
     Args:
         function, parameters: what is called. inputs: among the arguments. cotangents: of its floating outputs.
+        inner: whether the tensors among the arguments are no leaves.
     """
     leaves = [*inputs, *(function.get_parameter(name) for name in names)]  # type: ignore[attr-defined]
     for leaf in leaves:
         leaf.requires_grad_()
+    if inner:
+        parameters = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.view_as(t), parameters)
     outputs = [y for y in tensors_of(call(function, parameters)) if y.is_floating_point()]
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     ys, gs = [y for y, _ in pairs], [g for _, g in pairs]

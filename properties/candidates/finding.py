@@ -46,11 +46,12 @@ class FailingBackward:
 
     Attributes:
         operands: what requires a gradient: positions of floating arguments among those, and names of parameters.
-        cotangents: of the floating outputs, in memory as they were.
+        cotangents: of the floating outputs, in memory as they were. inner: whether the arguments are no leaves.
     """
 
     operands: Sequence[int | str]
     cotangents: Sequence[Tensor]
+    inner: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,11 @@ class Finding:
             scope = f"{self.judged} of {self.elements} elements{share}"
         scope = f"{scope} by their residual" if self.by_residual else scope
         return f"{scope}; {self.left_out}" if self.left_out else scope
+
+
+def with_lines(finding: Finding, *lines: str) -> Finding:
+    """A finding whose card has these lines, too, if something is wrong."""
+    return finding if finding.wrong is None else replace(finding, wrong=finding.wrong.with_lines(*lines))
 
 
 def summed(question: str, standings: Sequence[Standing], arguments: CallArguments) -> Finding:

@@ -32,6 +32,8 @@ _BEFORE = {
         "torch.use_deterministic_algorithms(True, warn_only=True)",
         "torch.utils.deterministic.fill_uninitialized_memory = True",
     ),
+    Manner.EVALUATION: ("reference.eval()", "candidate.eval()"),
+    Manner.THREADS: ("torch.set_num_threads(4)",),
     Manner.COMPILED: ('candidate = torch.compile(candidate, backend="eager", dynamic=False)',),
 }
 _IMPORTS = ("import copy", "import importlib", "import importlib.util", "import inspect", "import os")
@@ -157,11 +159,12 @@ def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
         around += f", torch.autocast({device!r}, dtype=torch.bfloat16)"
     calls = ("tensors_of(call(reference, copy.deepcopy(arguments)))", "tensors_of(call(candidate, arguments, right))")
     if call.backward is not None:
+        inner = call.backward.inner
         floats = [i for i, t in enumerate(call.arguments.tensors) if t.dtype.is_floating_point]
         operands = call.backward.operands
         inputs = ", ".join(f"x{floats[each]}" for each in operands if isinstance(each, int))
         names = [each for each in operands if isinstance(each, str)]
-        rest = f"arguments, [{inputs}], {names!r}, cotangents)"
+        rest = f"arguments, [{inputs}], {names!r}, cotangents, {inner})"
         calls, around = (f"gradients_of(reference, {rest}", f"gradients_of(candidate, {rest}"), "torch.enable_grad()"
     element = f"[{call.place}][{index}]"
     return (

@@ -35,7 +35,7 @@ _WATCHED = 2
 #: the call.
 _FEW_BYTES = 2**18
 #: The manners of calls whose results may depend on earlier calls.
-_AFTER_OTHERS = (Manner.SAME, Manner.REBORN)
+_AFTER_OTHERS = (Manner.SAME, Manner.REBORN, Manner.ASSIGNED)
 
 
 @dataclass(frozen=True)

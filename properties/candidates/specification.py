@@ -42,6 +42,7 @@ from ...oracles.specs.block_scales import KernelFallback
 from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.drawing import drawing_nodes
+from ...oracles.specs.evaluation import evaluating
 from ...oracles.specs.lines import calls_spec
 from ...oracles.specs.node_facts import why_without_derivatives
 from ...oracles.verdicts.violation import error_lines, error_name
@@ -73,7 +74,7 @@ class Specification:
         state: the parameters and buffers by name, as they were when the spec was given.
         parameters: names of those of the state that gradients are taken in: no frozen ones.
         numpy: whether the function is a NumPy formula.
-        autocast: whether it is called under autocast to bfloat16.
+        autocast: whether it is called under autocast to bfloat16. evaluation: whether the module is put in evaluation.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Specification:
     parameters: frozenset[str] = frozenset()
     numpy: bool = False
     autocast: bool = False
+    evaluation: bool = False
     _traces: Traces[Traced] = field(default_factory=Traces)
     _fallback: KernelFallback = field(default_factory=KernelFallback)
 
@@ -160,11 +162,10 @@ class Specification:
         device = device_of(pytree.tree_leaves((state, args)))
         # What torch.compile made is run as its original: to compile it may take a minute for each shape.
         autocast = torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast)
-        with uncompiled(), autocast, self._fallback.mode():
+        with uncompiled(), autocast, self._fallback.mode(), evaluating(self.function, self.evaluation):
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
-                tensors = state if isinstance(state, dict) else dict(state)
-                return call_with_state(self.function, tensors, args)
+                return call_with_state(self.function, state if isinstance(state, dict) else dict(state), args)
             return call(self.function, args)
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
@@ -287,9 +288,8 @@ class Specification:
         """
         tensors = [*state.values(), *arguments.tensors]
         others = [leaf for leaf in arguments.leaves if not isinstance(leaf, Tensor)]
-        form = repr(
-            [[(tuple(t.shape), t.dtype, t.device) for t in tensors], arguments.structure, others, self.autocast]
-        )
+        kinds = [(tuple(t.shape), t.dtype, t.device) for t in tensors]
+        form = repr([kinds, arguments.structure, others, self.autocast, self.evaluation])
         integers = [t.numpy(force=True) for t in tensors if not (t.is_floating_point() or t.is_complex())]
         return self._traces.at(form, integers, functools.partial(self._trace, arguments, state))
 

@@ -90,6 +90,7 @@ class GradientPlace:
         state: parameters and buffers; None for those of the spec.
         operands, cotangents: their layouts; None for the layout of the arguments, and for contiguous cotangents.
         only: the only operand that requires a gradient; None if all operands do. manner: of the call.
+        inner: whether the arguments are no leaves.
     """
 
     state: State | None = None
@@ -97,6 +98,7 @@ class GradientPlace:
     cotangents: MemoryLayout | None = None
     only: int | str | None = None
     manner: Manner = Manner.PLAIN
+    inner: bool = False
 
     @property
     def text(self) -> str:
@@ -109,4 +111,6 @@ class GradientPlace:
             return f"layout     {', '.join(named)}"
         if self.manner is Manner.COMPILED:
             return "call       under torch.compile"
-        return "where      at other inputs and parameters" if self.state is not None else ""
+        return (
+            f"where      at other inputs and parameters{', no leaves' * self.inner}" if self.state is not None else ""
+        )

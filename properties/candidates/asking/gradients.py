@@ -45,6 +45,8 @@ _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so
 
 #: The line of a card about the gradients of a second backward.
 _SECOND = "call       second backward through the same graph"
+#: What comes between the two at the given inputs.
+_APART = ", after a call at other values"
 #: Layouts of operands and of cotangents for further gradients: one of the two is contiguous, so that an exception shows
 #: which one the candidate refuses.
 _LAYOUTS = (
@@ -68,8 +70,9 @@ def gradients(session: Session) -> Finding:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
     least = functools.partial(of_whole_format, exponent=0)  # down to numbers whose squares vanish
-    places = (of_all_magnitudes, "GRAD elsewhere", state), (least, "GRAD least", session.spec.state)
-    others = [(_unlike(session, way, draws), draws, GradientPlace(at)) for way, draws, at in places]
+    elsewhere = GradientPlace(state, inner=True)
+    places = (of_all_magnitudes, "GRAD elsewhere", elsewhere), (least, "GRAD least", GradientPlace(session.spec.state))
+    others = [(_unlike(session, way, draws), draws, at) for way, draws, at in places]
     others += [(session.arguments, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
     others += [(session.arguments, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
@@ -135,9 +138,12 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     if not owed:
         return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refusals.values()))}")
     writes = msgspec.structs.replace(session.writes_at(arguments, state), after=part is None)
+    pulled = _backward_call(request, part, cut.rows or [], elsewhere)
+    # What a call writes by right, a later one writes, too, and a backward may depend on it.
+    pulled = msgspec.structs.replace(pulled, apart=place is None and part is None and not run.writes)
     answer = session.call(
         cut.call_arguments, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
-        watched=place is None, backward=_backward_call(request, part, cut.rows or [], elsewhere.cotangents),
+        watched=place is None, backward=pulled,
     )  # fmt: skip
     if answer.raised:
         refusable = elsewhere.operands is not None or elsewhere.manner is Manner.COMPILED
@@ -177,15 +183,16 @@ def _why_unjudged(spec: Specification, run: SpecRun, arguments: CallArguments, s
 
 def _with_call(session: Session, request: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:
     """The finding with the call and the backward that show it, unless a second backward is wrong."""
-    if finding.wrong is not None and _SECOND in finding.wrong.lines:
+    if finding.wrong is not None and any(line.startswith(_SECOND) for line in finding.wrong.lines):
         return finding
     cotangents = [
         g if at.cotangents is None else place_in_memory(g, strides_of(at.cotangents, g.shape))
         for g in request.cotangents
     ]
     call = FailingCall(
-        request.arguments, request.state, at.operands, at.manner, backward=FailingBackward(request.operands, cotangents)
-    )
+        request.arguments, request.state, at.operands, at.manner,
+        backward=FailingBackward(request.operands, cotangents, at.inner),
+    )  # fmt: skip
     return session.attach_call(call, finding, [f"gradient of {request.label(operand)}" for operand in request.operands])
 
 
@@ -228,7 +235,11 @@ def _compare_alone(session: Session, request: GradientRequest, gradient: Tensor 
 
 
 def _second_backward(session: Session, request: GradientRequest, answer: Answer) -> Finding | None:
-    """A finding about a second backward through the same graph; None if it is right."""
+    """A finding about a second backward through the same graph, or about what came before it; None if it is right."""
+    if answer.pulled.changed:
+        label = request.label(request.operands[answer.pulled.changed[0]])
+        title = f"the gradient of {label} was changed by the backward of a later call"
+        return wrong("GRAD", Code.ALIASED, title)
     if answer.pulled.spent:
         return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
     if not answer.pulled.again:
@@ -236,7 +247,7 @@ def _second_backward(session: Session, request: GradientRequest, answer: Answer)
     finding = _compare_gradients(session, request, answer.pulled.again, evident=False)
     if not finding.is_wrong or finding.wrong is None:
         return None
-    return replace(finding, wrong=finding.wrong.with_lines(_SECOND))
+    return replace(finding, wrong=finding.wrong.with_lines(_SECOND + _APART))
 
 
 def _check_recorded_call(
@@ -256,16 +267,16 @@ def _check_recorded_call(
 
 
 def _backward_call(
-    request: GradientRequest, part: Part | None, rows: list[int], layout: MemoryLayout | None
+    request: GradientRequest, part: Part | None, rows: list[int], at: GradientPlace
 ) -> BackwardCall:  # fmt: skip
-    """The backward that the candidate must make; `layout`: of the cotangents, None for contiguous ones.
+    """The backward that the candidate must make.
 
     In a large problem the cotangents of all other rows are zero, so all gradients are those of the spec at `rows`.
     """
     padded = request.cotangents if part is None else [_among_zeros(g, part, rows) for g in request.cotangents]
     having = [] if part is None else [part.having[i] for i in request.inputs]
-    strides = [] if layout is None else [strides_of(layout, g.shape) for g in padded]
-    return BackwardCall(request.inputs, request.names, padded, strides, rows, having)
+    strides = [] if at.cotangents is None else [strides_of(at.cotangents, g.shape) for g in padded]
+    return BackwardCall(request.inputs, request.names, padded, strides, rows, having, inner=at.inner)
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ....oracles import process
+from ....oracles.op.bits import same_bits
 from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, thresholds_in
 from ....oracles.specs.tracing import Traced
+from ....oracles.verdicts.verdict import Outcome
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, not_asked, raised
+from ..evidence import Records
+from ..finding import Finding, not_asked, raised, with_lines
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, of_whole_format, ties_of
 from ..row_sample import Part, draw_tensor, packed
@@ -178,7 +182,41 @@ def _is_of_integers(dtype: torch.dtype) -> bool:
 
 
 def params(session: Session) -> Finding:
-    """PARAMS: values with other parameters and buffers."""
+    """PARAMS: values with other parameters and buffers, then with other objects in their place, and in evaluation."""
+    findings = [_other_parameters(session)]
+    if findings[0].outcome in (Outcome.VERIFIED, Outcome.WEAK):
+        # The tensors that are replaced keep the values of the call before.
+        findings.append(session.values("PARAMS", session.arguments, manner=Manner.ASSIGNED, alone=True))
+        findings[-1] = with_lines(findings[-1], "call       after load_state_dict(assign=True)")
+    evaluation = None if findings[-1].is_wrong else _in_evaluation(session)
+    if evaluation is None:
+        return findings[-1]
+    if evaluation.outcome is Outcome.REFUSED:
+        why, was_asked = f"in evaluation: {evaluation.text}", findings[-1].outcome is not Outcome.UNSUPPORTED
+        return replace(findings[-1], left_out=why) if was_asked else not_asked("PARAMS", why)
+    left_out = findings[-1].text if findings[-1].outcome is Outcome.UNSUPPORTED and session.spec.state else ""
+    return with_lines(replace(evaluation, left_out=left_out), "call       in evaluation")
+
+
+def _in_evaluation(session: Session) -> Finding | None:
+    """Values in evaluation, of a module in training; None where the spec's values are the same there."""
+    spec = session.spec
+    if session.part is not None or not getattr(spec.function, "training", False):
+        return None
+    other, state = replace(spec, evaluation=True), spec.state
+    with process.seeded(0):
+        usual = spec.run(session.arguments, state)
+    with process.seeded(0):
+        run = other.run(session.arguments, state)
+    if usual.writes == run.writes and all(map(same_bits, usual.outputs, run.outputs)):
+        return None
+    if session.controlled:
+        state = altered(state, session.generator("PARAMS"))
+    fresh = replace(session, spec=other, records=Records(), readings={})
+    return fresh.values("PARAMS", session.arguments, state, Manner.EVALUATION, refusable=True)
+
+
+def _other_parameters(session: Session) -> Finding:
     if not session.spec.state:
         return not_asked("PARAMS", "the spec has no parameters or buffers")
     if not session.controlled:

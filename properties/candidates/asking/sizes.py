@@ -17,7 +17,7 @@ from ....oracles.specs.tracing import without_fused_operations
 from ....oracles.verdicts.verdict import Outcome
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
-from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised
+from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised, with_lines
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, stand_in
 from ..layouts import MemoryLayout
@@ -88,9 +88,10 @@ def sizes(session: Session) -> Finding:
         finding = session.values("SIZES", arguments, refusable=True)
         if finding.is_wrong:
             return finding
-    many = _many_rows(session)
-    if many is not None and many.is_wrong:
-        return many
+    # AGAIN is the question, because with that code nothing is recorded of inputs that are those of another question.
+    many = _many_rows(session) or session.values("AGAIN", session.arguments, manner=Manner.THREADS)
+    if many.is_wrong:
+        return with_lines(replace(many, question="SIZES"), "call       where torch has several threads")
     if judged:
         return passing("SIZES", judged)
     refusals = [raised("SIZES", each.answer.raised, refusable=True) for each in others if each.answer.raised]
@@ -149,6 +150,8 @@ def _hold(session: Session, other: _OtherCall) -> Finding | None:
 def _many_rows(session: Session) -> Finding | None:
     """A call with so many rows that an output has more than 2^20 elements, some of which are compared; or None.
 
+    torch has several threads then, among which it divides the rows.
+
     There is no such call for a spec that mixes its rows or takes them one after another, nor for a candidate that would
     take too long.
     """
@@ -175,7 +178,7 @@ def _many_rows(session: Session) -> Finding | None:
     answer = session.call(part.of(many, range(some)), fetched=True)
     if not answer.raised and answer.repeat.seconds * rows / some > _SECONDS:
         return None
-    answer = answer if answer.raised else session.call(many, fetched=True)
+    answer = answer if answer.raised else session.call(many, manner=Manner.THREADS, fetched=True)
     if answer.raised:
         return raised("SIZES", answer.raised, refusable=True)
     finding = session.compare_rows("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)

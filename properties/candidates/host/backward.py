@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +16,17 @@ from ..operand_parts import output_in_parts
 from .calls import BackwardCall, Pulled, floating
 
 
-def pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], call: BackwardCall) -> Pulled:
-    """The gradients, and those of a second backward through the same graph."""
+def pull(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], call: BackwardCall,
+    call_apart: Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]],
+) -> Pulled:  # fmt: skip
+    """The gradients, and those of a second backward through the same graph.
+
+    Args:
+        outputs, leaves: of the call. call: says what is asked for.
+        call_apart: makes a call at other values; gives its outputs and its leaves. It comes between the two where
+            `call.apart`, so that what the call has saved must have stayed its own, and its gradients as they were.
+    """
     cotangents = call.cotangents
     if call.strides:
         cotangents = [place(g, strides) for g, strides in zip(cotangents, call.strides, strict=True)]
@@ -27,18 +37,38 @@ def pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], call: BackwardCall
     targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
     marks = [*call.having, *(False for _ in call.wanted)] if call.rows else [False] * len(leaves)
 
-    def take(keeps: bool) -> list[Any]:
+    def take(keeps: bool) -> tuple[list[Any], Sequence[Any]]:
         gradients = torch.autograd.grad(targets, list(leaves), weights, retain_graph=keeps, allow_unused=True)
-        copies = [None if g is None else output_in_parts(g.detach())[0].clone() for g in gradients]
-        return [g[call.rows] if has and g is not None else g for g, has in zip(copies, marks, strict=True)]
+        return _copies(gradients, marks, call.rows), gradients
 
     try:
-        first = take(True)
+        first, gradients = take(True)
     except RuntimeError:  # a graph that torch.compile has made may refuse to be kept
-        return Pulled(take(False))
+        return Pulled(take(False)[0])
+    if call.apart:
+        _pull_apart(call_apart, weights)
+    now = _copies(gradients, marks, call.rows)
+    changed = [i for i, (was, value) in enumerate(zip(first, now, strict=True)) if not _equal(was, value)]
     try:
-        second = take(False)
+        second, _ = take(False)
     except Exception as err:
-        return Pulled(first, spent=": ".join([error_name(err), *error_lines(err)[:1]]))
-    same = all((a is None and b is None) or same_results(a, b) for a, b in zip(first, second, strict=True))
-    return Pulled(first, [] if same else second)
+        return Pulled(first, spent=": ".join([error_name(err), *error_lines(err)[:1]]), changed=changed)
+    return Pulled(first, [] if all(map(_equal, first, second)) else second, changed=changed)
+
+
+def _copies(gradients: Sequence[Any], marks: Sequence[bool], rows: list[int]) -> list[Any]:
+    """Copies of gradients, of those with a mark of some rows."""
+    copies = [None if g is None else output_in_parts(g.detach())[0].clone() for g in gradients]
+    return [g[rows] if has and g is not None else g for g, has in zip(copies, marks, strict=True)]
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other if one is None or other is None else same_results(one, other)
+
+
+def _pull_apart(call_apart: Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]], weights: Sequence[Tensor]) -> None:
+    """Make a call at other values, and its backward with other cotangents; what it raises is no matter here."""
+    with contextlib.suppress(Exception):
+        outputs, leaves = call_apart()
+        pairs = [(y, -g) for y, g in zip([y for y in outputs if y.requires_grad], weights, strict=True)]
+        torch.autograd.grad([y for y, _ in pairs], list(leaves), [g for _, g in pairs], allow_unused=True)

@@ -32,6 +32,9 @@ class Manner(enum.StrEnum):
     AUTOCAST = "autocast"  # under autocast to bfloat16
     PARAMETERS = "parameters"  # floating tensors are torch.nn.Parameter
     COMPILED = "compiled"  # by way of torch.compile, with the backend that runs the traced graph
+    ASSIGNED = "assigned"  # parameters and buffers are other objects, as `load_state_dict(assign=True)` makes them
+    EVALUATION = "evaluation"  # the module is in evaluation
+    THREADS = "threads"  # torch has several threads
 
 
 #: Of how many calls outputs are looked at again in the end, and of how many elements each at most.
@@ -64,6 +67,8 @@ class BackwardCall(msgspec.Struct, frozen=True):
         cotangents: one for each floating output. strides: of each cotangent, where one comes in other memory than
             contiguous.
         rows: which are asked for of the gradients of those `moving` that `having` marks; empty for all.
+        apart: whether a call at other values, and its backward, come between the backward and a second one.
+        inner: whether the arguments are no leaves.
     """
 
     moving: list[int] = []
@@ -72,6 +77,8 @@ class BackwardCall(msgspec.Struct, frozen=True):
     strides: list[list[int]] = []
     rows: list[int] = []
     having: list[bool] = []
+    apart: bool = False
+    inner: bool = False
 
 
 class Sequel(msgspec.Struct, frozen=True):
@@ -159,11 +166,13 @@ class Pulled(msgspec.Struct, frozen=True):
         gradients: of the arguments and then the parameters; None for one without. Empty where no output requires any.
         again: the same by a second backward through the same graph, where they have other bits.
         spent: the exception that it raised; empty for none.
+        changed: positions of the gradients that the backward of another call changed.
     """
 
     gradients: list[Any] = []
     again: list[Any] = []
     spent: str = ""
+    changed: list[int] = []
 
 
 class Executed(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from ....oracles.machine.ptx.account import ACCOUNT, on_variant
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
 from ....oracles.specs.autograd_calls import run_with_own_derivatives
+from ....oracles.specs.evaluation import evaluating
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation, error_lines, error_name
 from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
@@ -119,7 +120,7 @@ class CandidateHost:
             self._stored = call.leaves or self._stored
             call = msgspec.structs.replace(call, leaves=self._stored)
         arguments = self._placed(call)
-        self.state.set(call.state)
+        (self.state.assign if call.manner is Manner.ASSIGNED else self.state.set)(call.state)
         self._calls += 1
         self._open = current = _OpenCall(call, arguments)
         ACCOUNT.begin()
@@ -154,7 +155,8 @@ class CandidateHost:
             process.watched(*(tiers if watched else ())) as changed,
         ):  # fmt: skip
             try:
-                act(current)
+                with evaluating(self.function, call.manner is Manner.EVALUATION):
+                    act(current)
             except BaseException as err:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
@@ -212,6 +214,9 @@ class CandidateHost:
         leaves += [] if backward is None else [self.state.tensors[name] for name in backward.wanted]
         for leaf in leaves:
             leaf.requires_grad_(True)
+        if backward is not None and backward.inner:
+            # Views, so that their memory is that of the arguments.
+            arguments = current.arguments = arguments.changed(lambda t: t.view_as(t))
         start = time.perf_counter()
         function = self._compiled if call.manner is Manner.COMPILED else self.function
         current.result = _result_of(function, call, arguments)
@@ -222,7 +227,20 @@ class CandidateHost:
         if backward is not None or sum(y.numel() for y in outputs) <= _FEW:
             current.copies = _copies(outputs)
         if backward is not None:
-            current.pulled = pull(outputs, leaves, backward)
+            call_apart = functools.partial(self._call_apart, call, arguments, leaves)
+            current.pulled = pull(outputs, leaves, backward, call_apart)
+
+    def _call_apart(
+        self, call: CandidateCall, arguments: CallArguments, leaves: Sequence[Tensor]
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Call the candidate at other values of about the same size; its floating outputs, and its leaves."""
+        tensors = [t.detach().flatten().roll(1).reshape(t.shape) / 2 if t.is_floating_point() else t
+                   for t in arguments.tensors]  # fmt: skip
+        for new, was in zip(tensors, arguments.tensors, strict=True):
+            new.requires_grad_(was.requires_grad)
+        places = {id(t): i for i, t in enumerate(arguments.tensors)}
+        own = [tensors[places[id(leaf)]] if id(leaf) in places else leaf for leaf in leaves]
+        return floating(_result_of(self.function, call, arguments.with_tensors(tensors)).tensors), own
 
     def _answer(self, current: _OpenCall, sequel: Sequel) -> None:
         call, arguments, result = current.call, current.arguments, current.result

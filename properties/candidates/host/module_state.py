@@ -23,6 +23,7 @@ class ModuleState:
         if isinstance(candidate, torch.nn.Module):
             own = {**dict(candidate.named_parameters()), **buffers_of(candidate)}
         self.tensors = dict(zip(state_in_parts(own), own.values(), strict=True))
+        self._replaced: list[tuple[torch.nn.Module, str, Tensor]] = []
 
     @property
     def parts(self) -> dict[str, Tensor]:
@@ -31,12 +32,29 @@ class ModuleState:
 
     def set(self, values: State) -> None:
         """Set values, in the same tensor objects that the candidate began with."""
+        while self._replaced:
+            setattr(*self._replaced.pop())
         with torch.no_grad():
             for name in self.tensors.keys() & values.keys():
                 owner, _, leaf = name_of_whole(name).rpartition(".")
                 if self._now(name) is not self.tensors[name]:
                     setattr(self._candidate.get_submodule(owner), leaf, self.tensors[name])
                 self.tensors[name].copy_(whole_of(name, values[name]))
+
+    def assign(self, values: State) -> None:
+        """Put other tensor objects with these values in place of those that the candidate began with, until `set`.
+
+        One that stands in several places, as tied weights do, is replaced in all of them.
+        """
+        names = {id(tensor): name for name, tensor in self.tensors.items()}
+        for module in self._candidate.modules() if self.tensors else ():
+            for leaf, was in [*module._parameters.items(), *module._buffers.items()]:
+                name = names.get(id(was), "")
+                if was is not None and name in values:
+                    new = whole_of(name, values[name]).to(was.device, was.dtype, copy=True)
+                    is_trained = isinstance(was, torch.nn.Parameter)
+                    setattr(module, leaf, torch.nn.Parameter(new, was.requires_grad) if is_trained else new)
+                    self._replaced.append((module, leaf, was))
 
     def parts_now(self, name: str) -> Tensor | None:
         """A parameter or buffer as it is now: a call may have put another tensor in its place. None if it is none."""

@@ -10,6 +10,9 @@ import torch
 
 from .calls import Manner
 
+#: The number of threads of torch for `Manner.THREADS`.
+_THREADS = 4
+
 
 @contextlib.contextmanager
 def surrounding(manner: Manner, device: str) -> Iterator[None]:
@@ -17,6 +20,14 @@ def surrounding(manner: Manner, device: str) -> Iterator[None]:
     if manner is Manner.AUTOCAST:
         with torch.autocast(device, dtype=torch.bfloat16):
             yield
+        return
+    if manner is Manner.THREADS:
+        count = torch.get_num_threads()
+        torch.set_num_threads(_THREADS)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(count)
         return
     if manner is not Manner.POISONED:
         yield
