@@ -30,12 +30,28 @@ def _constant_element(rng: np.random.Generator) -> Any:
     return tossed
 
 
+_PLACES = np.random.default_rng(1).permutation(60)
+
+
+def test_copies_among_more_elements_than_are_paired_are_found() -> None:
+    """Four copies each, anywhere: the share of elements varies twice as much from call to call."""
+    size = 4 * frequencies._PAIRED
+    places, rng = np.random.default_rng(1).permutation(size), np.random.default_rng(0)
+    copies = [np.stack([np.tile(rng.random(size // 4) < 0.5, 4)[places] for _ in range(512)])]
+    comparison = compare(copies, [rng.random((512, size)) < 0.5])
+    assert comparison.worst.is_wrong, comparison
+
+
 BIASED: dict[str, Draw] = {
     "another share": _tossed(0.7),
     "one row for all": lambda rng: np.broadcast_to(rng.random(SHAPE[1:]) < 0.5, SHAPE),
     "one column for all": lambda rng: np.broadcast_to(rng.random((SHAPE[0], 1)) < 0.5, SHAPE),
     "neighbours alike": lambda rng: np.repeat(rng.random((SHAPE[0], SHAPE[1] // 2)) < 0.5, 2, axis=1),
     "neighbours unlike": lambda rng: np.stack([t := rng.random((6, 5)) < 0.5, ~t], axis=-1).reshape(SHAPE),
+    "a period of 3": lambda rng: np.tile(rng.random(3) < 0.5, 20).reshape(SHAPE),
+    "copies 5 apart": lambda rng: np.tile(rng.random((SHAPE[0], 5)) < 0.5, 2),
+    "halves that mirror each other": lambda rng: np.hstack([t := rng.random((6, 5)) < 0.5, t[:, ::-1]]),
+    "pairs in other places": lambda rng: np.tile(rng.random(30) < 0.5, 2)[_PLACES].reshape(SHAPE),
     "one element is constant": _constant_element,
     "the same in every call": lambda rng: np.random.default_rng(3).random(SHAPE) < 0.5,
     "another scale": lambda rng: 2.0 * _tossed()(rng),
@@ -92,7 +108,8 @@ def test_the_tails_are_those_of_the_hypergeometric_distribution() -> None:
 
 def test_the_least_visible_difference_is_seen_and_a_smaller_one_is_not() -> None:
     rng = np.random.default_rng(0)
-    comparison = compare(_calls(_tossed(), rng), _calls(_tossed(), rng))
+    comparison = compare(_calls(_constant_element, rng), _calls(_tossed(), rng))
+    assert comparison.worst.what.startswith("an element"), comparison  # whose tests are counted
     ones = round(CALLS * (1 + comparison.visible) / 2)
     tail = frequencies._tails(CALLS)
     assert tail[CALLS, ones] * comparison.worst.tests < RISK <= tail[CALLS, ones - 1] * comparison.worst.tests
