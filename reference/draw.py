@@ -59,6 +59,10 @@ class Draw(Decidable):
     def open_rows(self) -> Any:
         return np.flatnonzero(~self.sure().reshape(-1))
 
+    def tosses(self, rows: Any) -> bool:
+        """Whether these rows, which a mask gives, are draws of 0 or 1."""
+        return not self.low.reshape(-1)[rows].any() and bool((self.high.reshape(-1)[rows] == 1).all())
+
     def tables(self) -> Iterator[Any] | None:
         if self._possible is not None:
             return None

@@ -49,6 +49,8 @@ class Decision:
         readings: of all outputs. picks: operation that chooses -> rows of indices. count: of choices tried.
         beyond: output -> elements that no tried choice explains, if not all choices were tried.
         is_unique: whether only one of the tried choices explains the outputs.
+        open_rows: by operation the rows of draws of 0 or 1 of which either explains them, each alone; None where
+            another choice is open.
     """
 
     readings: Sequence[Reading]
@@ -56,6 +58,7 @@ class Decision:
     count: int = 1
     beyond: Mapping[int, Any] = field(default_factory=dict)
     is_unique: bool = True
+    open_rows: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +148,9 @@ class OpenChoices:
         picks = search.best(self._groups)
         readings = search.first if search.count == 1 else self._read(Decisions(picks))
         beyond = {} if complete else search.find_refusals(readings)
-        readings = [_without(y, beyond[i]) if i in beyond else y for i, y in enumerate(readings)]
-        return Decision(readings, picks, search.count, beyond, search.is_unique)
+        readings = [without_some(y, beyond[i]) if i in beyond else y for i, y in enumerate(readings)]
+        open_rows = search.find_open(self._groups, self._open)
+        return Decision(readings, picks, search.count, beyond, search.is_unique, open_rows)
 
     def _try(self, picks: Mapping[str, Any]) -> Iterator[tuple[Sequence[Reading], Mapping[str, Any], bool]]:
         """Readings by all choices, in turn, and the choices; and whether those rows are open that were so at first."""
@@ -238,6 +242,19 @@ class _Search:
         """Whether for every group exactly one of the tried choices is right."""
         return bool((self._explanations == 1).all())
 
+    def find_open(self, groups: Mapping[str, Any] | None, sources: Mapping[str, Decidable]) -> Mapping[str, Any] | None:
+        """See `Decision.open_rows`."""
+        several = self._explanations > 1
+        if groups is None or not self._explanations.all():
+            return None
+        rows = {name: (of >= 0) & several[np.maximum(of, 0)] for name, of in groups.items()}
+        labels = np.concatenate([groups[name][mask] for name, mask in rows.items()])
+        alone = len(np.unique(labels)) == len(labels) == np.count_nonzero(several)
+        for name, mask in rows.items():
+            source = sources.get(name)
+            alone &= not mask.any() or (isinstance(source, Draw) and source.tosses(mask))
+        return rows if alone else None
+
     def compare(self, readings: Sequence[Reading], picks: Mapping[str, Any]) -> None:
         """Compare the outputs with readings; `picks`: the choice that they are given."""
         self.first = self.first or readings
@@ -275,7 +292,7 @@ class _Search:
         return best
 
 
-def _without(reading: Reading, beyond: Any) -> Reading:
+def without_some(reading: Reading, beyond: Any) -> Reading:
     """A copy of a reading in which some elements are not judged."""
     if isinstance(reading, Ball):
         ball = Ball(reading.centre, np.where(beyond, np.nan, reading.radii()), reading.contract, True)

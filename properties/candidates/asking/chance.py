@@ -15,12 +15,15 @@ from ....oracles.op.declaration import is_float, to_array
 from ....oracles.specs.storage import format_of
 from ....oracles.verdicts.verdict import Code, Outcome
 from ....oracles.verdicts.violation import Violation
+from ..agreement import backward
 from ..arguments import Tensor
 from ..finding import Finding, not_asked, passing, raised
 from ..session import Session
 
 #: Seconds that the calls of the spec and of the candidate may take together, and the least and largest number of calls.
 _SECONDS, _LEAST, _MOST = 8.0, 64, 512
+#: The number of calls of which gradients are compared.
+_OF_GRADIENTS = 128
 #: The largest number of elements of all calls together.
 _ELEMENTS = 2**24
 
@@ -54,8 +57,33 @@ def frequencies(session: Session) -> Finding | None:
     comparison = compare(_stack_calls(computed), _stack_calls(own), _widths(session, answer.outputs))
     if comparison.worst.is_wrong:
         return Finding("LIKELY", Outcome.FAIL, _card(comparison), size)
+    of_gradients = _compare_gradients(session)
+    if of_gradients is not None and of_gradients.worst.is_wrong:
+        return Finding("LIKELY", Outcome.FAIL, _card(of_gradients, "gradient"), size)
     session.records.sampled = spec.drawn_outputs(operands, state)
     return Finding("LIKELY", passing("LIKELY", size).outcome, None, size, sampled=_visible(comparison))
+
+
+def _compare_gradients(session: Session) -> SampleComparison | None:
+    """A comparison of gradients at the given inputs, where outputs leave open what was drawn; None elsewhere."""
+    if session.history.open_gradients is None:
+        return None
+    pulled, widths = session.history.open_gradients
+    names: list[int | str] = [*pulled.moving, *pulled.wanted]
+    spec, state, operands = session.spec, session.spec.state, session.arguments
+    answers = [session.call(operands, backward=pulled).pulled.gradients for _ in range(_OF_GRADIENTS)]
+    with process.seeded(session.draws.inputs(8)):
+        taken = [backward(spec, operands, state, names, pulled.cotangents).gradients for _ in range(_OF_GRADIENTS)]
+    own = [[gradients[name] for name in names] for gradients in taken]
+    held = [
+        i for i, name in enumerate(names)
+        if name in widths and all(len(each) > i and each[i] is not None for each in (*answers, *own))
+    ]  # fmt: skip
+    if not held:
+        return None
+    every: tuple[Any, ...] = answers, own
+    computed, others = ([_arrays([each[i] for i in held]) for each in calls] for calls in every)
+    return compare(_stack_calls(computed), _stack_calls(others), [widths[names[i]] for i in held])
 
 
 def _arrays(outputs: Sequence[Tensor]) -> list[Any]:
@@ -86,7 +114,7 @@ def _visible(comparison: SampleComparison) -> str:
     )
 
 
-def _card(comparison: SampleComparison) -> Violation:
+def _card(comparison: SampleComparison, of: str = "") -> Violation:
     worst = comparison.worst
     lines = [
         f"event      {worst.what}",
@@ -99,4 +127,5 @@ def _card(comparison: SampleComparison) -> Violation:
         f"chance     {worst.risk:.2g} for so much by one test of {worst.tests}; all together have a risk of {RISK:g}",
         f"sees       {_visible(comparison)}",
     ]
-    return Violation(Code.BIAS, f"what is drawn is distributed otherwise: {worst.what}", tuple(lines))
+    what = worst.what.replace("output", of) if of else worst.what
+    return Violation(Code.BIAS, f"what is drawn is distributed otherwise: {what}", tuple(lines))

@@ -16,21 +16,21 @@ import msgspec
 import torch
 
 from ....oracles.bound.terms import Terms
-from ....oracles.judge.holding import OperandFacts, Reading
+from ....oracles.judge.holding import Reading, are_right
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, State, Tensor
-from ..comparing import decide_by, hold_in_turn, tell_of_torch
+from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import Way, altered, of_all_magnitudes, of_whole_format, stand_in
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
-from ..open_readings import OpenReading
+from ..open_gradients import choices_of, leave_out, settle_draws
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
@@ -308,9 +308,10 @@ def _compare_gradients(
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
     facts = operands_of(spec, arguments, state)
-    picks = _choices_of(request, session.read(arguments, state, session.terms), facts)
-    if picks is None:
+    shown = _choices_shown(session, request, computed, positions, evident)
+    if shown is None:
         return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
+    picks, several = shown
 
     def read(terms: Terms) -> Sequence[Reading]:
         # The gradients in other memory layouts have the same exact values, so these are read once.
@@ -319,7 +320,7 @@ def _compare_gradients(
         key += tuple(to_array(g).tobytes() for g in request.cotangents)
         if key not in known:
             known[key] = spec.gradients(arguments, state, terms, positions, request.cotangents, picks)
-        return known[key]
+        return leave_out(known[key], several) if several else known[key]
 
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
     # A run of a random spec by torch draws other numbers, so it cannot be compared.
@@ -340,21 +341,27 @@ def _compare_gradients(
     return summed("GRAD", outcomes, arguments)
 
 
-def _choices_of(request: GradientRequest, readings: Sequence[Reading], facts: OperandFacts) -> Mapping[str, Any] | None:
-    """The choices that the outputs of a call show; None if they do not show the drawn ones.
+def _choices_shown(
+    session: Session, request: GradientRequest, computed: Sequence[Tensor], positions: Sequence[int], evident: bool
+) -> tuple[Mapping[str, Any], list[Any]] | None:
+    """The choices that outputs and gradients of a call show, and of each gradient the elements that are not judged.
 
-    Args:
-        request: with the outputs. readings: of the outputs. facts: about the operands.
+    None if they do not show what was drawn. The arguments are those of `_compare_gradients`.
     """
-    choices = next((each.choices for each in readings if isinstance(each, OpenReading)), None)
-    if choices is None:
-        return {}
-    if not choices.are_drawn:
-        return choices.named_by(dict(enumerate(request.outputs)))
-    if not request.outputs:
+    spec, arguments, state = session.spec, request.arguments, request.state
+    facts = operands_of(spec, arguments, state)
+    shown = choices_of(request.outputs, session.read(arguments, state, session.terms), facts)
+    if shown is None or not shown[1]:
+        return None if shown is None else (shown[0], [])
+    read = functools.partial(spec.gradients, arguments, state, session.terms, positions, request.cotangents)
+    accepts = functools.partial(are_right, facts=facts, order=1, native=None)
+    settled = settle_draws(read, computed, accepts, *shown)
+    if settled is None:
         return None
-    decision = decide_by(request.outputs, readings[: len(request.outputs)], facts, every=True)
-    return decision.picks if decision.is_unique and not decision.beyond else None
+    if evident and len(request.operands) == len(computed):  # How often which gradient comes is a matter of LIKELY.
+        widths = dict(zip(request.operands, settled[2], strict=True))
+        session.history.open_gradients = _backward_call(request, None, [], GradientPlace()), widths
+    return settled[:2]
 
 
 def _is_missed(session: Session, request: GradientRequest, operand: int | str) -> bool:

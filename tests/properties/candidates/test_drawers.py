@@ -77,6 +77,41 @@ def test_gradients_of_dropout_are_those_of_its_own_mask(right: bool) -> None:
     assert right or [cause.question for cause in judgement.causes] == ["GRAD"]
 
 
+class _OfMask(torch.autograd.Function):
+    """Dropout of its own; `mask_of` gives the mask of the backward from mask and output."""
+
+    mask_of: Any = staticmethod(lambda mask, out: mask)
+
+    @classmethod
+    def forward(cls, context: Any, x: Tensor) -> Tensor:
+        mask = torch.rand(x.shape) >= 0.3
+        out = torch.where(mask, x / 0.7, 0.0).to(x.dtype)
+        context.save_for_backward(mask, out)
+        return out
+
+    @classmethod
+    def backward(cls, context: Any, *gradients: Tensor) -> Tensor:
+        mask = cls.mask_of(*context.saved_tensors)
+        return torch.where(mask, gradients[0] / 0.7, 0.0).to(gradients[0].dtype)
+
+
+class _OfAnotherMask(_OfMask):
+    mask_of = staticmethod(lambda mask, out: torch.rand(mask.shape) >= 0.3)
+
+
+class _OfOutput(_OfMask):
+    mask_of = staticmethod(lambda mask, out: out != 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("function", "causes"), [(_OfMask, []), (_OfAnotherMask, ["GRAD"]), (_OfOutput, ["LIKELY"])])
+def test_gradients_of_dropout_behind_a_relu_are_judged(function: Any, causes: list[str], dtype: torch.dtype) -> None:
+    """At a zero the output does not show whether it was dropped, and how often its gradient is zero does."""
+    x = torch.relu(normal(8, 16)).to(dtype)
+    judgement = opassay.judge(lambda x: function.apply(x), dropout, (x,), questions=["GIVEN", "GRAD", "LIKELY"], seed=0)
+    assert [cause.question for cause in judgement.causes] == causes, str(judgement)
+
+
 @pytest.mark.parametrize(
     ("spec", "output", "right"),
     [
