@@ -73,17 +73,17 @@ def _compare_gradients(session: Session) -> SampleComparison | None:
     spec, state, operands = session.spec, session.spec.state, session.arguments
     answers = [session.call(operands, backward=pulled).pulled.gradients for _ in range(_OF_GRADIENTS)]
     with process.seeded(session.draws.inputs(8)):
-        taken = [backward(spec, operands, state, names, pulled.cotangents).gradients for _ in range(_OF_GRADIENTS)]
-    own = [[gradients[name] for name in names] for gradients in taken]
-    held = [
+        native = [backward(spec, operands, state, names, pulled.cotangents).gradients for _ in range(_OF_GRADIENTS)]
+    own = [[gradients[name] for name in names] for gradients in native]
+    present = [
         i for i, name in enumerate(names)
         if name in widths and all(len(each) > i and each[i] is not None for each in (*answers, *own))
     ]  # fmt: skip
-    if not held:
+    if not present:
         return None
     every: tuple[Any, ...] = answers, own
-    computed, others = ([_arrays([each[i] for i in held]) for each in calls] for calls in every)
-    return compare(_stack_calls(computed), _stack_calls(others), [widths[names[i]] for i in held])
+    computed, others = ([_arrays([each[i] for i in present]) for each in calls] for calls in every)
+    return compare(_stack_calls(computed), _stack_calls(others), [widths[names[i]] for i in present])
 
 
 def _arrays(outputs: Sequence[Tensor]) -> list[Any]:

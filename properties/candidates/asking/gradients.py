@@ -308,10 +308,10 @@ def _compare_gradients(
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
     facts = operands_of(spec, arguments, state)
-    shown = _choices_shown(session, request, computed, positions, evident)
-    if shown is None:
+    choices = _choices_shown(session, request, computed, positions, evident)
+    if choices is None:
         return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
-    picks, several = shown
+    picks, several = choices
 
     def read(terms: Terms) -> Sequence[Reading]:
         # The gradients in other memory layouts have the same exact values, so these are read once.
@@ -350,12 +350,12 @@ def _choices_shown(
     """
     spec, arguments, state = session.spec, request.arguments, request.state
     facts = operands_of(spec, arguments, state)
-    shown = choices_of(request.outputs, session.read(arguments, state, session.terms), facts)
-    if shown is None or not shown[1]:
-        return None if shown is None else (shown[0], [])
+    choices = choices_of(request.outputs, session.read(arguments, state, session.terms), facts)
+    if choices is None or not choices[1]:
+        return None if choices is None else (choices[0], [])
     read = functools.partial(spec.gradients, arguments, state, session.terms, positions, request.cotangents)
     accepts = functools.partial(are_right, facts=facts, order=1, native=None)
-    settled = settle_draws(read, computed, accepts, *shown)
+    settled = settle_draws(read, computed, accepts, *choices)
     if settled is None:
         return None
     if evident and len(request.operands) == len(computed):  # How often which gradient comes is a matter of LIKELY.

@@ -36,16 +36,16 @@ class SavesOnContext(torch.autograd.Function):
 class SavesOnClass(SavesOnContext):
     """Its backward is that of the latest forward."""
 
-    kept = torch.zeros(())
+    latest = torch.zeros(())
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        SavesOnClass.kept = x
+        SavesOnClass.latest = x
         return cubed(x)
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> Any:
-        return g[0] * 3 * SavesOnClass.kept * SavesOnClass.kept
+        return g[0] * 3 * SavesOnClass.latest * SavesOnClass.latest
 
 
 class OneGradient(SavesOnContext):
