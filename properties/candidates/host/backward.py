@@ -10,21 +10,22 @@ import torch
 
 from ....oracles.op.bits import same_results
 from ....oracles.verdicts.violation import error_lines, error_name
-from ..arguments import Tensor
+from ..arguments import CallArguments, Tensor
 from ..layouts import place
 from ..operand_parts import output_in_parts
+from ..results import Result
 from .calls import BackwardCall, Pulled, floating
 
 
 def pull(
     outputs: Sequence[Tensor], leaves: Sequence[Tensor], call: BackwardCall,
-    call_apart: Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]],
+    apart: Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]],
 ) -> Pulled:  # fmt: skip
     """The gradients, and those of a second backward through the same graph.
 
     Args:
         outputs, leaves: of the call. call: says what is asked for.
-        call_apart: makes a call at other values; gives its outputs and its leaves. It comes between the two where
+        apart: makes a call at other values; gives its outputs and its leaves. It comes between the two where
             `call.apart`, so that what the call has saved must have stayed its own, and its gradients as they were.
     """
     cotangents = call.cotangents
@@ -46,7 +47,7 @@ def pull(
     except RuntimeError:  # a graph that torch.compile has made may refuse to be kept
         return Pulled(take(False)[0])
     if call.apart:
-        _pull_apart(call_apart, weights)
+        _pull_apart(apart, weights)
     now = _copies(gradients, marks, call.rows)
     changed = [i for i, (was, value) in enumerate(zip(first, now, strict=True)) if not _equal(was, value)]
     try:
@@ -66,9 +67,23 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
     return one is other if one is None or other is None else same_results(one, other)
 
 
-def _pull_apart(call_apart: Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]], weights: Sequence[Tensor]) -> None:
+def _pull_apart(apart: Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]], weights: Sequence[Tensor]) -> None:
     """Make a call at other values, and its backward with other cotangents; what it raises is no matter here."""
     with contextlib.suppress(Exception):
-        outputs, leaves = call_apart()
+        outputs, leaves = apart()
         pairs = [(y, -g) for y, g in zip([y for y in outputs if y.requires_grad], weights, strict=True)]
         torch.autograd.grad([y for y, _ in pairs], list(leaves), [g for _, g in pairs], allow_unused=True)
+
+
+def call_apart(
+    call_at: Callable[[CallArguments], Result], arguments: CallArguments, leaves: Sequence[Tensor]
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """The floating outputs of a call at other values of about the same size, and its leaves in place of `leaves`."""
+    tensors = [
+        t.detach().flatten().roll(1).reshape(t.shape) / 2 if t.is_floating_point() else t for t in arguments.tensors
+    ]
+    for new, was in zip(tensors, arguments.tensors, strict=True):
+        new.requires_grad_(was.requires_grad)
+    places = {id(t): i for i, t in enumerate(arguments.tensors)}
+    own = [tensors[places[id(leaf)]] if id(leaf) in places else leaf for leaf in leaves]
+    return floating(call_at(arguments.with_tensors(tensors)).tensors), own

@@ -30,7 +30,7 @@ from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
 from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
-from .backward import pull
+from .backward import call_apart, pull
 from .calls import (
     DESTINATIONS,
     DTYPES,
@@ -227,20 +227,8 @@ class CandidateHost:
         if backward is not None or sum(y.numel() for y in outputs) <= _FEW:
             current.copies = _copies(outputs)
         if backward is not None:
-            call_apart = functools.partial(self._call_apart, call, arguments, leaves)
-            current.pulled = pull(outputs, leaves, backward, call_apart)
-
-    def _call_apart(
-        self, call: CandidateCall, arguments: CallArguments, leaves: Sequence[Tensor]
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Call the candidate at other values of about the same size; its floating outputs, and its leaves."""
-        tensors = [t.detach().flatten().roll(1).reshape(t.shape) / 2 if t.is_floating_point() else t
-                   for t in arguments.tensors]  # fmt: skip
-        for new, was in zip(tensors, arguments.tensors, strict=True):
-            new.requires_grad_(was.requires_grad)
-        places = {id(t): i for i, t in enumerate(arguments.tensors)}
-        own = [tensors[places[id(leaf)]] if id(leaf) in places else leaf for leaf in leaves]
-        return floating(_result_of(self.function, call, arguments.with_tensors(tensors)).tensors), own
+            call_at = functools.partial(_result_of, self.function, call)
+            current.pulled = pull(outputs, leaves, backward, functools.partial(call_apart, call_at, arguments, leaves))
 
     def _answer(self, current: _OpenCall, sequel: Sequel) -> None:
         call, arguments, result = current.call, current.arguments, current.result
