@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from ...oracles.op.bits import same_bits
 from .arguments import CallArguments, Tensor
-from .host.calls import Answer, BackwardCall, CandidateCall, Executed
+from .host.calls import Answer, CandidateCall, Executed
 from .host.operations import Operations
 from .results import SpecRun, overlaps
 
@@ -63,8 +63,6 @@ class CallHistory:
             one call would not tell which one it is.
         erring: whether one was wrong when outputs were held last. operations: what `plain` runs, where known.
         gradients: of the candidate at the given inputs, by operand. executed: kernels as PTX; None where none was.
-        open_gradients: the backward whose gradients hang on draws that outputs leave open, and by operand the widths
-            of their accept sets; None for none.
         staying: outputs of calls of which `stays` is true. plain: the last plain call at the given inputs.
         beside: what calls did that was asked of others: inputs that were written, outputs in memory of inputs; None
             once a question has told of that.
@@ -78,7 +76,6 @@ class CallHistory:
     erring: bool = False
     gradients: dict[int | str, Tensor | None] = field(default_factory=dict)
     executed: Executed | None = None
-    open_gradients: tuple[BackwardCall, Mapping[int | str, Any]] | None = None
     staying: list[Sequence[Tensor]] = field(default_factory=list)
     plain: CandidateCall | None = None
     operations: Operations | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from ...oracles.judge.holding import Reading, Standing
 from .arguments import CallArguments, State, Tensor
 from .call_history import UnchangedArguments
 from .finding import Finding
+from .host.calls import BackwardCall
 from .judgement import Covered
 from .tree_probe import TreeProbe
 
@@ -86,6 +87,8 @@ class Records:
         probe: what probes the candidate's tree of sums; None where the terms do not ask for it.
         sampled: positions of outputs that are drawn, of which many calls are distributed as the spec's. Bounds say
             little of those.
+        open_gradients: the backward whose gradients depend on draws that outputs leave open, and by operand the widths
+            of their accept sets; None for none.
         unchanged: the arguments that had one value in all calls.
     """
 
@@ -96,6 +99,7 @@ class Records:
     lacking: set[str] = field(default_factory=set)
     probe: TreeProbe | None = None
     sampled: frozenset[int] = frozenset()
+    open_gradients: tuple[BackwardCall, Mapping[int | str, Any]] | None = None
     unchanged: UnchangedArguments = field(default_factory=UnchangedArguments)
 
     def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Standing]) -> None:

@@ -66,9 +66,9 @@ def frequencies(session: Session) -> Finding | None:
 
 def _compare_gradients(session: Session) -> SampleComparison | None:
     """A comparison of gradients at the given inputs, where outputs leave open what was drawn; None elsewhere."""
-    if session.history.open_gradients is None:
+    if session.records.open_gradients is None:
         return None
-    pulled, widths = session.history.open_gradients
+    pulled, widths = session.records.open_gradients
     names: list[int | str] = [*pulled.moving, *pulled.wanted]
     spec, state, operands = session.spec, session.spec.state, session.arguments
     answers = [session.call(operands, backward=pulled).pulled.gradients for _ in range(_OF_GRADIENTS)]

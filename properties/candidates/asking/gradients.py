@@ -360,7 +360,7 @@ def _choices_shown(
         return None
     if evident and len(request.operands) == len(computed):  # How often which gradient comes is a matter of LIKELY.
         widths = dict(zip(request.operands, settled[2], strict=True))
-        session.history.open_gradients = _backward_call(request, None, [], GradientPlace()), widths
+        session.records.open_gradients = _backward_call(request, None, [], GradientPlace()), widths
     return settled[:2]
 
 

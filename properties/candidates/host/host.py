@@ -53,8 +53,7 @@ from .module_state import ModuleState
 from .operations import Operations, record
 from .surroundings import surrounding
 
-#: Elements of outputs that are copied as soon as the candidate returns; to copy more takes a while, and of large ones
-#: few rows are asked for.
+#: Elements of outputs that are copied as soon as the candidate returns: of larger ones few rows are asked for.
 _FEW = 2**22
 #: What a first call replaces, a second may find replaced; what later ones replace is told in the end.
 _BASELINE_CALL = 2
