@@ -329,17 +329,19 @@ _OF_CANDIDATES = (
         "One in a thousand of the inputs' elements, and at least one, is infinite."),
     Property("STRIDES", "values: strided inputs",
         "The inputs are rows cut out of a wider tensor, every second element, transposed, and expanded along axis "
-        "0, in turn. A clear error is no fault."),
+        "0, in turn, but for expanding what the spec writes. Destinations are such rows, and transposed. And one "
+        "tensor is all inputs of one shape and dtype. A clear error is no fault."),
     Property("ALIGN", "values: inputs at odd addresses",
         "The inputs begin at addresses that are no multiple of 16 bytes. A clear error is no fault."),
     Property("POISON", "values: memory that was not written reads as NaN",
-        "Memory that the candidate allocates and does not write reads as NaN."),
+        "Memory that the candidate allocates and does not write reads as NaN. And so does every element of the inputs "
+        "and parameters on which no output of the spec depends."),
     Property("GRAD", "gradients of inputs and parameters",
         "The gradients of inputs and parameters are taken with random cotangents and compared with the exact ones: "
         "at the given inputs, by a second backward after a call at other values and its backward, at others of all "
-        "magnitudes with other parameters, where the inputs are no leaves, and with "
-        "operands and cotangents that are not contiguous. The outputs of a call that records gradients are compared, "
-        "too, and the inputs must be as before."),
+        "magnitudes with other parameters, where the inputs are no leaves, with operands and cotangents that are not "
+        "contiguous, and with one tensor as several operands. The outputs of a call that records gradients are "
+        "compared, too, and the inputs must be as before."),
     Property("COMPILED", "values and gradients under torch.compile",
         "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
     Property("SIZES", "values: other sizes",

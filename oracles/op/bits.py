@@ -12,7 +12,7 @@ def bits(tensor: Tensor) -> Tensor:
     # Integers are compared because of floats NaN does not equal itself, and +0 equals −0.
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.detach().resolve_conj())
-    return tensor.detach().contiguous().view(getattr(torch, f"int{8 * tensor.element_size()}"))
+    return tensor.detach().resolve_neg().contiguous().view(getattr(torch, f"int{8 * tensor.element_size()}"))
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

@@ -23,6 +23,7 @@ class MemoryPromises:
             The stride of an axis of one element is never used, and may be any number.
         contiguous: whether outputs, and gradients of an op that is no derivative itself, are contiguous whatever the
             strides of the operands (LAYOUT asks it of the production op).
+        refuses_expanded: whether a call raises, and writes nothing, where an argument that it writes is expanded.
     """
 
     saved: Callable[[tuple[Any, ...], frozenset[int]], int] | None = None
@@ -30,6 +31,7 @@ class MemoryPromises:
     identity: bool = False
     strides: Callable[[tuple[Any, ...]], Sequence[tuple[int, ...]]] | None = None
     contiguous: bool = False
+    refuses_expanded: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class PromiseKeywords(TypedDict, total=False):
     identity: bool
     strides: Callable[..., Sequence[tuple[int, ...]]] | None
     contiguous: bool
+    refuses_expanded: bool
     flush: bool
     algorithms: frozenset[str]
     pieces: int

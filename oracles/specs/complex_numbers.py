@@ -324,6 +324,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.imag.default: lambda x: x.imaginary,
     **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), conjugate),
     **dict.fromkeys(overloads("resolve_conj resolve_neg"), lambda x: x),
+    _aten._neg_view.default: lambda x: Parts(-x.real, -x.imaginary),
     _aten.abs.default: lambda x: torch.hypot(x.real, x.imaginary),
     _aten.angle.default: lambda x: torch.atan2(x.imaginary, x.real),
     _aten.sgn.default: _sign,

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.op.argument_text import describe_argument
-from .operand_parts import in_parts, name_of_parts, name_of_whole, output_in_parts, whole_of
+from .operand_parts import in_parts, name_of_parts, name_of_whole, output_in_parts, whole_of, with_repeats
 
 Tensor = torch.Tensor
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -93,6 +93,16 @@ class CallArguments:
     def changed(self, change: Callable[[Tensor], Tensor]) -> CallArguments:
         """The same with every tensor changed."""
         return self.with_tensors([change(t) for t in self.tensors])
+
+    def with_one_for(self, groups: Sequence[Sequence[int]]) -> CallArguments:
+        """The same, in which the tensors of a group, by their positions, are one: the first of them."""
+        positions = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, Tensor)]
+        firsts = {positions[i]: positions[group[0]] for group in groups for i in group}
+        own = [i for i in range(len(self.leaves)) if firsts.get(i, i) == i]
+        places = [own.index(firsts.get(i, i)) for i in range(len(self.leaves))]
+        leaves, structure = pytree.tree_flatten(with_repeats([self.leaves[i] for i in own], places, self.structure))
+        named = [[name for name, place in zip(self.names, places, strict=False) if place == i] for i in range(len(own))]
+        return CallArguments(tuple(leaves), structure, tuple(map(" and ".join, named)) if self.names else ())
 
     def copied(self) -> CallArguments:
         """The same values in memory of their own, without gradients."""

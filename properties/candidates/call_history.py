@@ -97,7 +97,7 @@ class CallHistory:
         for name, home, allowed in homes:
             if home >= 0 and home != allowed:
                 self.beside.append(f"{name} of call {self.calls} shares memory with {arguments.label(home)}")
-        theirs = overlaps(native.outputs) if alike else []
+        theirs = overlaps(native.result.raw) if alike else []
         for pair in answer.aliases.overlaps if alike and len(answer.outputs) == len(native.outputs) else ():
             if pair not in theirs:
                 later, earlier = (native.names[i] for i in pair)

@@ -36,7 +36,7 @@ from ..functions.user import dtypes_when_called
 from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state, device_of
 from .host.host import CandidateHost
 from .inputs import WAYS, filled
-from .layouts import place
+from .layouts import is_far, place
 from .numpy_specs import with_algorithms
 from .resizing import empty_arguments
 from .row_sample import part_of
@@ -163,7 +163,10 @@ def _samples(
         return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng, spec.reads_values).tensors)
 
     def originals() -> tuple[Any, ...]:
-        return (*copied_state(state).values(), *(place(t.detach(), t.stride()) for t in arguments.tensors))
+        return (
+            *copied_state(state).values(),
+            *(t.detach().clone() if is_far(t) else place(t.detach(), t.stride()) for t in arguments.tensors),
+        )
 
     def draft_of(regime: str) -> Draft:
         way = functools.partial(fill, "SEEDS" if regime == "GIVEN" else regime)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...oracles.judge.holding import Standing
 from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Violation
 from .arguments import CallArguments, State, Tensor
 from .host.calls import Executed, Manner
-from .layouts import MemoryLayout
+from .layouts import AnyLayout, Placing
 
 #: What is wrong and no failure of an answer, because there was none, and its codes.
 _ENDS = {Outcome.TIMEOUT: Code.TIMED_OUT, Outcome.CRASH: Code.CRASHED}
@@ -59,17 +59,19 @@ class FailingCall:
     """A call that raises, or an output or gradient of which is outside its accept set.
 
     Attributes:
-        arguments, state: of the call. layout: of the tensor arguments; None for their own. manner: of the call.
+        arguments, state: of the call. layout: of arguments or destinations; None for their own. manner: of the call.
         place: of the output among those, or of the gradient among those of `backward`; None where the call raises.
         backward: of which gradients are taken; None for outputs.
+        placing: of the arguments in memory, which `Session.attach_call` adds.
     """
 
     arguments: CallArguments
     state: State
-    layout: MemoryLayout | None = None
+    layout: AnyLayout | None = None
     manner: Manner = Manner.PLAIN
     place: int | None = None
     backward: FailingBackward | None = None
+    placing: Placing = field(default_factory=Placing)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,6 +148,21 @@ def stand_in(arguments: CallArguments) -> CallArguments:
         return rows.flip(0).reshape(-1).view(tensor.dtype).reshape(tensor.shape).requires_grad_(tensor.requires_grad)
 
     return arguments.changed(reverse)
+
+
+def one_for_several(arguments: CallArguments, apart: Collection[Any]) -> tuple[str, CallArguments] | None:
+    """The arguments with one tensor for all floating ones of a shape and dtype, and which these are; None for none.
+
+    Args:
+        arguments: of a call. apart: positions of tensors that stay as they are.
+    """
+    groups: dict[Any, list[int]] = {}
+    for i, tensor in enumerate(arguments.tensors):
+        if tensor.is_floating_point() and tensor.numel() and i not in apart:
+            groups.setdefault((tensor.shape, tensor.dtype, tensor.requires_grad), []).append(i)
+    several = [group for group in groups.values() if len(group) > 1]
+    text = ", ".join(" and ".join(map(arguments.label, group)) for group in several)
+    return (text, arguments.with_one_for(several)) if several else None
 
 
 def _as(like: Tensor, values: Any) -> Tensor:

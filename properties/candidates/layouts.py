@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import math
+import mmap
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
+import msgspec
 import torch
 
 from .arguments import Tensor
+from .results import elements_of, overlaps, overlaps_itself
 
 #: Elements between the rows of a tensor that is cut out of a wider one.
 _GAP = 8
+#: Gaps are filled wherever memory has so many times the elements of the views in it, and so many more, at most; else
+#: so many elements of each, which move no view to another alignment.
+_TIMES, _FEW, _GUARD = 16, 2**16, 64
 
 
 class MemoryLayout(enum.StrEnum):
@@ -20,6 +28,16 @@ class MemoryLayout(enum.StrEnum):
     STEPPED = "every second element"
     TRANSPOSED = "transposed"
     EXPANDED = "expanded along axis 0"
+
+
+class DestinationLayout(enum.StrEnum):
+    """How what a call writes its outputs into lies in memory; the names are those of `MemoryLayout`."""
+
+    ROWS = "destinations that are rows cut out of a wider tensor"
+    TRANSPOSED = "destinations transposed"
+
+
+AnyLayout = MemoryLayout | DestinationLayout
 
 
 def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
@@ -36,12 +54,13 @@ def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
     return [*strides[:-2], strides[-1], strides[-2]]
 
 
-def strides_of_input(layout: MemoryLayout, tensor: Tensor) -> list[int]:
-    """The strides of an input in a layout; integers are STEPPED in place of EXPANDED.
+def strides_of_input(layout: MemoryLayout, tensor: Tensor, writes: bool = False) -> list[int]:
+    """The strides of an input in a layout; integers, and what a call writes, are STEPPED in place of EXPANDED.
 
-    Expanded integers are all equal, and could no longer be offsets, which increase.
+    Expanded integers are all equal, and could no longer be offsets, which increase. Of what is written nobody can want
+    that all rows are one.
     """
-    stays = layout is MemoryLayout.EXPANDED and not tensor.is_floating_point()
+    stays = layout is MemoryLayout.EXPANDED and (writes or not tensor.is_floating_point())
     return strides_of(MemoryLayout.STEPPED if stays else layout, tensor.shape)
 
 
@@ -49,27 +68,117 @@ def _dense(shape: Sequence[int]) -> list[int]:
     return list(torch.empty(tuple(shape), device="meta").stride())
 
 
-def own_strides(tensors: Sequence[Tensor]) -> list[list[int]]:
-    """The strides of tensors; none where all of them are contiguous."""
-    return [] if all(t.is_contiguous() for t in tensors) else [list(t.stride()) for t in tensors]
+class Placing(msgspec.Struct, frozen=True):
+    """Where the tensor arguments of a call lie.
+
+    Attributes:
+        strides: of each; empty where all are contiguous.
+        memories: of each the number of its memory, which others may share, and its first element there; empty where
+            each has memory of its own.
+        destinations: name of the `MemoryLayout` of what the call writes its outputs into; empty for contiguous.
+    """
+
+    strides: list[list[int]] = []
+    memories: list[tuple[int, int]] = []
+    destinations: str = ""
+
+
+def is_far(tensor: Tensor) -> bool:
+    """Whether a tensor is so spread that what lies between its elements is memory which nobody could afford twice."""
+    return _extent(tensor.shape, tensor.stride()) > _TIMES * tensor.numel() + _FEW
+
+
+def placing_of(tensors: Sequence[Tensor], layout: AnyLayout | None, writes: Callable[[], Collection[Any]]) -> Placing:
+    """Where tensors lie in a layout; None for as they lie themselves, also where they share memory.
+
+    What is written lies in no memory in which several elements are one, and shares none that another argument has.
+
+    Args:
+        tensors: the arguments of a call. layout: of them or of its destinations. writes: positions that it writes.
+    """
+    if isinstance(layout, MemoryLayout):
+        places = writes() if layout is MemoryLayout.EXPANDED else ()
+        return Placing([strides_of_input(layout, t, i in places) for i, t in enumerate(tensors)])
+    name, starts = layout.name if layout else "", [int(t.storage_offset()) for t in tensors]
+    keys = [(t.untyped_storage().data_ptr(), t.dtype) if t.numel() else (i, None) for i, t in enumerate(tensors)]
+    firsts = [min(start for start, other in zip(starts, keys, strict=True) if other == key) for key in keys]
+    memories = [(keys.index(key), start - first) for key, start, first in zip(keys, starts, firsts, strict=True)]
+    shared = len({*keys}) < len(keys)
+    if not shared and all(t.is_contiguous() for t in tensors):
+        return Placing(destinations=name)
+    places = writes()
+    strides = [_dense(t.shape) if i in places and overlaps_itself(t) else [*t.stride()] for i, t in enumerate(tensors)]
+    apart = not shared or any(i in places for pair in overlaps(tensors) for i in pair)
+    return Placing(strides, [] if apart else memories, name)
+
+
+def place_all(tensors: Sequence[Tensor], placing: Placing) -> list[Tensor]:
+    """Copies of tensors in new memory, as a placing says."""
+    views: dict[int, dict[int, Any]] = {}
+    for i, (number, start) in enumerate(placing.memories or [(i, 0) for i in range(len(tensors))]):
+        views.setdefault(number, {})[i] = tensors[i], placing.strides[i], start
+    placed = {i: t for each in views.values() for i, t in zip(each, _place_together([*each.values()]), strict=True)}
+    return [placed[i] for i in range(len(tensors))]
 
 
 def place(tensor: Tensor, strides: Sequence[int], offset: int = 0) -> Tensor:
     """A copy of a tensor in new memory with these strides; the gaps contain NaN, or one of the tensor's integers.
 
-    The copy begins after `offset` elements. Along an axis of stride 0 it has the values of the first index. Where other
-    strides make elements overlap, the tensor itself is returned.
+    The copy begins after `offset` elements. Along an axis of stride 0 it has the values of the first index. Of gaps
+    that are long beside what is between them only the ends are filled, and the rest costs no memory.
     """
+    return _place_together([(tensor, strides, offset)])[0]
+
+
+def _place_together(views: Sequence[tuple[Tensor, Sequence[int], int]]) -> list[Tensor]:
+    """Copies in one new memory of tensors of one dtype, with strides and an offset each."""
+    tensor = views[0][0]
     if not tensor.numel():
-        return tensor
-    sizes = [1 if stride == 0 else n for n, stride in zip(tensor.shape, strides, strict=True)]
-    first = tensor[tuple(slice(0, n) for n in sizes)]
-    extent = 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
-    filler = float("nan") if tensor.dtype.is_floating_point else first.reshape(-1)[0].item()
-    memory = torch.full((offset + extent,), filler, dtype=tensor.dtype, device=tensor.device)
-    view = memory.as_strided(sizes, list(strides), offset)
-    try:
-        view.copy_(first)
-    except RuntimeError:  # elements that overlap cannot be written
-        return tensor
-    return view.expand(tensor.shape)
+        return [each for each, _, _ in views]
+    sizes = [[1 if s == 0 else n for n, s in zip(t.shape, strides, strict=True)] for t, strides, _ in views]
+    ends = [offset + _extent(n, s) for n, (_, s, offset) in zip(sizes, views, strict=True)]
+    firsts = [t[tuple(slice(0, n) for n in own)] for own, (t, _, _) in zip(sizes, views, strict=True)]
+    filler = float("nan") if tensor.dtype.is_floating_point else firsts[0].reshape(-1)[0].item()
+    start = 0
+    if max(ends) <= _TIMES * sum(map(math.prod, sizes)) + _FEW:
+        memory = torch.full((max(ends),), filler, dtype=tensor.dtype, device=tensor.device)
+    else:
+        start = _GUARD
+        memory = _untouched(start + max(ends) + _GUARD, tensor)
+        for own, (_, strides, offset) in zip(sizes, views, strict=True):
+            _fill_around(memory, own, strides, start + offset, filler)
+    placed = []
+    for first, own, (t, strides, offset) in zip(firsts, sizes, views, strict=True):
+        offset += start
+        view = memory.as_strided(own, list(strides), offset)
+        try:
+            view.copy_(first)
+        except RuntimeError:  # torch writes no elements that overlap; those that do so here have one value
+            whole = getattr(torch, f"int{8 * t.itemsize}")
+            memory.view(whole)[elements_of(own, strides, offset).to(memory.device)] = first.contiguous().view(whole)
+        placed.append(view.expand(t.shape))
+    return placed
+
+
+def _extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    return 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
+
+
+def _untouched(count: int, like: Tensor) -> Tensor:
+    """Memory of so many elements, of which pages cost nothing that nobody writes."""
+    if like.device.type != "cpu":
+        return torch.empty(count, dtype=like.dtype, device=like.device)
+    return torch.frombuffer(mmap.mmap(-1, count * like.itemsize), dtype=torch.uint8).view(like.dtype)
+
+
+def _fill_around(memory: Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int, filler: float) -> None:
+    """Fill the gaps of a view that are short beside what lies between, and the ends of the others."""
+    axes = sorted((stride, n) for n, stride in zip(sizes, strides, strict=True) if n > 1)
+    count = extent = 1
+    while axes and extent + (axes[0][1] - 1) * axes[0][0] <= _TIMES * count * axes[0][1]:
+        stride, n = axes.pop(0)
+        count, extent = count * n, extent + (n - 1) * stride
+    guard = min(_GUARD, (axes[0][0] - extent) // 2 if axes else _GUARD)
+    if guard >= 0:
+        sizes, strides = [n for _, n in axes], [stride for stride, _ in axes]
+        memory.as_strided([*sizes, extent + 2 * guard], [*strides, 1], offset - guard).fill_(filler)

@@ -17,11 +17,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 Tensor = torch.Tensor
-#: How a result of either kind is written in its form, around the * of a tensor.
+#: How a result of either kind is written in its form, around the * of a tensor; and arguments with a mark of torch,
+#: by which memory has the conjugates or the negatives of their elements.
 COMPLEX, PAIRED = "complex(*)", "pairs(*)"
+_CONJUGATE, _NEGATIVE = "conjugate", "negative"
 
 #: What messages call the parts of a tensor of a name.
-_NAMES = {COMPLEX: "view_as_real({})", PAIRED: "bytes of {}"}
+_NAMES = {
+    COMPLEX: "view_as_real({})", PAIRED: "bytes of {}", _CONJUGATE: "view_as_real({}.conj())", _NEGATIVE: "-{}",
+}  # fmt: skip
 _WHOLE = re.compile(r"view_as_real\((.*)\)\Z|bytes of (.*)\Z", re.DOTALL)
 _FORMS = re.compile(r"complex\(\*\)|pairs\(\*\)|\*")
 _COMPLEX_DTYPES = (torch.complex64, torch.complex128)
@@ -35,11 +39,31 @@ class _Complex:
         self.parts = parts
 
 
+class _Conjugate(_Complex):
+    """One with the mark of a conjugate; `parts` are those of the numbers in memory."""
+
+
+class _Negative(_Complex):
+    """An argument with the mark of a negative; `parts` are the numbers in memory."""
+
+
 class _Pairs:
     """An argument of pairs of four-bit numbers; `parts` are its bytes."""
 
     def __init__(self, parts: Any) -> None:
         self.parts = parts
+
+
+class _Repeats:
+    """Arguments some of which are one: each of these stands among the parts once."""
+
+    def __init__(self, parts: list[Any], places: list[int], structure: str) -> None:
+        self.parts, self.places, self.structure = parts, places, structure
+
+
+def with_repeats(leaves: list[Any], places: list[int], structure: pytree.TreeSpec) -> Any:
+    """A node for the arguments of a structure, in which each has the place of its leaf among the leaves."""
+    return _Repeats(leaves, places, pytree.treespec_dumps(structure))
 
 
 def _complex_of(parts: Any) -> Any:
@@ -56,13 +80,29 @@ def _pairs_of(parts: Any) -> Any:
     return parts.view(_PAIRS) if isinstance(parts, Tensor) else parts
 
 
-for _kind, _whole in ((_Complex, _complex_of), (_Pairs, _pairs_of)):
+def _conjugate_of(parts: Any) -> Any:
+    return _complex_of(parts).conj() if isinstance(parts, Tensor) else parts
+
+
+def _negative_of(parts: Any) -> Any:
+    return torch._neg_view(parts) if isinstance(parts, Tensor) else parts
+
+
+_KINDS = {COMPLEX: _Complex, _CONJUGATE: _Conjugate, _NEGATIVE: _Negative, PAIRED: _Pairs}
+_WHOLES = {_Complex: _complex_of, _Conjugate: _conjugate_of, _Negative: _negative_of, _Pairs: _pairs_of}
+for _kind, _whole in _WHOLES.items():
     pytree.register_pytree_node(
         _kind,
         lambda x: ([x.parts], None),
         functools.partial(lambda whole, parts, context: whole(*parts), _whole),
         serialized_type_name=f"opassay.{_kind.__name__}",
     )
+pytree.register_pytree_node(
+    _Repeats,
+    lambda x: (x.parts, [x.places, x.structure]),
+    lambda parts, context: pytree.tree_unflatten([[*parts][i] for i in context[0]], pytree.treespec_loads(context[1])),
+    serialized_type_name="opassay._Repeats",
+)
 
 
 def in_parts(leaf: Any) -> Any:
@@ -70,14 +110,18 @@ def in_parts(leaf: Any) -> Any:
     kind = _kind_of(leaf)
     if kind is None:
         return leaf
-    parts = _parts_of(leaf.detach(), kind)
-    return _Complex(parts.requires_grad_(leaf.requires_grad)) if kind == COMPLEX else _Pairs(parts)
+    # What lies in memory of a marked tensor is what its own mark makes plain.
+    plain = {_CONJUGATE: torch.conj, _NEGATIVE: torch._neg_view}.get(kind, Tensor.detach)(leaf.detach())
+    parts = plain if kind == _NEGATIVE else _parts_of(plain)
+    return _KINDS[kind](parts.requires_grad_(leaf.requires_grad and parts.is_floating_point()))
 
 
 def output_in_parts(output: Any) -> tuple[Any, str]:
     """A tensor of a result as it is judged, and how the form of the result writes it."""
     kind = _kind_of(output)
-    return (output, "*") if kind is None else (_parts_of(output, kind), kind)
+    if kind in (None, _NEGATIVE):
+        return output if kind is None else output.resolve_neg(), "*"
+    return _parts_of(output), PAIRED if kind == PAIRED else COMPLEX
 
 
 def forms_in(form: str) -> list[str]:
@@ -94,8 +138,8 @@ def shape_and_dtype(parts: Tensor, form: str) -> tuple[list[int], str]:
 
 
 def has_parts(structure: pytree.TreeSpec) -> bool:
-    """Whether an argument of a call is judged by its parts."""
-    return structure.type in (_Complex, _Pairs) or any(map(has_parts, structure.children()))
+    """Whether an argument of a call is judged by its parts, or several are one."""
+    return structure.type in (*_WHOLES, _Repeats) or any(map(has_parts, structure.children()))
 
 
 def name_of_parts(name: str, leaf: Any) -> str:
@@ -124,8 +168,10 @@ def _kind_of(value: Any) -> str | None:
         return None
     if type(value).__torch_function__ not in (Tensor.__torch_function__, torch._C._disabled_torch_function_impl):
         return None  # A class of its own, which is judged as that.
-    return COMPLEX if value.dtype in _COMPLEX_DTYPES else PAIRED if value.dtype == _PAIRS else None
+    if value.dtype in _COMPLEX_DTYPES:
+        return _CONJUGATE if value.is_conj() else COMPLEX
+    return PAIRED if value.dtype == _PAIRS else _NEGATIVE if value.is_neg() else None
 
 
-def _parts_of(value: Tensor, kind: str) -> Tensor:
-    return torch.view_as_real(value.resolve_conj()) if kind == COMPLEX else value.view(torch.uint8)
+def _parts_of(value: Tensor) -> Tensor:
+    return torch.view_as_real(value.resolve_neg().resolve_conj()) if value.is_complex() else value.view(torch.uint8)

@@ -20,7 +20,7 @@ from .finding import FailingCall, Finding
 from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
 from .judge_draws import Draws
-from .layouts import place, strides_of_input
+from .layouts import place
 from .operand_parts import has_parts, name_of_whole
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
@@ -64,6 +64,8 @@ def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
     of_parts = has_parts(call.arguments.structure) or any(name_of_whole(name) != name for name in call.state)
     if of_parts or (wrong.outlier is not None and "view_as_real" in wrong.outlier.output):
         raise NoProgram("An argument, a parameter or a result is judged by its parts.")
+    if call.placing.memories or call.placing.destinations:
+        raise NoProgram("The arguments share memory, or the destinations are not contiguous.")
     if "compiled" in case.flags:
         raise NoProgram("The candidate's kernels were executed as PTX, which takes opassay.")
     stored = bytearray()
@@ -87,7 +89,7 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
         ast.literal_eval(repr(call.arguments.with_tensors([name.text for name in names]).args))
     except (ValueError, SyntaxError):
         raise NoProgram("An argument is no tensor, number or text.") from None
-    strides = [t.stride() if call.layout is None else strides_of_input(call.layout, t) for t in tensors]
+    strides = call.placing.strides or [[*t.stride()] for t in tensors]
     values: dict[str, object] = {
         name.text: _in_program(place(t.detach(), own, int(call.manner is Manner.SHIFTED)), t, stored)
         for name, t, own in zip(names, tensors, strides, strict=True)

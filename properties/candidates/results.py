@@ -39,6 +39,7 @@ class Result:
             named tuples are alike: all are taken apart by position.
         plain: the other values, in order.
         strange: the types of what is neither a tensor nor a plain value nor a tree of these.
+        raw: the tensors as they were given: one with a mark of torch shares memory, and what it stands for does not.
     """
 
     tensors: tuple[Tensor, ...]
@@ -46,6 +47,7 @@ class Result:
     form: str
     plain: tuple[Any, ...]
     strange: tuple[str, ...]
+    raw: tuple[Tensor, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -92,9 +94,8 @@ def result_of(value: Any) -> Result:
     """What a call gives back, as data."""
     reading = _Reading()
     form = reading.form_of(value, "")
-    return Result(
-        tuple(reading.tensors), tuple(reading.places), form, tuple(reading.plain), tuple(dict.fromkeys(reading.strange))
-    )
+    strange, raw = tuple(dict.fromkeys(reading.strange)), tuple(reading.raw)
+    return Result(tuple(reading.tensors), tuple(reading.places), form, tuple(reading.plain), strange, raw)
 
 
 class _Reading:
@@ -102,6 +103,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self.raw: list[Tensor] = []
         self.places: list[str] = []
         self.plain: list[Any] = []
         self.strange: list[str] = []
@@ -110,6 +112,7 @@ class _Reading:
         if isinstance(value, Tensor):
             tensor, form = output_in_parts(value)
             self.tensors.append(tensor)
+            self.raw.append(value)
             self.places.append(place)
             return form
         if isinstance(value, dict):
@@ -196,9 +199,16 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def homes_of(outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[int]:
-    """Of each output the argument whose memory it shares, by position; -1 for none."""
-    homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments) if t.numel()}
+    """Of each output the first argument whose memory it shares, by position; -1 for none."""
+    numbered = reversed([*enumerate(arguments)])
+    homes = {t.untyped_storage().data_ptr(): i for i, t in numbered if t.numel()}
     return [homes.get(y.untyped_storage().data_ptr(), -1) for y in outputs]
+
+
+def first_homes(homes: Sequence[int], arguments: Sequence[Tensor]) -> list[int]:
+    """What `homes_of` gives, where arguments that share memory count as the first of them."""
+    firsts = homes_of(arguments, arguments)
+    return [firsts[home] if home >= 0 else home for home in homes]
 
 
 def overlaps(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
@@ -219,9 +229,26 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
         return False
     if one.itemsize != other.itemsize:
         return True  # Views of one memory in two dtypes: nobody has needed to know more of them.
-    memory = torch.zeros(max(high, end) // one.itemsize, dtype=torch.bool)
-    memory.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
-    return bool(memory.as_strided(other.shape, other.stride(), other.storage_offset()).any())
+    ours, theirs = (elements_of(t.shape, t.stride(), int(t.storage_offset())).reshape(-1) for t in (one, other))
+    return bool(torch.isin(ours, theirs).any())
+
+
+def elements_of(sizes: Sequence[int], strides: Sequence[int], offset: int = 0) -> Tensor:
+    """The place in memory of every element of a view."""
+    places = torch.full(tuple(sizes), offset, dtype=torch.int64)
+    for axis, (n, stride) in enumerate(zip(sizes, strides, strict=True)):
+        places += (torch.arange(n) * stride).reshape(-1, *[1] * (len(sizes) - axis - 1))
+    return places
+
+
+def overlaps_itself(tensor: Tensor) -> bool:
+    """Whether two elements of a tensor may be one in memory, as far as its strides say."""
+    extent = 1
+    for stride, n in sorted((stride, n) for stride, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1):
+        if stride < extent:
+            return True
+        extent += (n - 1) * stride
+    return False
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:

@@ -32,6 +32,22 @@ DRAW_SIZE = 2**20 + 7
 
 
 @dataclass(frozen=True)
+class ProblemCut:
+    """The part of a problem that one question calls the candidate with, and the part that it compares.
+
+    Attributes:
+        call_arguments: of the call. spec_arguments: of the spec; they have only the rows that are compared.
+        rows: the rows of the outputs that are compared; None if the call computes no others.
+        share: the part of a large problem that is compared, in words; empty for all of it.
+    """
+
+    call_arguments: CallArguments
+    spec_arguments: CallArguments
+    rows: list[int] | None
+    share: str
+
+
+@dataclass(frozen=True)
 class Part:
     """How a large problem is cut.
 

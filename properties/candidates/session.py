@@ -22,9 +22,9 @@ from .finding import FailingCall, Finding, in_variant, raised, require_no_fault,
 from .host.calls import DESTINATIONS, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
 from .inputs import WAYS, Way, filled, stand_in
 from .judge_draws import Draws
-from .layouts import MemoryLayout, own_strides, strides_of_input
+from .layouts import AnyLayout, Placing, is_far, placing_of
 from .results import Result, SpecRun, elsewhere, unlike
-from .row_sample import Part
+from .row_sample import Part, ProblemCut
 from .specification import Specification
 from .spread import OF_SPECIAL, SpecialCall, tell_spread
 
@@ -36,22 +36,6 @@ _WATCHED = 2
 _FEW_BYTES = 2**18
 #: The manners of calls whose results may depend on earlier calls.
 _AFTER_OTHERS = (Manner.SAME, Manner.REBORN, Manner.ASSIGNED)
-
-
-@dataclass(frozen=True)
-class ProblemCut:
-    """The part of a problem that one question calls the candidate with, and the part that it compares.
-
-    Attributes:
-        call_arguments: of the call. spec_arguments: of the spec; they have only the rows that are compared.
-        rows: the rows of the outputs that are compared; None if the call computes no others.
-        share: the part of a large problem that is compared, in words; empty for all of it.
-    """
-
-    call_arguments: CallArguments
-    spec_arguments: CallArguments
-    rows: list[int] | None
-    share: str
 
 
 @dataclass
@@ -106,13 +90,13 @@ class Session:
 
     def call(
         self, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
-        layout: MemoryLayout | None = None, backward: BackwardCall | None = None, watched: bool = False, **sequel: Any,
+        layout: AnyLayout | None = None, backward: BackwardCall | None = None, watched: bool = False, **sequel: Any,
     ) -> Answer:  # fmt: skip
         """Call the candidate, and return its answer.
 
         Args:
             arguments: of the call. state: parameters and buffers to set before; None for those of the spec.
-            manner: see `Manner`. layout: of the tensor arguments; None for their own.
+            manner: see `Manner`. layout: of the arguments or destinations; None for their own.
             backward, watched: see `CandidateCall`. sequel: attributes of `Sequel`.
         """
         tensors = self.spec.state if state is None else state
@@ -120,14 +104,13 @@ class Session:
         self.records.unchanged.note(arguments)
         # The candidate's process keeps the given arguments from the first call with them; rows of them are not kept.
         stored = arguments is self.arguments and not self.share
-        strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
-        strides = strides if layout is None else [strides_of_input(layout, t) for t in arguments.tensors]
+        placing = self._placing(FailingCall(arguments, tensors, layout, manner), backward is not None)
         row, alike = sequel.get("times", 1) > 1, arguments.shapes == self.arguments.shapes
         if sum(t.nbytes for t in arguments.tensors) <= _FEW_BYTES:
             sequel["writes"] = msgspec.structs.replace(sequel.get("writes", Writes()), after=True)
         places = self._destinations(arguments, tensors)
         call = CandidateCall.of(
-            arguments, {n: tensors[n] for n in self.shared}, manner=manner, strides=strides, stored=stored,
+            arguments, {n: tensors[n] for n in self.shared}, manner=manner, placing=placing, stored=stored,
             destinations=[] if places is None else places.destinations,
             watched=self.history.calls <= _WATCHED or (watched and not row), backward=backward,
             sequel=Sequel(**sequel, watched=watched and row),
@@ -135,6 +118,8 @@ class Session:
         self.history.plain = call if arguments is self.arguments and manner is Manner.PLAIN else self.history.plain
         answer = self.candidate.ask(call)
         if not answer.raised and self.part is None:
+            aliases = answer.aliases.among(self.arguments.tensors) if alike else answer.aliases
+            answer = msgspec.structs.replace(answer, aliases=aliases)
             usual = alike and layout is None and manner is Manner.PLAIN
             self.history.note(arguments, answer, self.native, usual)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
@@ -149,6 +134,13 @@ class Session:
         self.history.changed += [line for line in answer.changed if line not in self.history.changed]
         self.history.alike = not answer.raised and alike
         return answer
+
+    def _placing(self, call: FailingCall, derived: bool) -> Placing:
+        """Where the arguments of a call lie; far apart in none that autograd would have to afford the memory of."""
+        tensors = call.arguments.tensors
+        if call.layout is None and (call.manner is not Manner.PLAIN or (derived and any(map(is_far, tensors)))):
+            return Placing()
+        return placing_of(tensors, call.layout, lambda: self.spec.find_writes(call.arguments, call.state))
 
     def _destinations(self, arguments: CallArguments, state: State) -> Result | None:
         """The spec's result at other values, if the candidate has a parameter for each output of the spec, or None."""
@@ -179,7 +171,7 @@ class Session:
 
     def values(
         self, question: str, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
-        sharp: bool = False, refusable: bool = False, alone: bool = False, layout: MemoryLayout | None = None,
+        sharp: bool = False, refusable: bool = False, alone: bool = False, layout: AnyLayout | None = None,
     ) -> Finding:  # fmt: skip
         """Call the candidate at some arguments, and compare its outputs with the spec.
 
@@ -220,6 +212,7 @@ class Session:
         """
         if finding.wrong is None or call.manner in _AFTER_OTHERS or self.spec.numpy:
             return finding
+        call = replace(call, placing=self._placing(call, call.backward is not None))
         if names is None:
             return replace(finding, call=call)
         outlier = finding.wrong.outlier

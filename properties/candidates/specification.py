@@ -57,7 +57,7 @@ from .bound_question import BoundQuestion
 from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
 from .open_readings import with_choices
 from .operand_parts import has_parts, state_in_parts
-from .results import Result, SpecRun, homes_of, incomparable, result_of
+from .results import Result, SpecRun, first_homes, homes_of, incomparable, result_of
 
 
 class SpecError(ValueError):
@@ -109,8 +109,8 @@ class Specification:
             raise SpecError(f"{self.name} gives {result.form} and writes no tensor: there is nothing to judge")
         values = tuple(own_state[place] if isinstance(place, str) else own_arguments.tensors[place] for place in places)
         names = [place if isinstance(place, str) else f"written input {place}" for place in places]
-        shared = tuple(homes_of(result.tensors, own_arguments.tensors))
-        own = tuple(home < 0 for home in homes_of(result.tensors, list(own_state.values())))
+        shared = tuple(first_homes(homes_of(result.raw, own_arguments.tensors), arguments.tensors))
+        own = tuple(home < 0 for home in homes_of(result.raw, list(own_state.values())))
         return SpecRun(result, (*result.names, *names), places, values, shared, own)
 
     def outputs(self, arguments: CallArguments, state: State) -> tuple[Tensor, ...]:

@@ -89,15 +89,22 @@ def custom_kernel(
     operands = by_symbol.example(by_symbol.smallest())
     formula = _formula(reference, call, operands, title)
     subject = _writing(kernel, names, fixed, formula, operands) or _by_name("kernel", kernel, names, fixed)
-    return Op(
+    writes = _find_writes(formula, names, operands)
+    op = Op(
         title,
         formula,
         {"opassay": offer.picked(subject)},
         by_position(Signature(call), title, samples_by(by_symbol, regimes)),
-        wrt,
-        Promises(_dtypes_of(formula, operands), invariant=_invariant(offer.invariant, by_symbol, formula)),
+        # Autograd would have to pass through the write.
+        tuple(name for name in wrt if name not in writes) if offer.differentiable is not None or not writes else (),
+        Promises(
+            lambda args: _dtypes_of(formula, operands, op.functional)(args),
+            invariant=_invariant(offer.invariant, by_symbol, formula),
+        ),
         documented=_documented(offer, formula),
-    ).changed(**offer.keywords() | {"without": offer.lacking() | {"dims"}})
+        mutates=writes,
+    )
+    return op.changed(**offer.keywords() | {"without": offer.lacking() | {"dims"}})
 
 
 def _documented(offer: Offer, formula: Any) -> dict[str, Documented]:
@@ -307,12 +314,23 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable[..., tuple[torch.dtype, ...]]:
+def _find_writes(formula: Any, names: Sequence[str], operands: Sequence[Any]) -> tuple[str, ...]:
+    """Names of the arguments that a reference in PyTorch writes."""
+    if not isinstance(formula, SpecFormula):
+        return ()
+    tensors = [torch.from_numpy(np.array(o)) if _is_array(o) else o for o in operands]
+    formula.spec(*tensors)
+    return tuple(name for name, t in zip(names, tensors, strict=True) if isinstance(t, torch.Tensor) and t._version)
+
+
+def _dtypes_of(
+    formula: Callable[..., Any], operands: Sequence[Any], functional: Callable[[Any], Any]
+) -> Callable[..., tuple[torch.dtype, ...]]:
     """The promised dtypes of the outputs: those of the spec, or, of a formula in NumPy, that of the arguments."""
     if not isinstance(formula, SpecFormula):
         count = len(pytree.tree_leaves(formula(*operands)))
         return lambda args: (next(a.dtype for a in args if is_float(a)),) * count
-    return functools.partial(dtypes_when_called, formula.spec)
+    return functools.partial(dtypes_when_called, functional(formula.spec))
 
 
 # -------------------------------------------------------------------------------------------- what a kernel takes

@@ -17,6 +17,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.judge.tally import Tally
 from opassay.oracles.op.declaration import Op, Promises, Sample
+from opassay.oracles.op.promises import MemoryPromises
 from opassay.oracles.verdicts.violation import Violation
 from opassay.reference.formats import FORMATS, round_array
 
@@ -153,7 +154,7 @@ def accumulating(subject: Subject, **changes: Any) -> Op:
     return declared(
         subject,
         reference=lambda x, w, total: (x * w, total + np.sum(x)),
-        promises=Promises(lambda args: (args[0].dtype, args[2].dtype)),
+        promises=Promises(lambda args: (args[0].dtype, args[2].dtype), memory=MemoryPromises(refuses_expanded=True)),
         mutates=("total",),
         **changes,
     )

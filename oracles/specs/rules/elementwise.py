@@ -230,7 +230,7 @@ _NAMES = {
     **{name: name for name in ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "square")},
     **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc")},
     **{name: name for name in ("isnan", "isinf", "isfinite")},
-    **{"atan": "arctan", "atanh": "arctanh", "round": "rint", "neg": "negative"},
+    **{"atan": "arctan", "atanh": "arctanh", "round": "rint", "neg": "negative", "_neg_view": "negative"},
 }
 enter({name: getattr(np, word) for name, word in _NAMES.items()})
 enter({"copysign.Tensor copysign.Scalar": _copysign}, DECOMPOSED)
@@ -238,7 +238,7 @@ enter(
     {
         # A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a
         # value as it is, and the rounding that comes with a dtype is the business of the contract.
-        "clone alias _to_copy lift_fresh lift_fresh_copy contiguous positive": _identity,
+        "clone alias _to_copy lift_fresh lift_fresh_copy contiguous positive resolve_neg resolve_conj": _identity,
         "add.Tensor add.Scalar": _with_alpha(np.add),
         "sub.Tensor sub.Scalar": _with_alpha(np.subtract),
         "rsub.Scalar rsub.Tensor": lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha),

@@ -91,6 +91,7 @@ class GradientPlace:
         operands, cotangents: their layouts; None for the layout of the arguments, and for contiguous cotangents.
         only: the only operand that requires a gradient; None if all operands do. manner: of the call.
         inner: whether the arguments are no leaves.
+        one_as: which arguments are one tensor, in words; empty for none.
     """
 
     state: State | None = None
@@ -99,12 +100,15 @@ class GradientPlace:
     only: int | str | None = None
     manner: Manner = Manner.PLAIN
     inner: bool = False
+    one_as: str = ""
 
     @property
     def text(self) -> str:
         """One line of a card; empty for the given place."""
         if self.only is not None:
             return "call       in which this operand alone requires a gradient, and each is a torch.nn.Parameter"
+        if self.one_as:
+            return f"layout     one tensor as {self.one_as}"
         layouts = {"operands": self.operands, "cotangents": self.cotangents}
         named = [f"{name} {layout}" for name, layout in layouts.items() if layout is not None]
         if named:

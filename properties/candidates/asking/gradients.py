@@ -27,7 +27,7 @@ from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
-from ..inputs import Way, altered, of_all_magnitudes, of_whole_format, stand_in
+from ..inputs import Way, altered, of_all_magnitudes, of_whole_format, one_for_several, stand_in
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
 from ..open_gradients import choices_of, leave_out, settle_draws
@@ -76,6 +76,8 @@ def gradients(session: Session) -> Finding:
     others += [(session.arguments, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
     others += [(session.arguments, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
+    same = _with_one_for_several(session)
+    others += [] if same is None else [(same[1], "GRAD", GradientPlace(one_as=same[0]))]
     refusals = []
     for arguments, draws, place in others:
         try:
@@ -87,6 +89,13 @@ def gradients(session: Session) -> Finding:
         refusals += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
         finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
     return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals])))
+
+
+def _with_one_for_several(session: Session) -> tuple[str, CallArguments] | None:
+    """The arguments with one tensor in the places of several whose gradients the candidate gives."""
+    floats = [i for i, t in enumerate(session.arguments.tensors) if t.dtype.is_floating_point]
+    known = session.history.gradients
+    return one_for_several(session.arguments, [i for n, i in enumerate(floats) if known.get(n) is None])
 
 
 def _unlike(session: Session, way: Way, draws: str) -> CallArguments:
@@ -146,7 +155,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
         watched=place is None, backward=pulled,
     )  # fmt: skip
     if answer.raised:
-        refusable = elsewhere.operands is not None or elsewhere.manner is Manner.COMPILED
+        refusable = elsewhere.operands is not None or elsewhere.manner is Manner.COMPILED or bool(elsewhere.one_as)
         return raised("GRAD", answer.raised, refusable or any(words in answer.raised for words in _NOT_OFFERED))
     if answer.changed:
         return process_changed("GRAD", answer.changed)

@@ -60,7 +60,7 @@ def fresh(session: Session) -> Finding:
         if home >= 0 and home != allowed:
             session.history.beside = None
             return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.arguments.label(home)}")
-    theirs = overlaps(native.outputs)
+    theirs = overlaps(native.result.raw)
     for later, earlier in first.aliases.overlaps:
         if later < len(native.outputs) and (later, earlier) not in theirs:
             session.history.beside = None
@@ -79,7 +79,9 @@ def _other_data(session: Session, code: str) -> CallArguments:
 def _call_before(session: Session) -> None:
     """Make a call at the given arguments, unless the problem is large and the latest call had the same shapes."""
     if session.part is None or not session.history.alike:
-        session.call(session.arguments)
+        # Memory that several arguments share could not be written with other data for each of them.
+        apart = bool(overlaps(session.arguments.tensors))
+        session.call(session.arguments.copied() if apart else session.arguments)
 
 
 def same(session: Session) -> Finding:

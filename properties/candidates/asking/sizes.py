@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,8 +18,8 @@ from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
 from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised, with_lines
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS, stand_in
-from ..layouts import MemoryLayout
+from ..inputs import WAYS, one_for_several, stand_in
+from ..layouts import AnyLayout, DestinationLayout, MemoryLayout
 from ..resizing import empty_arguments, resizable, resize, resized_tensor
 from ..row_sample import draw_tensor, part_of
 from ..session import Asking, Session
@@ -307,11 +306,9 @@ def _with_shapes(session: Session, shapes: Sequence[tuple[int, ...]], rng: Any) 
     return session.filled(session.arguments.with_tensors(resized), WAYS["SIGNS"], rng)
 
 
-def values_in_memory(code: str, manner: Manner, refusable: bool, session: Session) -> Finding:
-    """The question `code`: the given values in memory as `manner` says; a candidate may raise if `refusable`."""
-    # A tail that is not written may occur at the given size only, so POISON calls with all of a large problem.
-    alone = manner is not Manner.POISONED
-    return session.values(code, session.arguments, manner=manner, refusable=refusable, alone=alone)
+def align(session: Session) -> Finding:
+    """ALIGN: the given values at odd addresses; a candidate may raise."""
+    return session.values("ALIGN", session.arguments, manner=Manner.SHIFTED, refusable=True, alone=True)
 
 
 def strides(session: Session) -> Finding:
@@ -319,16 +316,33 @@ def strides(session: Session) -> Finding:
     if not any(t.ndim for t in session.arguments.tensors):
         return not_asked("STRIDES", "no argument has an axis")
     findings = []
-    for layout in MemoryLayout:
-        arguments = _equal_along_rows(session.arguments) if layout is MemoryLayout.EXPANDED else session.arguments
-        finding = session.values("STRIDES", arguments, refusable=True, alone=True, layout=layout)
+    for text, layout, arguments in _in_layouts(session):
+        try:
+            finding = session.values("STRIDES", arguments, refusable=True, alone=True, layout=layout)
+        except SpecError:
+            if arguments.structure == session.arguments.structure:
+                raise
+            continue  # the spec does not take one tensor as several arguments
         if finding.is_wrong and finding.wrong is not None:
-            return replace(finding, wrong=finding.wrong.with_lines(f"layout     {layout}"))
-        findings.append((layout, finding))
+            return replace(finding, wrong=finding.wrong.with_lines(f"layout     {text}"))
+        findings.append((text, finding))
     return _sum_up(findings)
 
 
-def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
+def _in_layouts(session: Session) -> Iterator[tuple[str, AnyLayout | None, CallArguments]]:
+    """Layouts of the arguments in words, and the arguments; last those with one tensor in several places."""
+    for layout in MemoryLayout:
+        expanded = layout is MemoryLayout.EXPANDED
+        yield layout, layout, _equal_along_rows(session.arguments) if expanded else session.arguments
+    if session.writes:
+        yield from ((layout, layout, session.arguments) for layout in DestinationLayout)
+    writes = session.spec.find_writes(session.arguments, session.spec.state)
+    same = None if session.part else one_for_several(session.arguments, writes)
+    if same is not None:
+        yield f"one tensor as {same[0]}", None, same[1]
+
+
+def _sum_up(findings: list[tuple[str, Finding]]) -> Finding:
     """One finding for all layouts: "refused" if all were refused; else with the names of those that were."""
     layouts = [layout for layout, finding in findings if finding.outcome is Outcome.REFUSED]
     others = [finding for _, finding in findings if finding.outcome is not Outcome.REFUSED]
@@ -352,6 +366,5 @@ def _equal_along_rows(arguments: CallArguments) -> CallArguments:
 ASKING: dict[str, Asking] = {
     "SIZES": sizes,
     "STRIDES": strides,
-    "ALIGN": functools.partial(values_in_memory, "ALIGN", Manner.SHIFTED, True),
-    "POISON": functools.partial(values_in_memory, "POISON", Manner.POISONED, False),
+    "ALIGN": align,
 }

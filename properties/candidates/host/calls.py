@@ -15,6 +15,8 @@ from torch.utils import _pytree as pytree
 
 from ...places import wire
 from ..arguments import CallArguments, State, Tensor
+from ..layouts import Placing
+from ..results import first_homes, overlaps
 from .operations import Operations
 
 #: Dtypes of numbers: those that an output may have, whether or not it may have them here.
@@ -24,7 +26,7 @@ DTYPES = frozenset(wire.DTYPES.values())
 class Manner(enum.StrEnum):
     """How the arguments of a call come, and in which surrounding the candidate is called."""
 
-    PLAIN = "plain"  # new tensors, contiguous or with the strides of the call
+    PLAIN = "plain"  # new tensors, in memory as the call's `placing` says
     SAME = "same"  # the tensors of the call before, with other data written into them
     REBORN = "reborn"  # other tensors in the memory of the call before
     SHIFTED = "shifted"  # one element after the beginning of their memory
@@ -105,7 +107,7 @@ class CandidateCall(msgspec.Struct, frozen=True):
 
     Attributes:
         leaves, structure: of the arguments. state: parameters and buffers to be written first, by name.
-        manner: see `Manner`. strides: of each tensor argument, where one comes in other memory than contiguous.
+        manner: see `Manner`. placing: of the tensor arguments and the destinations in memory.
         destinations: shape and dtype of what it writes its outputs into, where it is to.
         backward: the gradients asked for; None for none. sequel: see `Sequel`.
         watched: whether the process is compared before and after, which takes a while.
@@ -116,7 +118,7 @@ class CandidateCall(msgspec.Struct, frozen=True):
     structure: str
     state: dict[str, Any] = {}
     manner: Manner = Manner.PLAIN
-    strides: list[list[int]] = []
+    placing: Placing = Placing()
     destinations: list[tuple[list[int], str]] = []
     backward: BackwardCall | None = None
     sequel: Sequel = Sequel()
@@ -147,6 +149,13 @@ class Aliases(msgspec.Struct, frozen=True):
 
     shared: list[int] = []
     overlaps: list[tuple[int, int]] = []
+
+    def among(self, arguments: Sequence[Tensor]) -> Aliases:
+        """The same, where arguments that share memory as they are given count as the first of them."""
+        homes, pairs = self.shared, self.overlaps
+        if overlaps(arguments):  # outputs that are views of these overlap, too
+            pairs = [pair for pair in pairs if min(homes[i] for i in pair) < 0]
+        return Aliases(first_homes(homes, arguments), pairs)
 
 
 class Repeat(msgspec.Struct, frozen=True):
@@ -339,3 +348,23 @@ def read_message(path: Path, kind: type[_Request]) -> _Request:
 
 def floating(tensors: Sequence[Any]) -> list[Tensor]:
     return [t for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
+
+
+def require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The outputs of a call, which must be tensors of numbers in memory.
+
+    Raises:
+        TypeError: one is of a class of its own, or has methods of its own, or is quantized, nested, sparse, on device
+            meta, or of a dtype of bits.
+    """
+    for y in outputs:
+        # Before a method of it is called, which a class of its own may have written.
+        if type(y) not in (torch.Tensor, torch.nn.Parameter):
+            raise TypeError(f"the output is a {type(y).__name__}, need a torch.Tensor")
+        methods = sorted(name for name in vars(y) if hasattr(torch.Tensor, name))
+        if methods:
+            raise TypeError(f"the output has its own {methods[0]}, need those of torch.Tensor")
+        if y.is_quantized or y.is_nested or y.layout is not torch.strided or y.is_meta or y.dtype not in DTYPES:
+            kind = f"dtype {y.dtype}, layout {y.layout}, device {y.device}{', nested' * y.is_nested}"
+            raise TypeError(f"the output has {kind}, need a tensor of numbers in memory")
+    return outputs

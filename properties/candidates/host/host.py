@@ -28,12 +28,11 @@ from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation, error_lines, error_name
 from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
-from ..layouts import place
-from ..results import Result, homes_of, overlaps, result_of
+from ..layouts import MemoryLayout, place, place_all, strides_of
+from ..results import Result, homes_of, overlaps, overlaps_itself, result_of
 from .backward import call_apart, pull
 from .calls import (
     DESTINATIONS,
-    DTYPES,
     Aliases,
     Answer,
     CandidateCall,
@@ -45,6 +44,7 @@ from .calls import (
     Writes,
     WrittenTensors,
     floating,
+    require_plain_outputs,
     stays,
 )
 from .machine_limits import beyond_machine
@@ -219,7 +219,7 @@ class CandidateHost:
         start = time.perf_counter()
         function = self._compiled if call.manner is Manner.COMPILED else self.function
         current.result = _result_of(function, call, arguments)
-        outputs = _require_plain_outputs(current.result.tensors)
+        outputs = require_plain_outputs(current.result.tensors)
         process.await_work(device_of(outputs))
         current.seconds = time.perf_counter() - start
         # Outputs are copied at once: a thread of the candidate may still be running, and a backward may write them.
@@ -248,7 +248,7 @@ class CandidateHost:
             last.form,
             list(last.plain),
             WrittenTensors(buffers, _copies(arguments.tensors) if writes.after else []),
-            Aliases(homes_of(outputs, arguments.tensors), overlaps(outputs)),
+            Aliases(homes_of(result.raw, arguments.tensors), overlaps(result.raw)),
             Repeat(differs, list(last.tensors) if differs or compared else [], current.seconds),
             current.pulled,
             earlier,
@@ -270,7 +270,7 @@ class CandidateHost:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
             with on_variant(self._calls + number - 2):
                 result = _result_of(self.function, call, arguments)
-            _require_plain_outputs(result.tensors)
+            require_plain_outputs(result.tensors)
             same = (result.form, result.plain) == (first.form, first.plain)
             same = same and all(map(same_results, result.tensors, first.tensors))
             if not same or not all(map(same_results, self._read_writes(writes, arguments), was)):
@@ -289,8 +289,8 @@ class CandidateHost:
         tensors = [t.detach().clone(memory_format=torch.contiguous_format) for t in arguments.tensors]
         if call.manner in (Manner.SAME, Manner.REBORN):
             tensors = self._in_earlier_memory(tensors, call.manner is Manner.REBORN)
-        elif call.strides:
-            tensors = [place(t, strides) for t, strides in zip(tensors, call.strides, strict=True)]
+        elif call.placing.strides:
+            tensors = place_all(tensors, call.placing)
         elif call.manner is Manner.SHIFTED:
             tensors = [place(t, t.stride(), offset=1) for t in tensors]
         if call.manner is Manner.PARAMETERS:
@@ -300,7 +300,8 @@ class CandidateHost:
 
     def _in_earlier_memory(self, new: Sequence[Tensor], reborn: bool) -> list[Tensor]:
         earlier, self._inputs = self._inputs, []
-        is_writable = not any(0 in t.stride() for t in earlier if t.numel() > 1)  # what is expanded cannot be
+        # What is expanded cannot be written, nor can other values be where two tensors overlap.
+        is_writable = not any(map(overlaps_itself, earlier)) and not overlaps(earlier)
         if not is_writable or [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
             return list(new)
         tensors = []
@@ -311,7 +312,7 @@ class CandidateHost:
             if reborn:
                 target = earlier[i]
                 earlier[i] = values
-                tensors.append(_born_again(target.untyped_storage(), id(target), values, target.stride()))
+                tensors.append(_born_again(target.untyped_storage(), id(target), target))
                 continue
             tensors.append(earlier[i])
         return tensors
@@ -333,9 +334,12 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
     device = arguments.tensors[0].device if arguments.tensors else None
     shapes = call.destinations
     places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in shapes]
-    numbers = floating(result_of(places).tensors)
-    for y in numbers:
+    for y in floating(result_of(places).tensors):
         y.fill_(math.nan)
+    if call.placing.destinations:
+        layout = MemoryLayout[call.placing.destinations]
+        places = [place(y, strides_of(layout, y.shape)) for y in places]
+    numbers = floating(result_of(places).tensors)
     result = result_of(run_with_own_derivatives(lambda: called(function, arguments.args, places)))
     if not places:
         return result
@@ -348,31 +352,12 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
     return replace(result_of(places), form=DESTINATIONS)
 
 
-def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The outputs of a call, which must be tensors of numbers in memory.
-
-    Raises:
-        TypeError: one is of a class of its own, or has methods of its own, or is quantized, nested, sparse, on device
-            meta, or of a dtype of bits.
-    """
-    for y in outputs:
-        # Before a method of it is called, which a class of its own may have written.
-        if type(y) not in (torch.Tensor, torch.nn.Parameter):
-            raise TypeError(f"the output is a {type(y).__name__}, need a torch.Tensor")
-        methods = sorted(name for name in vars(y) if hasattr(torch.Tensor, name))
-        if methods:
-            raise TypeError(f"the output has its own {methods[0]}, need those of torch.Tensor")
-        if y.is_quantized or y.is_nested or y.layout is not torch.strided or y.is_meta or y.dtype not in DTYPES:
-            kind = f"dtype {y.dtype}, layout {y.layout}, device {y.device}{', nested' * y.is_nested}"
-            raise TypeError(f"the output has {kind}, need a tensor of numbers in memory")
-    return outputs
-
-
-def _born_again(storage: Any, old_id: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
+def _born_again(storage: Any, old_id: int, like: Tensor) -> Tensor:
     """A new tensor in given memory, and with the identity of an earlier one where Python gives that again."""
     tensors: list[Tensor] = []
     for _ in range(_REBIRTHS):
-        tensors.append(torch.empty(0, dtype=like.dtype, device=storage.device).set_(storage, 0, like.shape, strides))
+        empty = torch.empty(0, dtype=like.dtype, device=storage.device)
+        tensors.append(empty.set_(storage, like.storage_offset(), like.shape, like.stride()))
         if id(tensors[-1]) == old_id:
             break
     return tensors[-1]

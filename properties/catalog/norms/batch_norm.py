@@ -234,6 +234,7 @@ def _op(
         example=_example if formula is formulas.batch_norm else None,
         ranks=ranks,
         steady=True,
+        refuses_expanded=True,
     )
 
 
