@@ -18,8 +18,8 @@ import click
 
 from ...oracles.verdicts.verdict import Verdict
 from ...properties.campaign.bench import Bench, ItemLost, NotStarted
+from ...properties.certificates import sweep_logs
 from ...properties.places.pool import fair_share, owner_of
-from ...properties.sweeps import tables
 from .. import exit_codes
 from ..certificate.page import certificate_page
 from ..certificate.statement import (
@@ -47,7 +47,7 @@ _RECORD = Path("opassay-report/run.json")
 @click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Only this subject; may be repeated.")
 @click.option("--record", type=RECORD_PATH, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
 @click.option("--out", type=FOLDER, default=Path("certificates"), show_default=True, help="Where they are written.")
-@click.option("--sweeps", type=FOLDER, default=Path("sweeps"), show_default=True, help="A folder of `opassay sweep`.")
+@click.option("--sweeps", type=FOLDER, default=Path("sweeps"), show_default=True, help="A folder of logs of sweeps.")
 @click.option("--mutation", type=FILE, default=Path("mutation.json"), show_default=True, help="What mutants showed.")
 @click.option("--second-opinion", "second", type=FILE, default=Path("second-opinion.json"), show_default=True,
               help="What another reading says.")  # fmt: skip
@@ -209,19 +209,19 @@ class Facts:
 
 
 def sweeps_of(folder: Path, functions: Sequence[str], dtypes: Sequence[str]) -> Any:
-    """Rows of the sweeps of these functions in a folder of `opassay sweep`; NOT_MEASURED where there is none.
+    """Rows of the sweeps of these functions in a folder of logs; NOT_MEASURED where there is none.
 
     Raises:
         CertificateError: a log there cannot be read.
     """
     try:
-        logs = [tables.read_log(path) for path in sorted(folder.glob("*.jsonl"))]
-    except (tables.SweepError, OSError) as err:
+        logs = [sweep_logs.read_log(path) for path in sorted(folder.glob("*.jsonl"))]
+    except (sweep_logs.SweepError, OSError) as err:
         raise CertificateError(str(err)) from err
     rows = [
         {"function": row.key.function, "dtype": row.key.dtype, "device": row.key.device, "inputs": row.inputs,
          "complete": row.complete, "ulp": row.normal, "at": row.where}
-        for row in tables.swept(logs, {})
+        for row in sweep_logs.swept(logs, {})
         if row.key.function.partition(":")[0] in functions and row.key.dtype in dtypes
     ]  # fmt: skip
     return rows or NOT_MEASURED
@@ -233,7 +233,7 @@ def promised_to(rows: Any, contract: Mapping[str, Any]) -> Any:
         return rows
     # The contract's ulps are those of the format that it accumulates in, the same in every dtype of an op.
     ulps = {name: ulp for allowed in contract.values() for name, ulp in allowed["ulps"].items()}
-    return [{**row, "contract": tables.promised(row["function"], row["dtype"], ulps)} for row in rows]
+    return [{**row, "contract": sweep_logs.promised(row["function"], row["dtype"], ulps)} for row in rows]
 
 
 def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:

@@ -40,8 +40,7 @@ COMMANDS: Table = {
     "doctor": (".doctor", "Show the environment and what it lacks."),
     "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
     "serve": (".serving.serve", "Judge what is asked over HTTP."),
-    "campaign": (".campaign.campaign", "Spread cells, draws and sweeps over a cluster."),
-    "sweep": (".sweep", "Measure elementary functions on every argument."),
+    "campaign": (".campaign.campaign", "Spread cells and draws over a cluster."),
     "verify-function": (".verify_function", ""),
 }  # fmt: skip
 
@@ -53,7 +52,10 @@ EARLIER = {
     "plugins": "list --plugins",
 }
 #: Commands of the workshop, which is not installed: the line that does the work.
-MOVED = {name: f"python -m workshop {name}" for name in ("kernels", "second-opinion", "attack", "mutate", "upstream")}
+MOVED = {
+    name: f"python -m workshop {name}"
+    for name in ("kernels", "second-opinion", "attack", "mutate", "upstream", "sweep")
+}
 
 
 @click.group(

@@ -21,12 +21,9 @@ from opassay.properties.campaign.bench import ItemLost
 from opassay.properties.campaign.performing import perform, release
 from opassay.properties.engine.plan import Selection
 from opassay.properties.places.pool import PoolTerms
-from opassay.properties.sweeps import tables
-from opassay.properties.sweeps.program import run_item
 from opassay.reports import record
 from opassay.reports.cli.campaign.cells import CellWork
 from opassay.reports.cli.campaign.draws import join_verdicts, seeds_of
-from opassay.reports.cli.campaign.shards import ShardWork
 from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.cli.main import main
 from opassay.reports.cli.session import Request
@@ -229,7 +226,6 @@ def test_a_log_is_read_up_to_where_it_was_cut(tmp_path: Path) -> None:
         (["softmax", "--property=ORD2"], "was begun with other items"),
         (["softmax", "--property=FWD", "--seeds=3"], "was begun with other items"),
         (["softmax", "--property=FWD", "--profile=brief"], "was begun with other profile, commit"),
-        (["--no-cells", "--sweep=expo"], "unknown function: got 'expo'"),
         (["softmax", "--property=FWD", "-n", "many"], "workers: got 'many'"),
     ],
 )
@@ -324,23 +320,3 @@ def test_failures_of_other_draws_stay_with_the_worst() -> None:
     assert isinstance(bad.failure, Failure)
     other = replace(bad, failure=replace(bad.failure, case_id="2", signs=replace(bad.failure.signs, path="jvp")))
     assert [failure.case_id for failure in join_verdicts([bad, other, bad]).others] == ["2"]
-
-
-# ---------------------------------------------------------------------------------------------------- a further kind
-
-
-def test_shards_become_the_logs_of_a_sweep(tmp_path: Path) -> None:
-    teller = Teller(make_console(sys.stdout), 1, live=False)
-    work = ShardWork(["reciprocal"], ["bfloat16"], "", tmp_path, teller)
-    (item,) = work.items()
-    answer = {"result": run_item(item.question["item"])}
-    assert work.take(item, json.loads(json.dumps(answer)), []) is False
-    assert work.finish("") == []
-    (row,) = tables.swept([tables.read_log(tmp_path / "reciprocal-bfloat16-cpu.jsonl")], {})
-    assert (row.complete, row.inputs) == (True, 65536)
-    again = ShardWork(["reciprocal"], ["bfloat16"], "", tmp_path, teller)
-    with pytest.raises(WorkError, match="overflow"):
-        again.take(item, {"error": "RuntimeError: overflow"}, [])
-    with pytest.raises(WorkError, match="no shard"):
-        again.take(item, {"result": {"shard": {"shard": 0}}}, [])
-    assert again.finish("") == [(4, "1 shards of sweeps were not measured")]

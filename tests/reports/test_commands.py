@@ -9,10 +9,11 @@ import click
 import pytest
 
 from opassay.reports import record
-from opassay.reports.cli.commands import COMMANDS, EARLIER
+from opassay.reports.cli.commands import COMMANDS, EARLIER, MOVED
 from opassay.reports.cli.lazy import Branch, help_lines
 from opassay.reports.cli.main import main
 from opassay.reports.cli.run import run_command
+from workshop.commands.group import COMMANDS as WORKSHOP
 
 from .conftest import failed, make_run, verdict
 
@@ -69,6 +70,14 @@ def test_the_commands_are_few_and_their_help_fits_a_glance(capsys: pytest.Captur
     assert len(lines) <= 14
     assert len(out.splitlines()) <= 40
     assert not any(name in EARLIER for name in help_lines(COMMANDS))
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_command_of_the_makers_is_named_with_its_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = _answer(capsys, name, "exp", "--dtype", "float16")
+    assert (code, out) == (2, "")
+    assert err.endswith(f"{name} is no command of opassay any more; in a checkout of opassay: {MOVED[name]}\n")
+    assert name in WORKSHOP
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)

@@ -10,6 +10,7 @@ COMMANDS = {
     "mutate": (".mutate", "Plant mistakes in the ops, and see which are refused."),
     "ptx-mutants": (".ptx_mutants", "Plant mistakes in the compiled kernels, and see which are refused."),
     "campaign": (".campaign", "Spread cells, sweeps and mutants over a cluster."),
+    "sweep": (".sweep", "Measure elementary functions on every argument."),
     "attack": (".attack", "Hold the bounds against random evaluations that the contract allows."),
     "second-opinion": (".second_opinion", "Hold the exact reading against a second one."),
     "upstream": (".upstream", "Write findings in the form that a library's maintainers act on."),
@@ -21,8 +22,8 @@ COMMANDS = {
     cls=LazyGroup, table=COMMANDS, package=__package__, context_settings={"help_option_names": ["-h", "--help"]}
 )
 def cli() -> None:
-    """Check opassay itself: its ops by mutants, its bound by attacks, its truth by a second reading, its kernels; and
-    file what was found with other libraries.
+    """Check opassay itself: its ops by mutants, its bound by attacks, its truth by a second reading, its contracts by
+    sweeps, its kernels; and file what was found with other libraries.
 
     Exit codes are those of opassay.
     """

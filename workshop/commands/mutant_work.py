@@ -10,7 +10,7 @@ from typing import Any
 
 from opassay.properties.campaign.performing import Item
 from opassay.reports import exit_codes
-from opassay.reports.cli.campaign.work import OneByOne, WorkError
+from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.exit_codes import Reason
 from opassay.reports.progress import Teller
 from opassay.reports.store.files import write_atomically
@@ -19,6 +19,7 @@ from ..mutation.campaign import MutantFilter, Settings, choose_mutants, every_mu
 from ..mutation.equivalents import read_equivalents
 from .mutant_log import exclusions_of, fates, graph_mutants_of, heading_of
 from .mutant_tables import exclusion_lines, family_table, score_of, survivor_lines
+from .one_by_one import OneByOne
 
 #: Mutants of an item: enough that asking takes longer than preparing a process, few enough that little is lost.
 TOGETHER = 40

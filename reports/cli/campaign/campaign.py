@@ -1,4 +1,4 @@
-"""`opassay campaign`: cells, seeds, sweeps and mutants over a cluster's workers, with one log from which it goes on."""
+"""`opassay campaign`: cells and seeds over a cluster's workers, with one log from which it goes on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ....oracles.verdicts.verdict import Cell
 from ....properties.campaign.performing import ItemLimits
 from ....properties.engine.environment import source_digest, untested
 from ....properties.engine.plan import Selection
-from ....properties.sweeps.inputs import DTYPES
 from ... import exit_codes
 from ...collect import Account
 from ...exit_codes import Reason
@@ -42,7 +41,6 @@ from ..write import keep_case, write_plan, write_reports
 from .cells import CellWork
 from .cluster import Cluster, ClusterError
 from .conducting import Conduct, items_digest
-from .shards import ShardWork
 from .work import Work
 
 #: Makes kinds of work that this package does not know, from what is asked of cells and the teller.
@@ -52,22 +50,16 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 
 @click.command("campaign")
 @selection_options
-@click.option("--no-cells", is_flag=True, help="Ask no cells, only what other options name.")
 @asking_options(workers="Workers of a cluster here.", item="item")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Draws of each cell.")
 @keyword_option
-@click.option("--sweep", "functions", multiple=True, metavar="FUNCTION", help="Sweep it, or all; may be repeated.")
-@click.option("--sweep-dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
-@click.option("--sweep-shards", metavar="FIRST:END", default="", help="Only these of the 256 shards of float32.")
-@click.option("--sweep-into", type=click.Path(path_type=Path), default=Path("sweeps"), show_default=True,
-              help="The folder of the sweeps' logs.")  # fmt: skip
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Of a Dask scheduler that is there, instead of -n.")
 @click.option("--log", "book", type=click.Path(path_type=Path, dir_okay=False), default=Path("campaign.jsonl"),
               show_default=True, help="The same log goes on where its campaign ended.")  # fmt: skip
 @forgiving_options
 @click.pass_obj
 def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
-    """Spread cells, draws and sweeps over a cluster; ends with the record, the report and the exit code of `run`.
+    """Spread cells and draws over a cluster; ends with the record, the report and the exit code of `run`.
 
     The cluster is one on this machine, or that of a Dask scheduler. Every result is a line of the log at once; the same
     command with the same log asks only what is missing.
@@ -77,12 +69,13 @@ def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int
 
 def run_campaign(
     host: Host, ops: tuple[str, ...], options: dict[str, Any], *,
-    words: Sequence[str] = (), more: MakesWork | None = None,
+    asks_cells: bool = True, words: Sequence[str] = (), more: MakesWork | None = None,
 ) -> int:  # fmt: skip
     """Run a campaign; its exit code.
 
     Args:
         host: what surrounds the command. ops, options: those of the command line.
+        asks_cells: whether any cells are asked.
         words: of the command line, for the record, about work that is not of this package.
         more: makes that work, by kind.
     """
@@ -90,9 +83,9 @@ def run_campaign(
         raise Stop(exit_codes.USAGE, _INSTALL)
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
-    cells = [] if options["no_cells"] else plan_cells(selection)
-    if not cells and not options["functions"] and more is None:
-        raise Stop(exit_codes.NOTHING, "nothing selected: no cell and no sweep")
+    cells = plan_cells(selection) if asks_cells else []
+    if not cells and more is None:
+        raise Stop(exit_codes.NOTHING, "nothing selected: no cell and no other work")
     with as_usage(journal.JournalError), contextlib.ExitStack() as stack:
         book = stack.enter_context(journal.Journal(options["book"]))
         ending = stack.enter_context(Ending())
@@ -172,14 +165,10 @@ class _Campaign:
 
     def _works(self, account: Account, teller: Teller) -> dict[str, Work]:
         """The kinds of work that are asked for, in their order. A further kind has its place here."""
-        options, works = self.options, dict[str, Work]()
+        works = dict[str, Work]()
         if self.cells:
             mine = [cell for cell in self.cells if cell.key not in self.exclusions]
-            works["cell"] = CellWork(mine, self.request, options["seeds"], account, teller)
-        if options["functions"]:
-            works["shard"] = ShardWork(
-                options["functions"], options["dtypes"], options["sweep_shards"], options["sweep_into"], teller
-            )
+            works["cell"] = CellWork(mine, self.request, self.options["seeds"], account, teller)
         return works if self.more is None else {**works, **self.more(self.request, teller)}
 
     def _begin(self, works: dict[str, Work]) -> log.Began:
@@ -231,6 +220,5 @@ def _request(
     if options["seed"] is None and earlier is not None:
         options = {**options, "seed": earlier.began.seed}
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
-    more += [f"--sweep={name}" for name in options["functions"]]
     request = make_request(selection, options, host, most=2**20, verb="campaign", more=(*more, *words))
     return replace(request, terms=replace(request.terms, workers=max(request.terms.workers, 1)))

@@ -1,6 +1,6 @@
 """What a campaign asks of one kind of work: which items there are, and what becomes of their results.
 
-A further kind is a class of this form with its options in `campaign`, which makes one of each kind that is asked for.
+A further kind is a class of this form, and one of each kind that is asked for is made by `more` of `run_campaign`.
 The question of an item names the function that a worker calls with it (`properties.programs.worker`).
 """
 
@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from ....properties.campaign.performing import Item
 from ...exit_codes import Reason
-from ...progress import Teller
 from ...store.journal import Lost
 
 
@@ -58,24 +57,3 @@ class Work(Protocol):
 
     def worst(self) -> str:
         """What is worst so far, as a few words; empty where there is nothing to say."""
-
-
-class OneByOne:
-    """The methods of kinds of work whose items are lost one by one, for a reason that is known at once.
-
-    Attributes:
-        noun: what several items are called.
-    """
-
-    noun: str
-    _teller: Teller
-
-    def lose(self, item: Item, lost: Lost) -> None:
-        self._teller.count_outcome(f"{self.noun} lost")
-        self._teller.say(f"{item.name}: {lost.how}")
-
-    def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
-        return iter(())
-
-    def leave(self, items: Sequence[Item], why: str) -> None:
-        self._teller.skip(len(items), why)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
-from opassay.properties.sweeps import sampling
-from opassay.properties.sweeps.tables import promised
+from opassay.properties.certificates.sweep_logs import promised
+from workshop.sweeps import sampling
 
 PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
 

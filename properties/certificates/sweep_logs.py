@@ -1,25 +1,24 @@
-"""Logs of sweeps, which can be continued and joined, and their tables.
+"""Logs of sweeps, which measure elementary functions on the arguments of a format: read, and as rows of a table.
 
 A log is of one function in one dtype on one device: a heading with the environment of the measurement, then a line per
-shard. Lines are only appended, so an interrupted sweep loses the current shard alone; and shards of several machines of
-one kind are joined by reading their folders together.
+shard. Lines are only appended, so an interrupted sweep loses the current shard alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...reference.formats import BINARY32, FORMATS
-from .inputs import is_exhaustive, shards_of
 
 SCHEMA = 1
-_TOOL = "opassay sweep"
-#: The parts of an environment that decide the results of elementary functions.
-DECISIVE = ("torch", "platform", "libc", "cpu", "cpu capability", "mkldnn", "cuda", "gpu", "driver")
+#: The word of logs for `python -m workshop sweep`, which writes them.
+TOOL = "opassay sweep"
+#: Shards of a whole sweep, by the number of bits of the format.
+SHARDS = {16: 1, 32: 256, 64: 64}
 
 
 class SweepError(ValueError):
@@ -34,11 +33,6 @@ class Key:
     dtype: str
     device: str
 
-    @property
-    def file(self) -> str:
-        """The log's name; a colon, which some file systems refuse, becomes an underscore."""
-        return f"{self.function.replace(':', '_')}-{self.dtype}-{self.device}.jsonl"
-
 
 @dataclass
 class Log:
@@ -51,11 +45,6 @@ class Log:
     @property
     def missing(self) -> list[int]:
         return [shard for shard in range(shards_of(self.key.dtype)) if shard not in self.shards]
-
-    def heading(self) -> str:
-        """The first line of the file."""
-        fields = {"tool": _TOOL, "schema": SCHEMA, **vars(self.key), "environment": dict(self.environment)}
-        return json.dumps(fields)
 
 
 @dataclass(frozen=True)
@@ -81,10 +70,15 @@ class Swept:
     where: str
     promised: float | None
 
-    @property
-    def is_broken(self) -> bool:
-        """Whether the device has a larger error than the contract, by which right results could be rejected."""
-        return self.promised is not None and self.normal > self.promised
+
+def shards_of(dtype: str) -> int:
+    """The number of shards of the sweep of a dtype."""
+    return SHARDS[FORMATS[dtype].bits]
+
+
+def is_exhaustive(dtype: str) -> bool:
+    """Whether the shards together hold every argument of the dtype."""
+    return FORMATS[dtype].bits < 64
 
 
 def read_log(path: Path) -> Log:
@@ -97,7 +91,7 @@ def read_log(path: Path) -> Log:
     lines = path.read_text("utf-8").split("\n")
     try:
         heading = json.loads(lines[0])
-        if heading["tool"] != _TOOL or heading["schema"] != SCHEMA:
+        if heading["tool"] != TOOL or heading["schema"] != SCHEMA:
             raise KeyError("tool")
         log = Log(Key(heading["function"], heading["dtype"], heading["device"]), heading["environment"])
         # The text after the last line break is a line that the sweep was writing when it ended.
@@ -106,34 +100,8 @@ def read_log(path: Path) -> Log:
             log.shards[shard["shard"]] = shard
         swept([log], {})
     except (ValueError, KeyError, TypeError) as err:
-        raise SweepError(f"{path}: is no log of {_TOOL}, schema {SCHEMA} ({type(err).__name__}: {err})") from None
+        raise SweepError(f"{path}: is no log of {TOOL}, schema {SCHEMA} ({type(err).__name__}: {err})") from None
     return log
-
-
-def join(logs: Iterable[Log]) -> list[Log]:
-    """One log per function, dtype and device.
-
-    Raises:
-        SweepError: two logs of one sweep come from different machines or versions.
-    """
-    joined: dict[Key, Log] = {}
-    for log in logs:
-        whole = joined.setdefault(log.key, Log(log.key, log.environment))
-        other = difference(whole.environment, log.environment)
-        if other:
-            raise SweepError(
-                f"{log.key.file}: logs of one sweep differ in {other}; need folders of one kind of machine"
-            )
-        whole.shards.update(log.shards)
-    return list(joined.values())
-
-
-def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """The first decisive part in which two environments differ, with both values; empty if there is none."""
-    for name in DECISIVE:
-        if one.get(name) != other.get(name):
-            return f"{name}: {one.get(name)!r} and {other.get(name)!r}"
-    return ""
 
 
 def swept(logs: Sequence[Log], contract: Mapping[str, float]) -> list[Swept]:

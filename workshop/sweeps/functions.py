@@ -16,7 +16,7 @@ import gmpy2
 import numpy as np
 import numpy.typing as npt
 
-from ...oracles.bound.rounding.functions import erf_centre, erfc_centre
+from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
 
 if TYPE_CHECKING:
     import torch

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
-from opassay.properties.sweeps import inputs, measure, sampling
-from opassay.properties.sweeps.functions import FUNCTIONS, Wide
-from opassay.properties.sweeps.measure import error_of
-from opassay.properties.sweeps.tables import promised
+from opassay.properties.certificates.sweep_logs import promised
 from opassay.reference.formats import FORMATS
+from workshop.sweeps import inputs, measure, sampling
+from workshop.sweeps.functions import FUNCTIONS, Wide
+from workshop.sweeps.measure import error_of
 
 Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

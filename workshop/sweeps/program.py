@@ -1,4 +1,4 @@
-"""`python -m opassay.properties.sweeps.program`: a process that measures shards, one question per line.
+"""`python -m workshop.sweeps.program`: a process that measures shards, one question per line.
 
 The first line of its output has the `environment` of the process and the `contract` (function -> ulps). Then it reads
 questions, lines of JSON {"function", "dtype", "shard", "device"}, and answers each with a line: the result of
@@ -11,8 +11,9 @@ import json
 import sys
 from typing import Any
 
-from ...oracles.bound.contract import CPU_FUNCTIONS, CUDA_FUNCTIONS
-from ..engine.environment import environment
+from opassay.oracles.bound.contract import CPU_FUNCTIONS, CUDA_FUNCTIONS
+from opassay.properties.engine.environment import environment
+
 from .measure import measure
 
 

@@ -1,4 +1,4 @@
-"""`python -m opassay.properties.sweeps.sampling`: torch's functions on a sample of arguments, as a table.
+"""`python -m workshop.sweeps.sampling`: torch's functions on a sample of arguments, as a table.
 
 What this is for: the contract needs a bound for every function, and a sweep of all float32 numbers takes minutes for
 each function, which is too long for a test. A sample gives a lower limit of the largest error, which shows a contract
@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ...oracles.bound.contract import CPU_FUNCTIONS
-from ...oracles.bound.rounding.functions import erf_centre, erfc_centre
-from ...reference.formats import FORMATS, Format, ulp_array
+from opassay.oracles.bound.contract import CPU_FUNCTIONS
+from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
+from opassay.properties.certificates.sweep_logs import promised
+from opassay.reference.formats import FORMATS, Format, ulp_array
+
 from .functions import FUNCTIONS
 from .measure import layouts_of
-from .tables import promised
 
 #: The distance of the bit patterns of float32, and the number of arguments of float64, which are drawn with the seed.
 EVERY, DRAWS, SEED = 1021, 200_000, 0

@@ -1,34 +1,35 @@
-"""Sweeps of elementary functions as work of a campaign: items are shards, results the logs of `opassay sweep`."""
+"""Sweeps of elementary functions as work of a campaign: an item is a shard, the result the logs of `sweep`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ....properties.campaign.performing import Item
-from ....properties.sweeps import tables
-from ....properties.sweeps.functions import FUNCTIONS
-from ....properties.sweeps.inputs import DTYPES, shards_of
-from ... import exit_codes
-from ...exit_codes import Reason
-from ...progress import Teller
-from ...store.files import write_atomically
-from ..host import Stop
-from ..sweep import chosen_shards, log_to_continue, sweep_table
-from .work import OneByOne, WorkError
+from opassay.properties.campaign.performing import Item
+from opassay.properties.certificates.sweep_logs import Key, Log, shards_of, swept
+from opassay.reports import exit_codes
+from opassay.reports.cli.campaign.work import WorkError
+from opassay.reports.cli.host import Stop
+from opassay.reports.exit_codes import Reason
+from opassay.reports.progress import Teller
+
+from ..sweeps.functions import FUNCTIONS
+from ..sweeps.inputs import DTYPES
+from ..sweeps.logs import difference, is_broken, write_log
+from .one_by_one import OneByOne
+from .sweep import chosen_shards, log_to_continue, sweep_table
 
 EVERY = "all"
 #: What a worker calls with an item.
-RUNNER = "opassay.properties.sweeps.program:run_item"
+RUNNER = "workshop.sweeps.program:run_item"
 
 
-class ShardWork(OneByOne):
+class SweepWork(OneByOne):
     """Shards of sweeps on the CPU.
 
     Args:
-        functions: names, or `EVERY` for all. dtypes: names; none for all. shards: as `opassay sweep --shards`.
+        functions: names, or `EVERY` for all. dtypes: names; none for all. shards: as of `sweep --shards`.
         folder: where the logs go, and where those of earlier sweeps are. teller: who tells the user.
 
     Raises:
@@ -46,9 +47,9 @@ class ShardWork(OneByOne):
         if unknown:
             choices = ", ".join((EVERY, *FUNCTIONS))
             raise Stop(exit_codes.USAGE, f"unknown function: got {unknown[0]!r}, need one of {choices}")
-        self._keys = [tables.Key(name, dtype, "cpu") for name in names for dtype in dtypes or DTYPES]
-        self._places: dict[str, tuple[tables.Key, int]] = {}
-        self._shards: dict[tables.Key, dict[int, dict[str, Any]]] = {key: {} for key in self._keys}
+        self._keys = [Key(name, dtype, "cpu") for name in names for dtype in dtypes or DTYPES]
+        self._places: dict[str, tuple[Key, int]] = {}
+        self._shards: dict[Key, dict[int, dict[str, Any]]] = {key: {} for key in self._keys}
         self._environment: dict[str, str] = {}
         self._contract: dict[str, float] = {}
         self._worst: tuple[float, str] = (0.0, "")
@@ -72,19 +73,19 @@ class ShardWork(OneByOne):
             result = answer["result"]
             measurement, self._environment = result["shard"], self._environment or dict(result["environment"])
             self._contract = dict(result["contract"])
-            other = tables.difference(self._environment, result["environment"])
+            other = difference(self._environment, result["environment"])
             if measurement["shard"] != shard or other:
                 raise WorkError(f"a shard that was measured elsewhere ({other})")
-            (row,) = tables.swept([tables.Log(key, self._environment, {shard: measurement})], self._contract)
+            (row,) = swept([Log(key, self._environment, {shard: measurement})], self._contract)
         except (KeyError, TypeError, ValueError) as err:
             raise WorkError(f"something that is no shard ({type(err).__name__}: {err})") from err
-        self._shards[key][shard] = measurement
-        self._teller.count_outcome(f"shards that {'exceed' if row.is_broken else 'hold'}")
+        self._shards[key][shard], broken = measurement, is_broken(row)
+        self._teller.count_outcome(f"shards that {'exceed' if broken else 'hold'}")
         share = row.normal / row.promised if row.promised else 0.0
         self._worst = max(self._worst, (share, f"{item.name}: {row.normal:.4g} ulp of {row.promised}"))
-        if row.is_broken:
+        if broken:
             self._contradictions.append(item.name)
-        return row.is_broken
+        return broken
 
     def finish(self, interrupted: str) -> list[Reason]:
         logs = []
@@ -92,11 +93,10 @@ class ShardWork(OneByOne):
             if not shards:
                 continue
             log = log_to_continue(self._folder, key, self._environment)
-            log.shards.update(shards)
-            lines = [log.heading(), *(json.dumps(log.shards[shard]) for shard in sorted(log.shards))]
-            write_atomically(self._folder / key.file, ("\n".join(lines) + "\n").encode())
+            log.shards = dict(sorted({**log.shards, **shards}.items()))
+            write_log(self._folder, log)
             logs.append(log)
-        table = sweep_table(tables.swept(logs, self._contract))
+        table = sweep_table(swept(logs, self._contract))
         self.lines = table.lines() if logs else []
         missing = len(self._places) - sum(map(len, self._shards.values()))
         reasons = [(exit_codes.INCOMPLETE, f"{missing} shards of sweeps were not measured")] if missing else []
@@ -108,5 +108,5 @@ class ShardWork(OneByOne):
         return f"nearest to its contract {text}" if share else ""
 
 
-def _question(key: tables.Key, shard: int) -> dict[str, Any]:
+def _question(key: Key, shard: int) -> dict[str, Any]:
     return {"runner": RUNNER, "item": {**vars(key), "shard": shard}}

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...reference.formats import FORMATS, Format
+from opassay.properties.certificates.sweep_logs import is_exhaustive, shards_of
+from opassay.reference.formats import FORMATS, Format
 
 Bits = npt.NDArray[np.unsignedinteger[Any]]
 
 DTYPES = tuple(FORMATS)
-#: Shards of a whole sweep, by the number of bits of the format.
-SHARDS = {16: 1, 32: 256, 64: 64}
 #: How many arguments are measured at once: their arrays fit in the processor's cache, and reuse their memory.
 _AT_ONCE = 2**16
 #: Mantissas for each exponent and sign in one shard of a format that is too large to be swept.
@@ -23,16 +22,6 @@ _MANTISSAS = 32
 _LIVELY = range(-40, 12)
 
 _UNSIGNED: dict[int, type[np.unsignedinteger[Any]]] = {16: np.uint16, 32: np.uint32, 64: np.uint64}
-
-
-def shards_of(dtype: str) -> int:
-    """The number of shards of the sweep of a dtype."""
-    return SHARDS[FORMATS[dtype].bits]
-
-
-def is_exhaustive(dtype: str) -> bool:
-    """Whether the shards together hold every argument of the dtype."""
-    return FORMATS[dtype].bits < 64
 
 
 def patterns_of_shard(dtype: str, shard: int) -> Iterator[Bits]:

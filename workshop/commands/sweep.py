@@ -1,4 +1,4 @@
-"""`opassay sweep`: how far a device's elementary functions are off, measured, against what the contract promises."""
+"""`python -m workshop sweep`: how far a device's elementary functions are off, against what the contract promises."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from typing import Any
 
 import click
 
-from ...properties.sweeps import tables
-from ...properties.sweeps.functions import FUNCTIONS
-from ...properties.sweeps.inputs import DTYPES, shards_of
-from .. import exit_codes
-from ..record import RecordError
-from ..store.files import write_atomically
-from ..text import TextTable, one_line
-from .host import Stop
-from .reading import as_usage
+from opassay.properties.certificates.sweep_logs import Key, Log, SweepError, Swept, read_log, shards_of, swept
+from opassay.reports import exit_codes
+from opassay.reports.cli.host import Stop
+from opassay.reports.cli.reading import as_usage
+from opassay.reports.record import RecordError
+from opassay.reports.text import TextTable, one_line
 
-_PROGRAM = "opassay.properties.sweeps.program"
+from ..sweeps.functions import FUNCTIONS
+from ..sweeps.inputs import DTYPES
+from ..sweeps.logs import DECISIVE, difference, file_of, is_broken, join, write_log
+
+_PROGRAM = "workshop.sweeps.program"
 Question = Mapping[str, Any]
 
 
@@ -91,7 +92,7 @@ def sweep_command(functions: tuple[str, ...], **options: Any) -> int:
         first = Measurer(device)
         stack.callback(first.end)
         names = functions or tuple(name for name in FUNCTIONS if FUNCTIONS[name].contract in first.contract)
-        keys = [tables.Key(name, dtype, device) for name in names for dtype in options["dtypes"] or DTYPES]
+        keys = [Key(name, dtype, device) for name in names for dtype in options["dtypes"] or DTYPES]
         if not options["table"]:
             if device == "cuda" and first.environment.get("cuda") == "not available":
                 raise Stop(exit_codes.INCOMPLETE, "not run: no CUDA device")
@@ -100,14 +101,14 @@ def sweep_command(functions: tuple[str, ...], **options: Any) -> int:
                 stack.callback(measurer.end)
             _sweep(measurers, keys, folder, options["shards"])
     logs = [log for log in _logs([folder, *options["others"]]) if log.key in keys]
-    table = sweep_table(tables.swept(logs, first.contract))
+    table = sweep_table(swept(logs, first.contract))
     click.echo("\n".join(table.markdown() if options["markdown"] else table.lines()))
     if not logs:
         raise Stop(exit_codes.NOTHING, f"no log of these functions in {folder}")
     return exit_codes.USAGE if table.remarks else exit_codes.OK
 
 
-def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Path, shards: str) -> None:
+def _sweep(measurers: Sequence[Measurer], keys: Sequence[Key], folder: Path, shards: str) -> None:
     """Measures what is missing, and appends each shard to its log as soon as it is there."""
     questions = [
         (key, shard)
@@ -119,7 +120,7 @@ def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Pa
     for measurer in measurers:
         free.put(measurer)
 
-    def ask(key: tables.Key, shard: int) -> dict[str, Any]:
+    def ask(key: Key, shard: int) -> dict[str, Any]:
         measurer = free.get()
         try:
             return measurer.measure({**vars(key), "shard": shard})
@@ -131,7 +132,7 @@ def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Pa
         try:
             for number, future in enumerate(as_completed(keys_by_future), 1):
                 key, answer = keys_by_future[future], future.result()
-                with (folder / key.file).open("a", encoding="utf-8") as file:
+                with (folder / file_of(key)).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(answer) + "\n")
                 click.echo(f"{number}/{len(questions)}  {key.function} {key.dtype} shard {answer['shard']}", err=True)
         except BaseException:
@@ -142,34 +143,33 @@ def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Pa
             raise
 
 
-def log_to_continue(folder: Path, key: tables.Key, environment: Mapping[str, str]) -> tables.Log:
+def log_to_continue(folder: Path, key: Key, environment: Mapping[str, str]) -> Log:
     """The log of a sweep, whole and ready to be appended to."""
-    path = folder / key.file
+    path = folder / file_of(key)
     if not path.exists():
-        log = tables.Log(key, {name: environment[name] for name in tables.DECISIVE if name in environment})
+        log = Log(key, {name: environment[name] for name in DECISIVE if name in environment})
     else:
         log = _log(path)
-        other = tables.difference(log.environment, environment)
+        other = difference(log.environment, environment)
         if other:
             raise Stop(exit_codes.USAGE, f"{path}: was measured elsewhere, {other}; need another folder (--into)")
-    lines = [log.heading(), *(json.dumps(shard) for shard in log.shards.values())]
     try:
         # Written anew, because a sweep that was killed may have left half a line at its end.
-        write_atomically(path, ("\n".join(lines) + "\n").encode())
+        write_log(folder, log)
     except RecordError as err:
         raise Stop(exit_codes.USAGE, str(err)) from None
     return log
 
 
-def _logs(folders: Sequence[Path]) -> list[tables.Log]:
-    with as_usage(tables.SweepError):
-        return tables.join(_log(path) for folder in folders for path in sorted(folder.glob("*.jsonl")))
+def _logs(folders: Sequence[Path]) -> list[Log]:
+    with as_usage(SweepError):
+        return join(_log(path) for folder in folders for path in sorted(folder.glob("*.jsonl")))
 
 
-def _log(path: Path) -> tables.Log:
+def _log(path: Path) -> Log:
     try:
-        return tables.read_log(path)
-    except (tables.SweepError, OSError) as err:
+        return read_log(path)
+    except (SweepError, OSError) as err:
         raise Stop(exit_codes.USAGE, one_line(str(err), 500)) from None
 
 
@@ -183,7 +183,7 @@ def chosen_shards(text: str, shards: int) -> range:
     return range(int(first), min(int(end), shards))
 
 
-def sweep_table(rows: Sequence[tables.Swept]) -> TextTable:
+def sweep_table(rows: Sequence[Swept]) -> TextTable:
     """Of every function and dtype the largest error that was seen, and what the contract allows.
 
     Its remarks are about the contracts that are tighter than what was measured.
@@ -192,15 +192,15 @@ def sweep_table(rows: Sequence[tables.Swept]) -> TextTable:
         f"{row.key.function} in {row.key.dtype} on {row.key.device}: the contract allows {row.promised:.6g} ulp, and "
         f"argument {row.where} is {row.normal:.6g} ulp off; the contract is too tight for this device"
         for row in rows
-        if row.is_broken
+        if is_broken(row)
     ]
     measured = ("function", "dtype", "device", "arguments", "not correctly rounded", "worst (ulp)", "at")
     headings = (*measured, "worst below the normal range", "contract (ulp)", "verdict")
     return TextTable(headings, [_cells(row) for row in rows], remarks)
 
 
-def _cells(row: tables.Swept) -> tuple[str, ...]:
-    verdict = "too tight" if row.is_broken else "" if row.promised is None else "holds"
+def _cells(row: Swept) -> tuple[str, ...]:
+    verdict = "too tight" if is_broken(row) else "" if row.promised is None else "holds"
     return (
         row.key.function, row.key.dtype, row.key.device,
         f"{'all ' if row.complete else ''}{row.inputs:,}", f"{row.misrounded:.3%}", _ulps(row.normal), row.where,

@@ -16,9 +16,11 @@ import gmpy2
 import numpy as np
 import numpy.typing as npt
 
-from ...reference.formats import FORMATS, Format, ulp_array
+from opassay.properties.certificates.sweep_logs import is_exhaustive
+from opassay.reference.formats import FORMATS, Format, ulp_array
+
 from .functions import FUNCTIONS, ElementaryFunction, Wide
-from .inputs import Bits, is_exhaustive, neighbours, patterns_of_shard
+from .inputs import Bits, neighbours, patterns_of_shard
 
 if TYPE_CHECKING:
     import torch
