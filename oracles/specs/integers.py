@@ -52,6 +52,8 @@ _WRITING = {
         2,
     ),
 }
+#: Shifts to the right by a number, which grow with their operand.
+_SHIFTS = set(overloads("__rshift__.Scalar bitwise_right_shift.Tensor_Scalar"))
 _Torch = Callable[[Any, Any], Any]
 
 
@@ -101,6 +103,8 @@ def of_integers(target: Any, args: Any, kwargs: Mapping[str, Any], by_torch: _To
     if not pointwise and target not in _MONOTONE:
         return None
     ends: Any = _of_ends(of, every) if target in _MONOTONE else None
+    if target in _SHIFTS:
+        ends = of([x.low for x in every]), of([x.high for x in every])
     return _of_each(of, every, ends) if pointwise else whole(ends[0], ends[1], every[0].reading)
 
 

@@ -89,3 +89,58 @@ def test_bytes_of_rounded_numbers_are_numbers_where_they_are_sure() -> None:
     judgement = opassay.judge(spec, spec, (x,), questions=["GIVEN"])
     assert judgement.verdict == "error"
     assert "keep the tensor itself" in judgement.error
+
+
+def up_by_bits(x: Tensor) -> Tensor:
+    """The exponent of the least power of two that is not below a number."""
+    bits = x.view(torch.int32)
+    return ((bits >> 23) & 255) - 127 + ((bits & 0x7FFFFF) != 0).int()
+
+
+def power_by_bits(x: Tensor) -> Tensor:
+    return ((x.view(torch.int32) + 0x7FFFFF) & -0x800000).view(torch.float32)
+
+
+def up_by_fractions(x: Tensor) -> Tensor:
+    fraction, exponent = torch.frexp(x)
+    return torch.where(fraction == 0.5, exponent - 1, exponent)
+
+
+@pytest.mark.parametrize("spec", [up_by_bits, up_by_fractions])
+def test_exponents_of_exact_numbers_are_exact(spec: Any) -> None:
+    x = torch.tensor([1.0, 1.5, 0.25, 448.0, 2.0**-126])
+    right = torch.tensor([0, 1, -2, 9, -126], dtype=torch.int32)
+    opassay.assert_conforms(right, spec, x)
+    for i in range(len(x)):
+        for step in (-1, 1):
+            wrong = right.clone()
+            wrong[i] += step
+            with pytest.raises(AssertionError):
+                opassay.assert_conforms(wrong, spec, x)
+
+
+def test_a_power_of_two_is_made_of_bits() -> None:
+    x = torch.tensor([1.0, 1.5, 0.25, 448.0])
+    opassay.assert_conforms(torch.tensor([1.0, 2.0, 0.25, 512.0]), power_by_bits, x)
+    with pytest.raises(AssertionError):
+        opassay.assert_conforms(torch.tensor([2.0, 2.0, 0.25, 512.0]), power_by_bits, x)
+
+
+@pytest.mark.parametrize("up", [up_by_bits, up_by_fractions])
+def test_exponents_of_rounded_numbers_are_either_at_a_power_of_two(up: Any) -> None:
+    def spec(x: Tensor) -> Tensor:
+        return torch.as_tensor(up(x / 3))
+
+    x = torch.tensor([1.5, 2.0])
+    for exponents in ([-1, 0], [0, 0]):
+        opassay.assert_conforms(torch.tensor(exponents, dtype=torch.int32), spec, x)
+    for exponents in ([1, 0], [-3, 0], [-1, 1], [-1, -1]):
+        with pytest.raises(AssertionError):
+            opassay.assert_conforms(torch.tensor(exponents, dtype=torch.int32), spec, x)
+
+
+def test_a_spec_of_eight_bits_is_asked_at_sizes() -> None:
+    def spec(x: Tensor) -> Tensor:
+        return x.clamp(-448, 448).to(E4M3)
+
+    assert opassay.judge(spec, spec, (draw(4, 16),), questions=["SIZES"]).verdict == "accepted"
