@@ -1,5 +1,6 @@
 """The state of the process, which a subject must leave as it was; and whether an interrupt is the user's."""
 
+from .attributes import Deep as Deep
 from .forking import fork as fork
 from .guards import without_measuring_guards as without_measuring_guards
 from .pages import WatchedTensor as WatchedTensor

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,17 +56,20 @@ class Deep:
     """Quiet settings, environment variables and attributes.
 
     An attribute that is replaced or deleted is a change; one that is new is a change only where it hides an attribute
-    of a base class.
+    of a base class. `more` are modules and classes that are compared besides `OWNERS`.
     """
 
+    def __init__(self, more: Sequence[Any] = ()) -> None:
+        self._owners = (*OWNERS, *more)
+
     def read(self) -> Before:
-        return QUIET.read(), _variables().copy(), [_Attributes(owner) for owner in OWNERS]
+        return QUIET.read(), _variables().copy(), [_Attributes(owner) for owner in self._owners]
 
     def restored(self, before: Before, compiled: bool) -> list[str]:
         settings, variables, attributes = before
         lines = QUIET.restored(settings, compiled)
         lines += _restored_environment(variables, _OF_COMPILER if compiled else ())
-        for owner, old in zip(OWNERS, attributes, strict=True):
+        for owner, old in zip(self._owners, attributes, strict=True):
             lines += _restored_attributes(owner, old)
         return [*lines, *_flushing_threads()]
 

@@ -22,6 +22,8 @@ from .output_values import bits_in_turn, of_packed_ways
 
 #: The seconds that a series of equal calls may take, and the least and largest number of its calls.
 _SECONDS, _LEAST, _MOST = 0.5, 4, 320
+#: The number of calls after a series, each of which is asked by itself.
+_SINGLE = 3
 #: The number of calls in a series of a large problem.
 _OF_LARGE = 2
 
@@ -189,7 +191,19 @@ def again(session: Session) -> Finding:
         )
         done += answer.repeat.differs or times - done
         if finding.wrong is not None or done >= times or time.monotonic() > until:
-            return finding
+            alone = finding.wrong is None and part is None and not variants
+            return _single_calls(session, finding, done) if alone else finding
+
+
+def _single_calls(session: Session, finding: Finding, done: int) -> Finding:
+    """`finding`, of a series of `done` calls, if ordinary calls after it are right as well."""
+    writes = session.writes_at(session.arguments, session.spec.state)
+    for number in range(done, done + _SINGLE):
+        answer = session.call(session.arguments, writes=writes)
+        if answer.raised:
+            return raised("AGAIN", answer.raised)
+        finding = finding if finding.wrong is not None else _compare_repeats(session, answer, number)
+    return finding
 
 
 def _require_last(answer: Answer, times: int) -> Answer:

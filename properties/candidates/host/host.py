@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,6 +46,7 @@ from .calls import (
     require_plain_outputs,
     stays,
 )
+from .changes import counts_against, deep
 from .machine_limits import beyond_machine
 from .module_files import frames_of
 from .module_state import ModuleState
@@ -135,14 +135,14 @@ class CandidateHost:
         if ACCOUNT.launches and answer.executed is None:
             answer = msgspec.structs.replace(answer, executed=_executed())
         if self._alone and self._calls == _BASELINE_CALL:
-            self._baseline = process.DEEP.read()
+            self._baseline = deep().read()
         return msgspec.structs.replace(answer, changed=current.changed) if current.changed else answer
 
     def _attempt(self, current: _OpenCall, act: Callable[[_OpenCall], None], watched: bool) -> None:
         """Do something of a call in its surroundings; an exception becomes its answer, and changes are noted."""
         call = current.call
         # A first call may compile, load and open things that are kept for good.
-        tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
+        tiers = (deep(), process.LEFTOVERS) if self._calls > 1 else (deep(),)
         device = device_of((*current.arguments.tensors, *self.state.tensors.values()))
         # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
         # object reads the settings, because the one of a cell gives the values that the cell began with.
@@ -163,7 +163,7 @@ class CandidateHost:
                 executed = _executed(beyond) if beyond else None
                 current.answer = Answer(raised="\n".join([text, *frames_of(err)]), executed=executed)
         interrupt.reraise()  # the candidate may have caught what a handler of the caller raised
-        current.changed += [*settings, *(line for line in changed if _counts_against(line))]
+        current.changed += [*settings, *(line for line in changed if counts_against(line))]
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -191,9 +191,9 @@ class CandidateHost:
 
     def review(self) -> Answer:
         """See `calls.Answering`."""
-        changed = [] if self._baseline is None else process.DEEP.restored(self._baseline, True)
+        changed = [] if self._baseline is None else deep().restored(self._baseline, True)
         earlier = _copies([y for outputs in self._staying for y in outputs])
-        return Answer(earlier=earlier, changed=list(filter(_counts_against, changed)))
+        return Answer(earlier=earlier, changed=list(filter(counts_against, changed)))
 
     def operations(self, call: CandidateCall) -> Operations:
         """See `calls.Answering`."""
@@ -365,21 +365,3 @@ def _born_again(storage: Any, old_id: int, like: Tensor) -> Tensor:
 
 def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [t.detach().clone() for t in tensors]
-
-
-def _counts_against(line: str) -> bool:
-    """Whether a change of the process counts against a candidate: what it replaced, and what it left running."""
-    replaced = line.endswith((": replaced", ": deleted")) and not line.startswith("environment variable")
-    return replaced or line.startswith(("left a thread", "left a child process"))
-
-
-@contextlib.contextmanager
-def watched_making(changed: list[str]) -> Iterator[None]:
-    """Run a candidate's module and its making; what of torch they replace is put back, and told."""
-    before, pid = process.DEEP.read(), os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != pid:
-            os._exit(1)  # a copy of this process that the candidate made
-        changed += [line for line in process.DEEP.restored(before, True) if _counts_against(line)]

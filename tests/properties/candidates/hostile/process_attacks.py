@@ -6,6 +6,16 @@ from .attack import Attack
 
 _RIGHT = "\ndef candidate(x):\n    return x * 2\n"
 _QUICK = ("--seconds", "3")
+#: Has the object that answers give what `changed` makes of its answers; no function of a module or class is replaced.
+_OF_ITS_HOST = """
+import msgspec
+from opassay.properties.candidates.host import host
+def take_over():
+    own = next(each for each in gc.get_objects() if type(each) is host.CandidateHost)
+    if "finish" not in vars(own):
+        before = own.finish
+        own.finish = lambda sequel: changed(before(sequel))
+"""
 
 CHANGING = {
     "ends with success": Attack("def candidate(x):\n    os._exit(0)\n"),
@@ -100,8 +110,9 @@ def candidate(x):
         "def candidate(x):\n    torch.equal = lambda *_: True\n    return x * 2\n", "UNTOUCHED"
     ),
     "replaces what counts changes": Attack(
-        "from opassay.properties.candidates.host import host\nhost._counts_against = lambda line: False\n"
-        "from opassay.oracles.op import bits\nbits.same_results = lambda *_: True\n"
+        "from opassay.properties.candidates.host import changes\nchanges.counts_against = lambda line: False\n"
+        "from opassay.oracles.op import bits\nbits.same_results = lambda *_: True\n" + _RIGHT,
+        "PROCESS",
     ),
     "is wrong in calls in a row and hides it": Attack(
         """
@@ -111,36 +122,104 @@ def candidate(x):
     frames = (sys._getframe(depth).f_code.co_name for depth in range(2, 5))
     return x * 0 if "_repeat" in frames else x * 2
 """,
-        "AGAIN",
+        "PROCESS",
     ),
     "gives nothing of calls in a row": Attack(
-        """
-import msgspec
-from opassay.properties.candidates.host import host
-before = host.CandidateHost.finish
-def finish(self, sequel):
-    answer = before(self, sequel)
+        _OF_ITS_HOST
+        + """
+def changed(answer):
     return msgspec.structs.replace(answer, repeat=host.Repeat())
-host.CandidateHost.finish = finish
 def candidate(x):
+    take_over()
     return x * 2
 """,
         "AGAIN",
     ),
-    "claims a long time for few calls": Attack(
+    "gives copies of one buffer and hides it": Attack(
         """
-import msgspec
 from opassay.properties.candidates.host import host
-before, COUNT = host.CandidateHost.finish, [0]
-def finish(self, sequel):
-    answer = before(self, sequel)
-    return msgspec.structs.replace(answer, repeat=msgspec.structs.replace(answer.repeat, seconds=0.5))
-host.CandidateHost.finish = finish
+before, BUFFER, FIRST, STAYING = host.CandidateHost._answer, torch.empty(16, 32), [], []
+def copies(tensors):
+    return [y.detach().clone() for y in tensors]
+def _answer(self, current, sequel):
+    before(self, current, sequel)
+    FIRST.append(copies(current.answer.outputs))
+    if sequel.earlier:
+        import msgspec
+        current.answer = msgspec.structs.replace(current.answer, earlier=FIRST[-2])
+stays = host.stays
+def keeps(call, outputs, count):
+    STAYING.extend(copies(outputs) if stays(call, outputs, count) else [])
+    return stays(call, outputs, count)
+host.CandidateHost._answer, host.stays = _answer, keeps
+host.CandidateHost.review = lambda self: host.Answer(earlier=copies(STAYING))
 def candidate(x):
+    return x * 2 if x.shape != (16, 32) or x.requires_grad else BUFFER.copy_(x * 2)
+""",
+        "PROCESS",
+    ),
+    "gives its input and hides it": Attack(
+        """
+from opassay.properties.candidates.host import host
+host.homes_of = lambda outputs, tensors: [-1] * len(outputs)
+def candidate(x):
+    return x
+""",
+        "PROCESS",
+        spec="copy",
+    ),
+    "hides its input once it is called": Attack(
+        """
+from opassay.properties.candidates.host import host
+def candidate(x):
+    host.homes_of = lambda outputs, tensors: [-1] * len(outputs)
+    return x
+""",
+        "UNTOUCHED",
+        spec="copy",
+    ),
+    "replaces what compares, and hides that": Attack(
+        """
+from opassay.oracles.process import attributes
+attributes._restored_attributes = lambda *_: []
+torch.equal = lambda *_: True
+def candidate(x):
+    return x * 2
+""",
+        "PROCESS",
+    ),
+    "is wrong when calls in a row have ended": Attack(
+        """
+SEEN = []
+def candidate(x):
+    frame = sys._getframe()
+    while frame and frame.f_code.co_name != "_repeat":
+        frame = frame.f_back
+    SEEN.extend([1] if frame else [])
+    return x * 0 if SEEN and not frame else x * 2
+""",
+        "AGAIN",
+    ),
+    "claims a long time for few calls": Attack(
+        _OF_ITS_HOST
+        + """
+COUNT = [0]
+def changed(answer):
+    return msgspec.structs.replace(answer, repeat=msgspec.structs.replace(answer.repeat, seconds=0.5))
+def candidate(x):
+    take_over()
     COUNT[0] += 1
     return x * 2 if COUNT[0] <= 30 else x * 0
 """,
         "AGAIN",
+    ),
+    "replaces the code of what compares": Attack(
+        """
+from opassay.properties.candidates.host import host
+host.same_results.__code__ = (lambda one, other: True).__code__
+"""
+        + _RIGHT,
+        "PROCESS",
     ),
     "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "PROCESS"),
     "turns gradients off": Attack("def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "GRAD"),
