@@ -66,7 +66,8 @@ def _with(**fields: Any) -> Answer:
     """The right answer with other attributes, of its own or of its parts."""
     parts: dict[str, Any] = {}
     for name, value in fields.items():
-        part = next((p for p in PARTS if name in getattr(RIGHT, p).__struct_fields__), None)
+        homes = () if name in RIGHT.__struct_fields__ else PARTS
+        part = next((p for p in homes if name in getattr(RIGHT, p).__struct_fields__), None)
         parts |= (
             {name: value} if part is None else {part: msgspec.structs.replace(getattr(RIGHT, part), **{name: value})}
         )
