@@ -222,7 +222,8 @@ def _divide(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
 
 
 def _times_power_of_two(x: Any, exponent: Any) -> Any:
-    return x * (np.ldexp(1.0, exponent) if np.asarray(exponent).dtype.kind in "iu" else np.exp2(exponent))
+    known = not isinstance(exponent, Array) and np.asarray(exponent).dtype.kind in "iu"
+    return x * (np.ldexp(1.0, exponent) if known else np.exp2(exponent))
 
 
 #: Functions of one argument that torch and NumPy name alike, or by another name.

@@ -144,3 +144,13 @@ def test_a_spec_of_eight_bits_is_asked_at_sizes() -> None:
         return x.clamp(-448, 448).to(E4M3)
 
     assert opassay.judge(spec, spec, (draw(4, 16),), questions=["SIZES"]).verdict == "accepted"
+
+
+def test_a_scale_is_made_of_a_rounded_exponent() -> None:
+    def spec(x: Tensor) -> Tensor:
+        return torch.ldexp(torch.ones_like(x), up_by_bits(x / 3))
+
+    for scales in ([0.5, 1.0], [1.0, 1.0]):
+        opassay.assert_conforms(torch.tensor(scales), spec, torch.tensor([1.5, 2.0]))
+    with pytest.raises(AssertionError):
+        opassay.assert_conforms(torch.tensor([4.0, 1.0]), spec, torch.tensor([1.5, 2.0]))
