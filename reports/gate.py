@@ -82,7 +82,7 @@ def exit_code(findings: Iterable[GateFinding], *, exit_zero: bool = False, allow
 
 def finding_line(finding: GateFinding) -> str:
     sign = "✕" if finding.code else "·"
-    return one_line(f"{sign} {finding.kind:<9} {finding.cell}  {finding.text}", 400)
+    return one_line(f"{sign} {finding.kind:<9} {finding.cell}  {finding.text}", 1200)
 
 
 def _of_the_run(run: Run, partial: bool) -> Iterator[GateFinding]:

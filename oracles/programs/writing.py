@@ -78,9 +78,9 @@ def assemble(subject: Script, script: Script, title: str, about: str, threads: i
     return whole
 
 
-def without(reason: str, replay: str) -> str:
-    """What stands in place of a program: why there is none, and the command that repeats the failure."""
-    return f"# No program: {_one_line(reason)}\n# {replay}"
+def without(reason: str) -> str:
+    """What stands in place of a program: why there is none."""
+    return f"# No program: {_one_line(reason)}"
 
 
 def _one_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextvars import ContextVar
 
 # C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
@@ -70,9 +71,16 @@ def quantity(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+#: The report folder of the command that runs, and the one in which `opassay replay` looks by itself.
+USUAL_FOLDER = "opassay-report"
+REPORT_FOLDER: ContextVar[str] = ContextVar("report folder", default=USUAL_FOLDER)
+
+
 def replaying(op: str, case_id: str) -> str:
-    """The command that judges a case again; where the op comes from a module, the command names it."""
-    return f"opassay replay {case_id[:100]}{f' --op {shlex.quote(op[:400])}' if ':' in op else ''}"
+    """The command that judges a case again; it names the op of a module, and a folder that is not the usual one."""
+    folder = REPORT_FOLDER.get()
+    where = "" if folder == USUAL_FOLDER else f" --report-dir {shlex.quote(folder)}"
+    return f"opassay replay {case_id[:100]}{f' --op {shlex.quote(op[:400])}' if ':' in op else ''}{where}"
 
 
 def shorten(text: str, lines: int = CARD_LINES, characters: int = CARD_CHARACTERS) -> list[str]:

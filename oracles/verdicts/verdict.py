@@ -193,7 +193,7 @@ class Failure:
     message: str  # several lines: computed, exact, bound, where
     case_id: str = ""
     case: str = ""  # the case file's JSON text
-    snippet: str = ""  # self-contained program; or, in comments, why there is none and how the case is replayed
+    snippet: str = ""  # self-contained program; or, in a comment, why there is none
     signs: Signs = field(default_factory=Signs)
 
     @property

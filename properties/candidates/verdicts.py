@@ -37,11 +37,11 @@ def verdicts_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, by
 
 
 def _snippet(finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> str:
-    """The program of a failure, or why there is none and the command that asks again."""
+    """The program of a failure, or why there is none."""
     try:
         program, stored = write_program(finding, case)
     except NoProgram as err:
-        return without(str(err), shlex.join(case.words))
+        return without(str(err))
     if stored:
         store(case.id, stored)
     return program

@@ -30,7 +30,7 @@ from ...oracles.op.transforms import OFFERS
 from ...oracles.process import interrupt
 from ...oracles.programs.writing import program, without
 from ...oracles.verdicts.case import case_id, dump_case, load_case
-from ...oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, replaying
+from ...oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
 from ...oracles.verdicts.violation import Unsupported, Violation, error_of, kind_of, shape_of
 from .. import worlds
 from ..catalog.loading import load_op
@@ -309,7 +309,7 @@ def _write_program(opened: Opened, violation: Violation, name: str) -> str:
             raise NoProgram(f"What {opened.cell.property} compared here is more than a few lines can say.")
         return program(opened.judge.op, opened.cell, violation.make_script(), violation.title, name)
     except NoProgram as reason:
-        return without(str(reason), replaying(opened.cell.op, name))
+        return without(str(reason))
     except Exception as err:
         # A program is a courtesy, so an error while it is written must not cost the verdict.
-        return without(f"Writing it raised {type(err).__name__}: {err}", replaying(opened.cell.op, name))
+        return without(f"Writing it raised {type(err).__name__}: {err}")

@@ -62,11 +62,10 @@ def _cause_program(cause: Cause) -> str:
         ends = "is ended by a signal" if failure.code is Code.CRASHED else "exits with 1"
         sentence = f"It {ends} while the fault is there, and needs nothing but torch and the implementation."
         return f"{sentence}\n\n{_block(failure.program, 'python')}"
-    if not failure.program and failure.snippet:
-        return _block(failure.snippet, "sh")
     if not failure.case_id:
         return "There is none: the failure did not repeat."
-    return _block(replaying(cause.example.verdict.cell.op, failure.case_id), "sh")
+    why = "" if failure.program else failure.snippet.partition("\n")[0]
+    return _block(f"{why}\n{replaying(cause.example.verdict.cell.op, failure.case_id)}".strip(), "sh")
 
 
 def _inputs(case: str) -> str:

@@ -6,6 +6,7 @@ This module needs the standard library alone, so that a missing package is a sen
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import importlib
 import os
 import sys
@@ -39,7 +40,7 @@ def main(
     host = Host(tuple(worker))
     with steady_output() as streams:
         try:
-            code = _run_click(arguments, host, commands, program)
+            code = contextvars.copy_context().run(_run_click, arguments, host, commands, program)
         except BaseException as err:
             code = _report_error(err)
         fault = streams.fault()

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ...oracles.verdicts.cleaning import REPORT_FOLDER, USUAL_FOLDER
 from .. import exit_codes
 from ..record import RecordError, Run, load
 from ..store.output import PAGE, write_output
@@ -37,7 +38,8 @@ _UNREADABLE = frozenset(
 
 
 def load_run(path: Path) -> Run:
-    """The record of a file; ends the command with 2 for one that cannot be read."""
+    """The record of a file, whose cases stand beside it; ends the command with 2 for one that cannot be read."""
+    REPORT_FOLDER.set(str(path.parent) if (path.parent / "cases").is_dir() else USUAL_FOLDER)
     with as_usage():
         return load(path)
 

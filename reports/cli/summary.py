@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -43,8 +42,6 @@ _STYLES = {
     Outcome.ERROR: "yellow",
 }
 _TONES = {"good": "bold green", "poor": "bold red", "open": "bold yellow"}
-#: The folder in which `opassay replay` looks for cases by itself.
-USUAL = Path("opassay-report")
 _ROWS = 10  # failures listed in a summary; all are in the report
 
 
@@ -57,7 +54,7 @@ def print_summary(console: Console, run: Run) -> None:
         cell, case_id = cause.example.verdict.cell, cause.example.failure.case_id
         again = f"; {replaying(cell.op, case_id)}" if case_id else ""
         outcome = cause.example.verdict.outcome
-        example = f"{outcome} {cause.example.failure.code}, {one_line(cell.key)}{one_line(again)}"
+        example = f"{outcome} {cause.example.failure.code}, {one_line(cell.key)}{one_line(again, 1000)}"
         line = f"{GLYPHS[outcome]} {cause.line}; {example}"
         print_wrapped(console, line, _STYLES[outcome])
     if len(causes) > _ROWS:
@@ -85,8 +82,6 @@ def tell_run(console: Console, run: Run, folder: Path, unwritten: Reason | None)
     print_summary(console, run)
     if unwritten is None:
         console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
-        if folder != USUAL and any(v.failure is not None for v in run.verdicts):
-            console.print(f"replay  with --report-dir {shlex.quote(str(folder))}", soft_wrap=True)
     code = run.exit_code if unwritten is None else unwritten[0]
     reasons = (*run.exit_reasons, *(() if unwritten is None else unwritten[1:]))
     if reasons:
@@ -101,7 +96,7 @@ def _complaint_line(group: list[Verdict]) -> str:
     more = f" and {', '.join(one_line(v.cell.dtype, 20) for v in group[1:])}" if len(group) > 1 else ""
     again = f"; {replay_of(first)}" if replay_of(first) else ""
     key = one_line(first.cell.key)
-    return f"{GLYPHS[first.outcome]} {key}{more}: {first.outcome} {first.code}, {what}{one_line(again)}"
+    return f"{GLYPHS[first.outcome]} {key}{more}: {first.outcome} {first.code}, {what}{one_line(again, 1000)}"
 
 
 def write_step_summary(run: Run) -> None:

@@ -19,7 +19,7 @@ from ..exit_codes import INCOMPLETE, NOTHING, OK, Reason
 from ..gate import LEAST_EFFORT
 from ..merge import QUESTION_SETTINGS
 from ..record import Run
-from ..text import by_key, number, what_of
+from ..text import by_key, number, replay_of, what_of
 
 
 class Kind(enum.StrEnum):
@@ -66,7 +66,7 @@ class Change:
     cell: str
     text: str
     code: int = OK
-    case_id: str = ""  # of the failure, as it is now
+    again: str = ""  # the command that judges the failure again, as it is now
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _changes(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool
     if now.outcome in FAILED:
         change = _failure_change(before, now, limits)
         if change is not None:
-            yield Change(change.kind, key, change.text, change.code, now.failure.case_id if now.failure else "")
+            yield Change(change.kind, key, change.text, change.code, replay_of(now))
     elif now.outcome in HELD:
         yield from _holding_changes(before, now, limits, same=same)
     elif before is not None and before.outcome in CHECKED:

@@ -159,7 +159,7 @@ def test_a_call_of_torch_that_the_framework_wraps_is_written_out() -> None:
 
 
 def test_why_there_is_no_program_stands_in_its_place() -> None:
-    assert without("Nobody\ncan.", "opassay replay 1234-ab") == "# No program: Nobody can.\n# opassay replay 1234-ab"
+    assert without("Nobody\ncan.") == "# No program: Nobody can."
     cell = Cell("scaled", "FWD", "float32", "cpu", "opassay")
     with pytest.raises(NoProgram, match="characters"):
         program(declared(torch.mul), cell, Script({"x": torch.randn(LONGEST // 4)}), "title", "1234-ab")

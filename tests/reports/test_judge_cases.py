@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +109,32 @@ def test_a_case_asks_its_question_again_and_its_program_shows_it(
     for program in programs.values():
         status, text = _run(program)
         assert status == 0, text
+
+
+@pytest.mark.parametrize("folder", ["a folder", "deep/er", "opassay-report"])
+def test_every_printed_replay_command_works_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import torch\ndef reference(x): return x.exp()\ndef kernel(x): return x.exp() * 1.01\n"
+        "def inputs(seed): return (torch.linspace(0, 1, 8),)\n"
+    )
+    judge = ["judge", "mine.py:kernel", "--spec", "mine.py:reference", "-k", "GIVEN", "--report-dir"]
+    assert main([*judge, folder]) == 1
+    (failure,) = [verdict.failure for verdict in load(Path(folder, "run.json")).verdicts if verdict.failure]
+    command = f"opassay replay {failure.case_id} --op mine.py:kernel"
+    command += "" if folder == "opassay-report" else f" --report-dir {shlex.quote(folder)}"
+    texts = [html.unescape(Path(folder, name).read_text()) for name in ("report.html", "junit.xml")]
+    capsys.readouterr()
+    main(["gate", f"{folder}/run.json"])
+    texts.append(capsys.readouterr().out)
+    main(["report", "causes", "--out", "causes", f"{folder}/run.json"])
+    texts += [page.read_text() for page in Path("causes").glob("0*.md") if "```python" not in page.read_text()]
+    for text in texts:
+        assert re.search(re.escape(command) + r"(?! --report-dir)", text), text
+    assert main(shlex.split(command)[1:]) == 1
+    assert "GIVEN: out[" in capsys.readouterr().out
 
 
 FAULTS = """

@@ -92,7 +92,7 @@ def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
     for kind in Kind:
         changes = comparison.of(kind)
         for change in changes[:most]:
-            again = f"; opassay replay {one_line(change.case_id, 100)}" if change.case_id else ""
+            again = f"; {one_line(change.again, 600)}" if change.again else ""
             text = f"{_SIGNS[kind]} {kind:<6}  {one_line(change.cell, 600)}  {one_line(change.text)}{again}"
             print_wrapped(console, text, _STYLES.get(kind, ""))
         if len(changes) > most:
