@@ -20,9 +20,11 @@ from .loops import LOOPS
 from .stand_ins import STAND_INS, is_in_forward
 
 _LONGEST = 90  # characters of a line that are shown
-#: The files that trace, and put in place of functions of torch what can be traced.
-_OURS = str(Path(__file__).parent)
+#: The packages that read and judge specs. A spec may stand in a file beside theirs, under another name.
+_OURS = tuple(f"{__name__.partition('.')[0]}.{name}." for name in ("oracles", "properties"))
 _TORCHS = str(Path(torch.__file__).parent)
+#: Code without a file that is nobody's spec: a graph of torch, and modules that Python itself has.
+_GENERATED = ("<eval_with_key>", "<frozen ")
 #: Files whose frames stand between the line that calls an operation and the mode that is told of the call.
 _BETWEEN = tuple(f"{_TORCHS}/{name}" for name in ("_compile.py", "_dynamo/", "fx/"))
 _BETWEEN += (__file__,)
@@ -125,7 +127,7 @@ def _innermost_line() -> str:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in _ASKING:
         if _is_of_spec(frame):
-            return _place(frame.f_code.co_filename, frame.f_lineno)
+            return _place(frame, frame.f_lineno)
         frame = frame.f_back
     return ""
 
@@ -136,20 +138,23 @@ def line_of_error(err: BaseException) -> str:
     for frame, number in traceback.walk_tb(err.__traceback__):
         within = within or frame.f_code in _ASKING
         if within and frame.f_code not in _ASKING and _is_of_spec(frame):
-            line = _place(frame.f_code.co_filename, number)
+            line = _place(frame, number)
     return line
 
 
 def _is_of_spec(frame: FrameType) -> bool:
-    """Whether a frame is neither torch's nor of this package."""
+    """Whether a frame is neither torch's nor of those that read and judge specs."""
+    module = str(frame.f_globals.get("__name__"))
+    return not (module.startswith(_OURS) or frame.f_code.co_filename.startswith((_TORCHS, *_GENERATED)))
+
+
+def _place(frame: FrameType, number: int) -> str:
+    """A line and its text, if there is one; of the function where there is no file, as in a notebook and by `exec`."""
     name = frame.f_code.co_filename
-    return not name.startswith((_TORCHS, _OURS, "<"))
-
-
-def _place(name: str, number: int) -> str:
     text = linecache.getline(name, number).strip()
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-    return f"line {number} of {Path(name).name}" + (f" ({text})" if text else "")
+    where = Path(name).name if Path(name).is_file() else frame.f_code.co_qualname
+    return f"line {number} of {where}" + (f" ({text})" if text else "")
 
 
 def line_of(node: torch.fx.Node) -> str:
