@@ -56,11 +56,11 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
         tensor that it writes.
 
     Raises:
-        SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
+        SpecError: the spec cannot be read, gives and writes no tensor, or gives one that depends on random numbers.
+        ValueError: `contract` is no name of terms.
     """
     read_spec, allowed, arguments = specification(spec), terms(contract).require_tree(), CallArguments.of(args)
-    _require_numbers(arguments)
-    run = read_spec.run(arguments, read_spec.state)
+    run = _run_without_draws(read_spec, arguments)
     readings = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
     why = disagreement(read_spec, arguments, run, lambda _: readings, allowed)
     if why:
@@ -80,11 +80,17 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     return rows[0] if len(rows) == 1 else tuple(rows)
 
 
-def _require_numbers(arguments: CallArguments) -> None:
-    """Require that arguments have numbers; SpecError with a sentence where one has none."""
+def _run_without_draws(read_spec: Specification, arguments: CallArguments) -> SpecRun:
+    """What torch computes of a spec; SpecError where an argument has no numbers, or a draw decides what is asked."""
     for position, tensor in enumerate(arguments.tensors):
         if why := without_numbers(tensor):
             raise SpecError(f"args[{position}] {why}")
+    run = read_spec.run(arguments, read_spec.state)
+    drawn = frozenset() if read_spec.numpy else read_spec.drawn_outputs(arguments, read_spec.state)
+    for i in drawn.intersection(range(len(_tensors_asked(run)))):
+        text = f"{run.names[i]} depends on random numbers, and one call does not show how they are distributed"
+        raise SpecError(f"{read_spec.name}: {text}; use `opassay.judge`, or hand the numbers in as an argument")
+    return run
 
 
 def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
@@ -115,7 +121,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     Raises:
         AssertionError: an output does not, or elements of it have no bound, so that nothing is known of them; the text
             is a card that can be pasted into an issue.
-        SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
+        SpecError, ValueError: as for `bound`.
     """
     __tracebackhide__ = True
     with interrupt.SignalScope():
@@ -127,8 +133,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
 def _wrong_of(candidate_output: Any, read_spec: Specification, arguments: CallArguments, contract: str | Terms) -> str:
     """What is wrong with outputs, in words; empty where nothing is. Arguments and errors as for `assert_conforms`."""
     allowed = terms(contract).require_tree()
-    _require_numbers(arguments)
-    run = read_spec.run(arguments, read_spec.state)
+    run = _run_without_draws(read_spec, arguments)
     native, result = _tensors_asked(run), result_of(candidate_output)
     names = run.names[: len(native)]
 

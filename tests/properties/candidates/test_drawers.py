@@ -146,11 +146,35 @@ def test_what_a_draw_may_give(spec: Any, output: Tensor, right: bool) -> None:
     x = torch.full((2, 3), 0.5) if x is None else x
     judged = opassay.judge(lambda _: output.clone(), spec, (x,), questions=["GIVEN"])
     assert (judged.verdict != "rejected") == right, str(judged)
-    if right:
-        opassay.assert_conforms(output, spec, x)
-        return
+    for ask in (lambda: opassay.bound(spec, x), lambda: opassay.assert_conforms(output, spec, x)):
+        with pytest.raises(opassay.SpecError, match=r"random numbers.*use `opassay\.judge`"):
+            ask()
+
+
+class _Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.noise = nn.Buffer(torch.zeros(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.noise.copy_(torch.rand_like(x))
+        return x * 3
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        _Noisy(),  # what is drawn goes into a buffer, and an output is compared
+        lambda x: (torch.rand_like(x), x * 3)[1],
+        lambda x: nn.functional.dropout(x, 0.0) * 3,
+        lambda x: nn.functional.dropout(x, 0.5, training=False) * 3,
+    ],
+)
+def test_one_output_is_held_where_no_draw_decides_it(spec: Any) -> None:
+    x = normal(2, 3)
+    opassay.assert_conforms(x + x + x, spec, x)
     with pytest.raises(AssertionError):
-        opassay.assert_conforms(output, spec, x)
+        opassay.assert_conforms(x * 3.001, spec, x)
 
 
 def test_a_module_that_drops_is_judged_in_training_and_in_evaluation() -> None:
