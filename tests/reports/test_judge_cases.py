@@ -120,15 +120,17 @@ def test_every_printed_replay_command_works_as_it_stands(
         "import torch\ndef reference(x): return x.exp()\ndef kernel(x): return x.exp() * 1.01\n"
         "def inputs(seed): return (torch.linspace(0, 1, 8),)\n"
     )
-    judge = ["judge", "mine.py:kernel", "--spec", "mine.py:reference", "-k", "GIVEN", "--report-dir"]
-    assert main([*judge, folder]) == 1
+    of = ["--spec", "mine.py:reference", "-k", "GIVEN", "--report-dir"]
+    main(["judge", "mine.py:reference", *of, "before"])
+    assert main(["judge", "mine.py:kernel", *of, folder]) == 1
     (failure,) = [verdict.failure for verdict in load(Path(folder, "run.json")).verdicts if verdict.failure]
     command = f"opassay replay {failure.case_id} --op mine.py:kernel"
     command += "" if folder == "opassay-report" else f" --report-dir {shlex.quote(folder)}"
     texts = [html.unescape(Path(folder, name).read_text()) for name in ("report.html", "junit.xml")]
     capsys.readouterr()
-    main(["gate", f"{folder}/run.json"])
-    texts.append(capsys.readouterr().out)
+    for words in (["gate"], ["report", "compare", "before/run.json"]):
+        main([*words, f"{folder}/run.json"])
+        texts.append(" ".join(capsys.readouterr().out.split()))
     main(["report", "causes", "--out", "causes", f"{folder}/run.json"])
     texts += [page.read_text() for page in Path("causes").glob("0*.md") if "```python" not in page.read_text()]
     for text in texts:
