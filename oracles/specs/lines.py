@@ -23,11 +23,8 @@ _LONGEST = 90  # characters of a line that are shown
 #: The packages that read and judge specs. A spec may stand in a file beside theirs, under another name.
 _OURS = tuple(f"{__name__.partition('.')[0]}.{name}." for name in ("oracles", "properties"))
 _TORCHS = str(Path(torch.__file__).parent)
-#: Code without a file that is nobody's spec: a graph of torch, and modules that Python itself has.
-_GENERATED = ("<eval_with_key>", "<frozen ")
 #: Files whose frames stand between the line that calls an operation and the mode that is told of the call.
-_BETWEEN = tuple(f"{_TORCHS}/{name}" for name in ("_compile.py", "_dynamo/", "fx/"))
-_BETWEEN += (__file__,)
+_BETWEEN = (__file__, *(f"{_TORCHS}/{name}" for name in ("_compile.py", "_dynamo/", "fx/")))
 #: The key in the metadata of a node under which the line of the spec stands.
 _KEY = "line of the spec"
 #: The keys for whether the spec had turned derivatives off there, and whether it wrote into a tensor meanwhile.
@@ -145,7 +142,9 @@ def line_of_error(err: BaseException) -> str:
 def _is_of_spec(frame: FrameType) -> bool:
     """Whether a frame is neither torch's nor of those that read and judge specs."""
     module = str(frame.f_globals.get("__name__"))
-    return not (module.startswith(_OURS) or frame.f_code.co_filename.startswith((_TORCHS, *_GENERATED)))
+    return not (
+        module.startswith(_OURS) or frame.f_code.co_filename.startswith((_TORCHS, "<eval_with_key>", "<frozen "))
+    )
 
 
 def _place(frame: FrameType, number: int) -> str:

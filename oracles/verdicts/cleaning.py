@@ -71,15 +71,14 @@ def quantity(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-#: The report folder of the command that runs, and the one in which `opassay replay` looks by itself.
-USUAL_FOLDER = "opassay-report"
-REPORT_FOLDER: ContextVar[str] = ContextVar("report folder", default=USUAL_FOLDER)
+#: The report folder of the command that runs; empty for the one in which `opassay replay` looks by itself.
+REPORT_FOLDER: ContextVar[str] = ContextVar("report folder", default="")
 
 
 def replaying(op: str, case_id: str) -> str:
     """The command that judges a case again; it names the op of a module, and a folder that is not the usual one."""
     folder = REPORT_FOLDER.get()
-    where = "" if folder == USUAL_FOLDER else f" --report-dir {shlex.quote(folder)}"
+    where = "" if folder in ("", "opassay-report") else f" --report-dir {shlex.quote(folder)}"
     return f"opassay replay {case_id[:100]}{f' --op {shlex.quote(op[:400])}' if ':' in op else ''}{where}"
 
 

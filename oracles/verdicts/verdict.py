@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from .cleaning import CARD_CHARACTERS, CARD_LINES
+from .cleaning import REPORT_FOLDER as REPORT_FOLDER
 from .cleaning import clean as clean
 from .cleaning import quantity as quantity
 from .cleaning import replaying as replaying

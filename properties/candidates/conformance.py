@@ -86,8 +86,8 @@ def _run_without_draws(read_spec: Specification, arguments: CallArguments) -> Sp
         if why := without_numbers(tensor):
             raise SpecError(f"args[{position}] {why}")
     run = read_spec.run(arguments, read_spec.state)
-    drawn = frozenset() if read_spec.numpy else read_spec.drawn_outputs(arguments, read_spec.state)
-    for i in drawn.intersection(range(len(_tensors_asked(run)))):
+    positions = frozenset() if read_spec.numpy else read_spec.drawn_outputs(arguments, read_spec.state)
+    for i in positions.intersection(range(len(_tensors_asked(run)))):
         text = f"{run.names[i]} depends on random numbers, and one call does not show how they are distributed"
         raise SpecError(f"{read_spec.name}: {text}; use `opassay.judge`, or hand the numbers in as an argument")
     return run

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ...oracles.verdicts.cleaning import REPORT_FOLDER, USUAL_FOLDER
+from ...oracles.verdicts.verdict import REPORT_FOLDER
 from .. import exit_codes
 from ..record import RecordError, Run, load
 from ..store.output import PAGE, write_output
@@ -39,7 +39,7 @@ _UNREADABLE = frozenset(
 
 def load_run(path: Path) -> Run:
     """The record of a file, whose cases stand beside it; ends the command with 2 for one that cannot be read."""
-    REPORT_FOLDER.set(str(path.parent) if (path.parent / "cases").is_dir() else USUAL_FOLDER)
+    REPORT_FOLDER.set(str(path.parent) if (path.parent / "cases").is_dir() else "")
     with as_usage():
         return load(path)
 

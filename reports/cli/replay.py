@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...oracles.verdicts.cleaning import REPORT_FOLDER, USUAL_FOLDER
-from ...oracles.verdicts.verdict import AXES, HELD, Cell, Code, Failure, Outcome, Verdict
+from ...oracles.verdicts.verdict import AXES, HELD, REPORT_FOLDER, Cell, Code, Failure, Outcome, Verdict
 from ...properties.catalog.loading import op_names
 from ...properties.places.pool import ALONE
 from ...properties.places.process import AnswerError, EndedError, Process
@@ -31,7 +30,7 @@ _MAX_CASE = 16 * 2**20  # bytes
 
 @click.command("replay")
 @click.argument("case")
-@click.option("--report-dir", type=click.Path(path_type=Path), default=Path(USUAL_FOLDER), show_default=True)
+@click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
 @click.option("--op", "trusted", metavar="MODULE:NAME", help="The op of the case, if a module of yours declares it.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds.")
 @click.option("--program", "programs", is_flag=True, help="Print a program of torch and the op alone, and run nothing.")

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from ...oracles.verdicts.cleaning import REPORT_FOLDER
 from ...oracles.verdicts.verdict import Cell, quantity
 from ...properties.engine import environment as surroundings
 from ...properties.names import PluginError
@@ -141,7 +140,6 @@ def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> di
 
 def claim_folder(path: Path) -> Folder:
     """Claim the report folder of a new run; ends the command where that is not possible."""
-    REPORT_FOLDER.set(str(path))
     try:
         return Folder.claim(path, new_run_id())
     except FolderError as err:

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 
-from ...oracles.verdicts.verdict import Outcome
+from ...oracles.verdicts.verdict import REPORT_FOLDER, Outcome
 from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
@@ -18,8 +18,9 @@ from ..text import one_line
 def keep_case(folder: Folder) -> Callable[[str, str, str], None]:
     """A function of a case's id, text and program that writes both into the folder at once; "" is no program.
 
-    A case that cannot be written is passed over, because the record holds it too.
+    A case that cannot be written is passed over, because the record holds it too. Replay commands name this folder.
     """
+    REPORT_FOLDER.set(str(folder.path))
 
     def keep(name: str, text: str, program: str) -> None:
         # The name comes out of a worker's answer and becomes that of a file, so every sign

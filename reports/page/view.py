@@ -251,17 +251,9 @@ def _card(square: Square, history: str) -> Card:
         again=_again(square),
         case=case[:_SHOWN_CASE],
         case_cut=len(case) > _SHOWN_CASE,
-        program=_whole_program(failure.snippet) if failure else "",
+        program=clean(failure.program) if failure and len(failure.snippet) <= MAX_CASE else "",  # whole, or none
         history=history,
     )
-
-
-def _whole_program(snippet: str) -> str:
-    """The whole program, for half of it shows nothing; none if it only names the command that replays."""
-    if len(snippet) > MAX_CASE:
-        return ""
-    code = [line for line in snippet.splitlines() if line.strip() and not line.startswith("#")]
-    return clean(snippet) if code else ""
 
 
 def _again(square: Square) -> str:

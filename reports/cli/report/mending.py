@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from ....oracles.verdicts.cleaning import REPORT_FOLDER
 from ... import exit_codes
 from ...collect import Account
 from ...merge import MissingShards, merge
@@ -54,7 +53,6 @@ def recover_command(report_dir: Path, run: str | None) -> int:
     """Make run.json, report.html and junit.xml of a run that was killed, from the log in its report folder."""
     with as_usage(FolderError):
         folder = Folder.reopen(report_dir, run)
-    REPORT_FOLDER.set(str(report_dir))
     with folder:
         # Cases were written during the run, too. They are written again, because the kill may have
         # come before the last of them.

@@ -71,11 +71,11 @@ def test_an_error_names_a_line_of_the_spec(
         path = tmp_path / "mine.py"
         path.write_text(SOURCE)
         where, of, text = str(path), "mine.py", f" ({SOURCE.splitlines()[line - 1].strip()})"
-    spec, x, told = _spec(name, where), torch.ones(2, 2), re.escape(f"line {line} of {of}{text}") + r"[:, ]"
+    spec, x, place = _spec(name, where), torch.ones(2, 2), re.escape(f"line {line} of {of}{text}") + r"[:, ]"
     for ask in (lambda: opassay.bound(spec, x), lambda: opassay.assert_conforms(x, spec, x)):
-        with pytest.raises(opassay.SpecError, match=told):
+        with pytest.raises(opassay.SpecError, match=place):
             ask()
-    assert re.search(told, judging.judge(spec, spec, (x,), seed=0).error)
+    assert re.search(place, judging.judge(spec, spec, (x,), seed=0).error)
 
 
 def test_where_the_spec_has_no_line_of_its_own_the_error_names_none() -> None:
