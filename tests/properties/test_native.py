@@ -106,7 +106,11 @@ def test_memory_may_be_shared_as_the_reference_shares_it() -> None:
 
 
 def test_a_question_with_nothing_to_judge_is_not_asked() -> None:
-    verdict = ask(lambda x: x.softmax(-1), lambda x: x.softmax(-1), "DATA")
+    def cosine(x: Tensor) -> Tensor:
+        return x.cos()
+
+    settings, offer = Settings("brief", max_examples=4, simpler=False), Offer(max_order=0)
+    (verdict,) = opassay.verify_kernel(cosine, cosine, ROWS, properties=("DATA",), settings=settings, offer=offer)
     assert (verdict.outcome, verdict.code) == (Outcome.UNSUPPORTED, Code.NOT_APPLICABLE)
 
 

@@ -62,7 +62,7 @@ def declared(**changes: Any) -> Any:
     ("call", "error", "message"),
     [
         (lambda: opassay.bound(square, PAIRS), opassay.SpecError, "not implemented for 'Float4_e2m1fn_x2'"),
-        (lambda: opassay.bound(square, X.to("meta")), opassay.SpecError, "meta device"),
+        (lambda: opassay.bound(square, X.to("meta")), opassay.SpecError, "device meta"),
         (lambda: opassay.bound(square, X.to_sparse()), opassay.SpecError, "sparse_coo"),
         (lambda: opassay.bound(square, (X + 1j).to(torch.complex32)), opassay.SpecError, "is complex"),
         (lambda: opassay.bound(square, X, contract=None), ValueError, "contract: got None"),  # type: ignore[arg-type]

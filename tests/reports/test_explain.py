@@ -91,4 +91,4 @@ def test_a_name_that_is_nearly_right(name: str, message: str, capsys: pytest.Cap
 
 def test_a_contract_of_no_allowance_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "torch+flash"]) == 2
-    assert "got allowance 'flash', need one of float32" in capsys.readouterr().err
+    assert "got allowance 'flash' (did you mean 'flush'?), need one of float32" in capsys.readouterr().err

@@ -84,7 +84,9 @@ def approximate(name: str, x: Lanes, exact: Lanes, sure: Lanes = False) -> Lanes
 def spacing(size: Lanes) -> Lanes:
     """The distance of neighbouring numbers of float32 at sizes, in float64; where a size overflows, the largest one."""
     # NumPy has NaN at an infinity, and with it a right result would be NaN where the exact one overflows.
-    return np.spacing(np.minimum(size, np.finfo(np.float32).max).astype(np.float32)).astype(np.float64)
+    # NumPy's spacing of the largest number is infinite; the number below it has the same.
+    below = np.nextafter(np.finfo(np.float32).max, np.float32(0))
+    return np.spacing(np.minimum(size, below).astype(np.float32)).astype(np.float64)
 
 
 def upper_word(x: Lanes, exact: Lanes) -> Lanes:

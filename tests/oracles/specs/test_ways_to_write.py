@@ -181,8 +181,8 @@ UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
     ),
     "complex output": (lambda x: torch.complex(x, x), (torch.ones(8).half(),), "complex"),
     "pairs": (lambda x: x * x, (PAIRS,), "not implemented for 'Float4_e2m1fn_x2'"),
-    "sparse": (lambda x: x.to_dense(), (torch.eye(3).to_sparse(),), "sparse_coo; give it as a dense tensor"),
-    "meta": (lambda x: x * 2, (torch.empty(3, device="meta"),), "on the meta device"),
+    "sparse": (lambda x: x.to_dense(), (torch.eye(3).to_sparse(),), "sparse_coo, need a plain tensor: .to_dense"),
+    "meta": (lambda x: x * 2, (torch.empty(3, device="meta"),), "on device meta, need a tensor of numbers"),
 }
 
 
