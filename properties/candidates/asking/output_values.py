@@ -15,7 +15,9 @@ from ....oracles.op.bits import same_bits
 from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, thresholds_in
 from ....oracles.specs.tracing import Traced
 from ....oracles.verdicts.verdict import Outcome
+from ....reference.residual import Residual
 from ..arguments import CallArguments, Tensor
+from ..comparing import AS_WELL
 from ..evidence import Records
 from ..finding import Finding, not_asked, raised, with_lines
 from ..host.calls import Answer, Manner
@@ -64,10 +66,22 @@ def _of_whole_format(session: Session, finding: Finding) -> Finding:
     if finding.is_wrong:
         return finding
     arguments = session.filled(session.given_rows, of_whole_format, session.generator("WIDE whole"))
+    erring, strayed, records = session.history.erring, session.history.strayed, session.records
+    noted = records.evidence, records.digests
+    counts = [len(each) for each in noted]
     try:
+        # A residual overflows there before what it is of does.
+        balls = session.read(session.given_rows, session.spec.state, session.terms)
+        if any(isinstance(each, Residual) for each in balls):
+            return finding
         other = session.values("WIDE", arguments)
     except SpecError:  # It does not take such numbers.
         return finding
+    if other.is_wrong and other.wrong is not None and AS_WELL in other.wrong.lines:
+        session.history.erring, session.history.strayed = erring, strayed
+        for each, count in zip(noted, counts, strict=True):
+            del each[count:]
+        return finding  # Who is right is not certain where torch is wrong, too.
     if other.is_wrong:
         return other
     return replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.judged)

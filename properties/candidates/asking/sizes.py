@@ -114,8 +114,8 @@ def _calls_at(session: Session, every: Iterable[CallArguments], most: _Work) -> 
         if len(answer.outputs) == len(outputs) and not session.spec.numpy and not (writes.buffers or writes.restored):
             distance = max(map(_distance, answer.outputs, outputs), default=0.0)
         # A later call may write the same memory again.
-        kept = msgspec.structs.replace(answer, outputs=[y.detach().clone() for y in answer.outputs])
-        yield _OtherCall(arguments, kept, distance, work.seconds)
+        copied = msgspec.structs.replace(answer, outputs=[y.detach().clone() for y in answer.outputs])
+        yield _OtherCall(arguments, copied, distance, work.seconds)
 
 
 def _worth_reading(calls: Sequence[_OtherCall]) -> Iterator[_OtherCall]:
@@ -232,8 +232,8 @@ class _Counter(TorchDispatchMode):
         if any(count > most for count, most in zip(self.work, self.most, strict=True)):
             raise SpecError("has too many operations at this size")
         result = func(*args, **(kwargs or {}))
-        made = sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
-        self.work = self.work._replace(elements=elements + made)
+        count = sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        self.work = self.work._replace(elements=elements + count)
         return result
 
 

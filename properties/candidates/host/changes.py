@@ -40,14 +40,14 @@ def watched_making(changed: list[str]) -> Iterator[None]:
     """Run a candidate's module and its making; what they replace is put back, and told."""
     before, pid = deep().read(), os.getpid()
     ours = [(owner, *attribute) for owner in _between() for attribute in vars(owner).items()]
-    held = [(*each, each[-1].__code__) for each in ours if isinstance(each[-1], FunctionType)]
+    functions = [(*each, each[-1].__code__) for each in ours if isinstance(each[-1], FunctionType)]
     try:
         yield
     finally:
         if os.getpid() != pid:
             os._exit(1)  # a copy of this process that the candidate made
         # Compared here as well, because the functions that compare are among what may have been replaced.
-        for owner, name, each, code in held:
+        for owner, name, each, code in functions:
             if vars(owner).get(name) is not each or each.__code__ is not code:
                 changed.append(f"{owner.__name__}.{name}: replaced")
         changed += [line for line in deep().restored(before, True) if counts_against(line)]

@@ -84,10 +84,10 @@ def test_attention_in_parts_is_accepted_and_the_largest_size_is_not_read(monkeyp
 
 
 def test_a_result_in_memory_that_a_later_call_writes_is_held_as_it_was_given() -> None:
-    kept: dict[int, Tensor] = {}
+    buffers: dict[int, Tensor] = {}
 
     def in_one_buffer(x: Tensor) -> Tensor:
-        buffer = kept.setdefault(x.shape[1], torch.empty(2**17))
+        buffer = buffers.setdefault(x.shape[1], torch.empty(2**17))
         result = buffer[: x.numel()].view(x.shape)
         return torch.mul(x, 2.0, out=result) if x.shape[1] > 64 else x * 2.0
 
