@@ -124,7 +124,8 @@ def _is_far(ball: Ball, value: Tensor) -> bool:
         return True
     with np.errstate(all="ignore"):
         distance = np.abs(value.detach().cpu().double().numpy() - ball.centre)
-        return not bool(np.all(distance <= _MANY * np.max(ball.radii(), initial=0.0)))
+        radii = ball.radii()  # An element without a bound, as where a result overflows, is no reason to be near.
+        return not bool(np.all(distance <= _MANY * np.max(radii[np.isfinite(radii)], initial=0.0)))
 
 
 def _refusals(findings: Sequence[Finding]) -> Iterator[str]:

@@ -67,8 +67,7 @@ def _of_whole_format(session: Session, finding: Finding) -> Finding:
         return finding
     arguments = session.filled(session.given_rows, of_whole_format, session.generator("WIDE whole"))
     erring, strayed, records = session.history.erring, session.history.strayed, session.records
-    noted = records.evidence, records.digests
-    counts = [len(each) for each in noted]
+    counts = len(records.evidence), len(records.digests)
     try:
         # A residual overflows there before what it is of does.
         balls = session.read(session.given_rows, session.spec.state, session.terms)
@@ -79,8 +78,7 @@ def _of_whole_format(session: Session, finding: Finding) -> Finding:
         return finding
     if other.is_wrong and other.wrong is not None and AS_WELL in other.wrong.lines:
         session.history.erring, session.history.strayed = erring, strayed
-        for each, count in zip(noted, counts, strict=True):
-            del each[count:]
+        del records.evidence[counts[0] :], records.digests[counts[1] :]
         return finding  # Who is right is not certain where torch is wrong, too.
     if other.is_wrong:
         return other

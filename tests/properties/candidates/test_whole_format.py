@@ -72,3 +72,30 @@ class _LengthWithSquares(torch.autograd.Function):
 def test_a_gradient_whose_squares_vanish_is_refused() -> None:
     judgement = _judge(_LengthWithSquares.apply, torch.hypot, torch.float32, 2)
     assert [cause.question for cause in judgement.causes] == ["GRAD"], judgement
+
+
+def _total(x: Tensor) -> Tensor:
+    return torch.logsumexp(x, -1)
+
+
+def _total_in_parts(x: Tensor) -> Tensor:
+    most, total = x[:, 0], torch.ones_like(x[:, 0])
+    for part in x[:, 1:].split(16, -1):
+        larger = torch.maximum(most, part.amax(-1))
+        total = total * torch.exp(most - larger) + torch.exp(part - larger[:, None]).sum(-1)
+        most = larger
+    return most + torch.log(total)
+
+
+def test_gradients_that_lose_digits_at_numbers_below_1_are_accepted() -> None:
+    x = torch.randn(8, 200, generator=torch.Generator().manual_seed(5))
+    assert not judge(_total_in_parts, _total, [x], questions=["GIVEN", "GRAD"], seed=0).causes
+
+
+def test_factors_whose_residual_overflows_are_accepted() -> None:
+    def spec(a: Tensor) -> Tensor:
+        result: Tensor = torch.linalg.cholesky(a @ a.mT + torch.eye(3, dtype=a.dtype))
+        return result
+
+    a = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    assert not judge(spec, spec, [a], questions=["GIVEN", "WIDE"], seed=0).causes
