@@ -9,6 +9,7 @@ unless a stable sort was asked for. A NaN counts as the largest of all, and as t
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,8 @@ class Ranked(Decidable):
 
     def rows_of(self, values: Any) -> Any:
         """An array of the shape of `x` as rows of what is ordered: (*others, n)."""
-        return np.reshape(np.transpose(values, self.order), (*self._rest, -1))
+        count = math.prod(self.x.shape[i] for i in self.axes)  # -1 stands for no number where there are no elements
+        return np.reshape(np.transpose(values, self.order), (*self._rest, count))
 
     def in_rows(self, indices: Any) -> Any:
         """An array of the shape of the indices with the ranks along its last axis."""

@@ -245,7 +245,7 @@ class _Search:
     def find_open(self, groups: Mapping[str, Any] | None, sources: Mapping[str, Decidable]) -> Mapping[str, Any] | None:
         """See `Decision.open_rows`."""
         several = self._explanations > 1
-        if groups is None or not self._explanations.all():
+        if groups is None or not several.size or not self._explanations.all():
             return None
         rows = {name: (of >= 0) & several[np.maximum(of, 0)] for name, of in groups.items()}
         labels = np.concatenate([groups[name][mask] for name, mask in rows.items()])

@@ -95,9 +95,9 @@ class SpecialCall:
             at = at if stay is None else at & ~stay
             if not bool(at.any()):
                 return t
-            own = t.detach().clone()
-            own[at] = torch.as_tensor(np.asarray(draw(t, at), dtype=np.float64)).to(own.device, own.dtype)
-            return own
+            wide = t.detach().to(torch.float32 if t.element_size() == 1 else t.dtype, copy=True)  # eight bits fill nothing
+            wide[at] = torch.as_tensor(np.asarray(draw(t, at), dtype=np.float64)).to(wide.device, wide.dtype)
+            return wide.to(t.dtype)
 
         tensors = self.arguments.tensors
         stay: Sequence[Tensor | None] = keep or [None] * len(tensors)

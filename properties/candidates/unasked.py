@@ -87,7 +87,7 @@ def _without_influence(session: Session) -> Iterator[str]:
     arguments, native = session.given_rows, session.native
     if not any(output.is_floating_point() for output in native.outputs + native.values):
         return  # A rank or a place is the same for most inputs.
-    if not session.spec.numpy and session.spec.is_random(arguments, session.spec.state):
+    if session.spec.is_random(arguments, session.spec.state):
         return  # What is drawn covers what it is added to.
     for i, tensor in enumerate(arguments.tensors):
         if not tensor.is_floating_point() or i in native.writes:

@@ -20,6 +20,7 @@ import pytest
 from opassay.properties.candidates.host import isolation
 from opassay.properties.candidates.host.isolation import GUARDS, Isolation, Rooms, confine, offer
 from opassay.properties.places import lifeline
+from opassay.properties.places.namespaces import Namespace
 
 #: The signals and the network are kept from a candidate by a kernel of this version of Landlock or a later one.
 OFFER = offer()
@@ -44,7 +45,7 @@ def confined(
         message = b""
         try:
             if not namespace:
-                vars(isolation)["enter_namespace"] = lambda: False
+                vars(isolation)["enter_namespace"] = lambda *_: Namespace()
             result = confine(Rooms(str(own), readable or [], wanted))
             assert wanted == "none" or [*result.holds, *["processes"] * (not namespace)] == OFFER.holds, result
             run()
@@ -155,7 +156,8 @@ def test_folders_that_are_named_can_be_read_and_not_written(tmp_path: Path) -> N
     assert confined(read, tmp_path) == "PermissionError"
     assert confined(read, tmp_path, readable=[str(tmp_path / "data")]) == ""
     writing = _writing(str(tmp_path / "data" / "weights"))
-    assert confined(writing, tmp_path, readable=[str(tmp_path / "data")]) == "PermissionError"
+    # Its file system may be for reading alone, which is another error.
+    assert confined(writing, tmp_path, readable=[str(tmp_path / "data")]) in ("PermissionError", "OSError")
 
 
 @needs_all
