@@ -167,7 +167,7 @@ def unlike(form: str, plain: Sequence[Any], need: Result) -> str:
     """
     if not need.form:
         return ""
-    if form == "NoneType":
+    if form == "NoneType" != need.form:
         return "the result is None; did you forget `return`?"
     if form != need.form:
         got, number = form.count("*"), len(need.tensors)

@@ -95,7 +95,8 @@ class SpecialCall:
             at = at if stay is None else at & ~stay
             if not bool(at.any()):
                 return t
-            wide = t.detach().to(torch.float32 if t.element_size() == 1 else t.dtype, copy=True)  # eight bits fill nothing
+            # torch fills nothing in formats of eight bits.
+            wide = t.detach().to(torch.float32 if t.element_size() == 1 else t.dtype, copy=True)
             wide[at] = torch.as_tensor(np.asarray(draw(t, at), dtype=np.float64)).to(wide.device, wide.dtype)
             return wide.to(t.dtype)
 

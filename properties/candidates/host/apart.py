@@ -18,9 +18,10 @@ from typing import Any
 
 import msgspec
 
+from ....oracles.verdicts.verdict import Code
 from ...places.lifeline import began_with, children, end_all, parent_of, program_name, running
 from ...places.process import AnswerError, EndedError
-from .calls import Answer, CandidateCall, GoneError, LateError, Making, Sequel
+from .calls import Answer, CandidateCall, Executed, GoneError, LateError, Making, Sequel
 from .exchange import Loaded, loaded
 from .isolation import Isolation, writable
 from .module_files import GivenError
@@ -125,7 +126,9 @@ class CandidateApart:
         answer = self._answered({"sequel": msgspec.to_builtins(call.sequel)}, again + size, call)
         # By a longer time a candidate would have fewer calls made, and by kernels as PTX others.
         repeat = msgspec.structs.replace(answer.repeat, seconds=min(took, answer.repeat.seconds))
-        return msgspec.structs.replace(answer, repeat=repeat, executed=answer.executed if self._executes else None)
+        # What it says of launches counts where the judge executes them; that it needs another machine, always.
+        executed = answer.executed if self._executes or (answer.executed or Executed()).fault == Code.NO_DEVICE else None
+        return msgspec.structs.replace(answer, repeat=repeat, executed=executed)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""

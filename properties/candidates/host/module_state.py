@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -32,13 +33,21 @@ class ModuleState:
 
     def set(self, values: State) -> None:
         """Set values, in the same tensor objects that the candidate began with."""
+        self._put_back()
+        self._copy(self.tensors.keys() & values.keys(), values)
+
+    def _put_back(self) -> None:
+        """Put the tensor objects that the candidate began with in the places of others, by whomever these were made."""
         while self._replaced:
             setattr(*self._replaced.pop())
+        for name, tensor in self.tensors.items():
+            owner, _, leaf = name_of_whole(name).rpartition(".")
+            if self._now(name) is not tensor:
+                setattr(self._candidate.get_submodule(owner), leaf, tensor)
+
+    def _copy(self, names: Iterable[str], values: State) -> None:
         with torch.no_grad():
-            for name in self.tensors.keys() & values.keys():
-                owner, _, leaf = name_of_whole(name).rpartition(".")
-                if self._now(name) is not self.tensors[name]:
-                    setattr(self._candidate.get_submodule(owner), leaf, self.tensors[name])
+            for name in names:
                 self.tensors[name].copy_(whole_of(name, values[name]))
 
     def assign(self, values: State) -> None:
@@ -46,7 +55,8 @@ class ModuleState:
 
         One that stands in several places, as tied weights do, is replaced in all of them.
         """
-        names = {id(tensor): name for name, tensor in self.tensors.items()}
+        self._put_back()
+        names, left = {id(tensor): name for name, tensor in self.tensors.items()}, self.tensors.keys() & values.keys()
         for module in self._candidate.modules() if self.tensors else ():
             for leaf, was in [*module._parameters.items(), *module._buffers.items()]:
                 name = names.get(id(was), "")
@@ -55,6 +65,8 @@ class ModuleState:
                     is_trained = isinstance(was, torch.nn.Parameter)
                     setattr(module, leaf, torch.nn.Parameter(new, was.requires_grad) if is_trained else new)
                     self._replaced.append((module, leaf, was))
+                    left.discard(name)
+        self._copy(left, values)  # of plain attributes, which no state dict has
 
     def parts_now(self, name: str) -> Tensor | None:
         """A parameter or buffer as it is now: a call may have put another tensor in its place. None if it is none."""

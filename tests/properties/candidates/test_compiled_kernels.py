@@ -50,7 +50,7 @@ def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
     (cause,) = judgement.causes
     assert cause.wrong is not None
     assert cause.wrong.code is Code.OUT_OF_BOUNDS
-    assert "softmax_rows: strange_kernels.py:20" in cause.text
+    assert "softmax_rows: strange_kernels.py:21" in cause.text
     assert any("0 bytes behind the end of it" in line and ": Y;" in line for line in cause.wrong.lines), cause.wrong
 
 

@@ -238,7 +238,7 @@ def test_calls_that_need_not_have_the_given_size_are_of_rows_alone(make: type[_S
     if whole:
         assert candidate.rows == [40, size, *[40] * (len(MemoryLayout) + 4)]
     else:  # GIVEN and POISON are of the given size; the second call is that which asks whether rows do.
-        assert candidate.rows == [40, *[size] * (len(MemoryLayout) + 2), 40, size, size]
+        assert candidate.rows == [40, *[size] * (len(MemoryLayout) + 2), 40, size, size, size]
     assert all("of 40 rows" in each.sampled for each in judgement.findings)
 
 
