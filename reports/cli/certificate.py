@@ -18,8 +18,8 @@ import click
 
 from ...oracles.verdicts.verdict import Verdict
 from ...properties.campaign.bench import Bench, ItemLost, NotStarted
-from ...properties.certificates import sweep_logs
 from ...properties.places.pool import fair_share, owner_of
+from ...reference.dtypes import BINARY32, FORMATS
 from .. import exit_codes
 from ..certificate.page import certificate_page
 from ..certificate.statement import (
@@ -47,7 +47,7 @@ _RECORD = Path("opassay-report/run.json")
 @click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Only this subject; may be repeated.")
 @click.option("--record", type=RECORD_PATH, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
 @click.option("--out", type=FOLDER, default=Path("certificates"), show_default=True, help="Where they are written.")
-@click.option("--sweeps", type=FOLDER, default=Path("sweeps"), show_default=True, help="A folder of logs of sweeps.")
+@click.option("--sweeps", type=FILE, default=Path("sweeps.json"), show_default=True, help="What sweeps measured.")
 @click.option("--mutation", type=FILE, default=Path("mutation.json"), show_default=True, help="What mutants showed.")
 @click.option("--second-opinion", "second", type=FILE, default=Path("second-opinion.json"), show_default=True,
               help="What another reading says.")  # fmt: skip
@@ -208,23 +208,32 @@ class Facts:
         self._bench = None
 
 
-def sweeps_of(folder: Path, functions: Sequence[str], dtypes: Sequence[str]) -> Any:
-    """Rows of the sweeps of these functions in a folder of logs; NOT_MEASURED where there is none.
+def sweeps_of(path: Path, functions: Sequence[str], dtypes: Sequence[str]) -> Any:
+    """Rows of a file of sweeps about these functions; NOT_MEASURED where there are none.
 
     Raises:
-        CertificateError: a log there cannot be read.
+        CertificateError: the file cannot be read.
     """
+    if not path.is_file():
+        return NOT_MEASURED
     try:
-        logs = [sweep_logs.read_log(path) for path in sorted(folder.glob("*.jsonl"))]
-    except (sweep_logs.SweepError, OSError) as err:
-        raise CertificateError(str(err)) from err
-    rows = [
-        {"function": row.key.function, "dtype": row.key.dtype, "device": row.key.device, "inputs": row.inputs,
-         "complete": row.complete, "ulp": row.normal, "at": row.where}
-        for row in sweep_logs.swept(logs, {})
-        if row.key.function.partition(":")[0] in functions and row.key.dtype in dtypes
-    ]  # fmt: skip
-    return rows or NOT_MEASURED
+        rows = json.loads(read_capped(path))["sweeps"]
+        mine = [row for row in rows if row["function"].partition(":")[0] in functions and row["dtype"] in dtypes]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
+        raise CertificateError(f"{path}: is no file of sweeps ({type(err).__name__}: {err})") from err
+    return mine or NOT_MEASURED
+
+
+def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float | None:
+    """The largest error of a result by a contract, in ulps of the dtype; None if the contract has no such function.
+
+    A half type is computed in binary32 and rounded once more: half an ulp, and the contract's ulps of binary32.
+    """
+    ulps = contract.get(function.partition(":")[0])
+    precision = FORMATS[dtype].precision
+    if ulps is None or precision >= BINARY32.precision:
+        return ulps
+    return 0.5 + ulps * 2.0 ** (precision - BINARY32.precision)
 
 
 def promised_to(rows: Any, contract: Mapping[str, Any]) -> Any:
@@ -233,7 +242,7 @@ def promised_to(rows: Any, contract: Mapping[str, Any]) -> Any:
         return rows
     # The contract's ulps are those of the format that it accumulates in, the same in every dtype of an op.
     ulps = {name: ulp for allowed in contract.values() for name, ulp in allowed["ulps"].items()}
-    return [{**row, "contract": sweep_logs.promised(row["function"], row["dtype"], ulps)} for row in rows]
+    return [{**row, "contract": promised(row["function"], row["dtype"], ulps)} for row in rows]
 
 
 def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:

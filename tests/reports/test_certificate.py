@@ -89,23 +89,21 @@ def test_a_page_tells_what_is_not_measured_and_not_asked() -> None:
     assert "The record does not say that these are what was judged." in page
 
 
-def test_logs_of_sweeps_are_read_beside_the_contract(tmp_path: Path) -> None:
-    heading = {"tool": "opassay sweep", "schema": 1, "function": "exp", "dtype": "float16", "device": "cpu"}
-    worst = {"ulps": 0.7, "bits": "3c01", "layout": "strided"}
-    shard = {"shard": 0, "inputs": 2**16, "misrounded": 9, "normal": worst, "subnormal": {**worst, "ulps": 0.2}}
-    path = tmp_path / "exp-float16-cpu.jsonl"
-    path.write_text(f"{json.dumps({**heading, 'environment': {}})}\n{json.dumps(shard)}\n")
-    rows = gathering.promised_to(gathering.sweeps_of(tmp_path, ["exp"], ["float16"]), {"float32": ALLOWED})
-    expected = {"function": "exp", "dtype": "float16", "device": "cpu", "inputs": 65536, "complete": True}
-    assert rows == [{**expected, "ulp": 0.7, "at": "0x3c01 strided", "contract": 0.5 + 2.0**-13}]
+def test_sweeps_are_read_beside_the_contract(tmp_path: Path) -> None:
+    row = {"function": "exp", "dtype": "float16", "device": "cpu", "inputs": 65536, "complete": True, "ulp": 0.7}
+    path = tmp_path / "sweeps.json"
+    path.write_text(json.dumps({"sweeps": [{**row, "at": "0x3c01 strided"}]}))
+    rows = gathering.promised_to(gathering.sweeps_of(path, ["exp"], ["float16"]), {"float32": ALLOWED})
+    assert rows == [{**row, "at": "0x3c01 strided", "contract": 0.5 + 2.0**-13}]
     run = make_run(verdict())
     known = {**FACTS, "environment": {**FACTS["environment"], "opassay": run.version}}
     page = certificate_page(statement(run, "d" * 64, run.verdicts, known, {**UNKNOWN, "sweeps": rows}))
     assert "| 0.7 | 0.5001 |" in next(line for line in page.splitlines() if "exp | float16 | all " in line)
-    assert gathering.sweeps_of(tmp_path, ["log"], ["float16"]) == "not measured"
+    assert gathering.sweeps_of(path, ["log"], ["float16"]) == "not measured"
+    assert gathering.sweeps_of(tmp_path / "none.json", ["exp"], ["float16"]) == "not measured"
     path.write_text("mine\n")
-    with pytest.raises(CertificateError, match="is no log of opassay sweep, schema 1"):
-        gathering.sweeps_of(tmp_path, ["exp"], ["float16"])
+    with pytest.raises(CertificateError, match="is no file of sweeps"):
+        gathering.sweeps_of(path, ["exp"], ["float16"])
 
 
 def test_a_record_of_another_source_is_refused() -> None:

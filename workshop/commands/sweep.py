@@ -14,16 +14,17 @@ from typing import Any
 
 import click
 
-from opassay.properties.certificates.sweep_logs import Key, Log, SweepError, Swept, read_log, shards_of, swept
 from opassay.reports import exit_codes
 from opassay.reports.cli.host import Stop
 from opassay.reports.cli.reading import as_usage
 from opassay.reports.record import RecordError
+from opassay.reports.store.files import write_atomically
 from opassay.reports.text import TextTable, one_line
 
 from ..sweeps.functions import FUNCTIONS
 from ..sweeps.inputs import DTYPES
 from ..sweeps.logs import DECISIVE, difference, file_of, is_broken, join, write_log
+from ..sweeps.reading import Key, Log, SweepError, Swept, read_log, shards_of, swept
 
 _PROGRAM = "workshop.sweeps.program"
 Question = Mapping[str, Any]
@@ -77,6 +78,7 @@ class Measurer:
 @click.option("-n", "workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that measure.")
 @click.option("--table", is_flag=True, help="Measure nothing: the table of what is in the folder.")
 @click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+@click.option("--json", "rows", type=click.Path(path_type=Path, dir_okay=False), help="Write it, for certificates.")
 def sweep_command(functions: tuple[str, ...], **options: Any) -> int:
     """Measure elementary FUNCTIONS on every argument of a dtype, against MPFR.
 
@@ -103,9 +105,20 @@ def sweep_command(functions: tuple[str, ...], **options: Any) -> int:
     logs = [log for log in _logs([folder, *options["others"]]) if log.key in keys]
     table = sweep_table(swept(logs, first.contract))
     click.echo("\n".join(table.markdown() if options["markdown"] else table.lines()))
+    if options["rows"]:
+        write_atomically(options["rows"], json.dumps({"sweeps": list_rows(logs)}).encode())
     if not logs:
         raise Stop(exit_codes.NOTHING, f"no log of these functions in {folder}")
     return exit_codes.USAGE if table.remarks else exit_codes.OK
+
+
+def list_rows(logs: Sequence[Log]) -> list[dict[str, Any]]:
+    """The table as a certificate has it."""
+    return [
+        {"function": row.key.function, "dtype": row.key.dtype, "device": row.key.device, "inputs": row.inputs,
+         "complete": row.complete, "ulp": row.normal, "at": row.where}
+        for row in swept(logs, {})
+    ]  # fmt: skip
 
 
 def _sweep(measurers: Sequence[Measurer], keys: Sequence[Key], folder: Path, shards: str) -> None:

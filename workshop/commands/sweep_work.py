@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from opassay.properties.campaign.performing import Item
-from opassay.properties.certificates.sweep_logs import Key, Log, shards_of, swept
 from opassay.reports import exit_codes
 from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.cli.host import Stop
@@ -17,6 +16,7 @@ from opassay.reports.progress import Teller
 from ..sweeps.functions import FUNCTIONS
 from ..sweeps.inputs import DTYPES
 from ..sweeps.logs import difference, is_broken, write_log
+from ..sweeps.reading import Key, Log, shards_of, swept
 from .one_by_one import OneByOne
 from .sweep import chosen_shards, log_to_continue, sweep_table
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opassay.properties.certificates.sweep_logs import is_exhaustive, shards_of
 from opassay.reference.formats import FORMATS, Format
+
+from .reading import is_exhaustive, shards_of
 
 Bits = npt.NDArray[np.unsignedinteger[Any]]
 

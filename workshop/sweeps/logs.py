@@ -1,4 +1,4 @@
-"""Logs of sweeps, written, continued and joined; `opassay.properties.certificates.sweep_logs` reads them.
+"""Logs of sweeps, written, continued and joined; `reading` reads them.
 
 Shards of several machines of one kind are joined by reading their folders together.
 """
@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from opassay.properties.certificates.sweep_logs import SCHEMA, TOOL, Key, Log, SweepError, Swept
 from opassay.reports.store.files import write_atomically
+
+from .reading import SCHEMA, TOOL, Key, Log, SweepError, Swept
 
 #: The parts of an environment that decide the results of elementary functions.
 DECISIVE = ("torch", "platform", "libc", "cpu", "cpu capability", "mkldnn", "cuda", "gpu", "driver")

@@ -16,11 +16,11 @@ import gmpy2
 import numpy as np
 import numpy.typing as npt
 
-from opassay.properties.certificates.sweep_logs import is_exhaustive
 from opassay.reference.formats import FORMATS, Format, ulp_array
 
 from .functions import FUNCTIONS, ElementaryFunction, Wide
 from .inputs import Bits, neighbours, patterns_of_shard
+from .reading import is_exhaustive
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ import numpy as np
 
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
 from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
-from opassay.properties.certificates.sweep_logs import promised
 from opassay.reference.formats import FORMATS, Format, ulp_array
+from opassay.reports.cli.certificate import promised
 
 from .functions import FUNCTIONS
 from .measure import layouts_of

@@ -127,7 +127,9 @@ class CandidateApart:
         # By a longer time a candidate would have fewer calls made, and by kernels as PTX others.
         repeat = msgspec.structs.replace(answer.repeat, seconds=min(took, answer.repeat.seconds))
         # What it says of launches counts where the judge executes them; that it needs another machine, always.
-        executed = answer.executed if self._executes or (answer.executed or Executed()).fault == Code.NO_DEVICE else None
+        executed = (
+            answer.executed if self._executes or (answer.executed or Executed()).fault == Code.NO_DEVICE else None
+        )
         return msgspec.structs.replace(answer, repeat=repeat, executed=executed)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from opassay.properties.certificates.sweep_logs import Key, SweepError, read_log, swept
-from tests.properties.test_sweep_logs import PLACE, make_log
+from tests.workshop.sweeps.test_reading import PLACE, make_log
 from workshop.sweeps.logs import file_of, is_broken, join, write_log
+from workshop.sweeps.reading import Key, SweepError, read_log, swept
 
 
 def test_a_log_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
-from opassay.properties.certificates.sweep_logs import promised
 from opassay.reference.formats import FORMATS
+from opassay.reports.cli.certificate import promised
 from workshop.sweeps import inputs, measure, sampling
 from workshop.sweeps.functions import FUNCTIONS, Wide
 from workshop.sweeps.measure import error_of

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
-from opassay.properties.certificates.sweep_logs import promised
+from opassay.reports.cli.certificate import promised
 from workshop.sweeps import sampling
 
 PAGE = Path(__file__).parents[3] / "docs" / "functions.md"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from opassay.properties.certificates.sweep_logs import read_log, swept
 from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.progress import Teller, make_console
 from tests.workshop.calling import workshop
 from workshop.commands.sweep_work import SweepWork
 from workshop.sweeps.program import run_item
+from workshop.sweeps.reading import read_log, swept
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...reference.formats import BINARY32, FORMATS
+from opassay.reference.formats import FORMATS
+from opassay.reports.cli.certificate import promised
 
 SCHEMA = 1
 #: The word of logs for `python -m workshop sweep`, which writes them.
@@ -107,18 +108,6 @@ def read_log(path: Path) -> Log:
 def swept(logs: Sequence[Log], contract: Mapping[str, float]) -> list[Swept]:
     """The table of these logs; those without a shard are left out."""
     return [_sweep_row(log, contract) for log in logs if log.shards]
-
-
-def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float | None:
-    """The largest error of a result by a contract, in ulps of the dtype; None if the contract has no such function.
-
-    A half type is computed in binary32 and rounded once more: half an ulp, and the contract's ulps of binary32.
-    """
-    ulps = contract.get(function.partition(":")[0])
-    precision = FORMATS[dtype].precision
-    if ulps is None or precision >= BINARY32.precision:
-        return ulps
-    return 0.5 + ulps * 2.0 ** (precision - BINARY32.precision)
 
 
 def _sweep_row(log: Log, contract: Mapping[str, float]) -> Swept:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from opassay.properties.certificates import sweep_logs
-from opassay.properties.certificates.sweep_logs import Key, Log, SweepError
+from workshop.sweeps import reading
+from workshop.sweeps.reading import Key, Log, SweepError
 
 PLACE = {"torch": "2.13.0", "cpu": "one"}
 
@@ -36,13 +36,13 @@ def _write(path: Path, log: Log) -> Path:
 
 
 def test_a_log_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    assert sweep_logs.read_log(_write(tmp_path / "log", make_log(0, 5))) == make_log(0, 5)
+    assert reading.read_log(_write(tmp_path / "log", make_log(0, 5))) == make_log(0, 5)
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     path = _write(tmp_path / "log", make_log(0, 5))
     path.write_text(path.read_text()[:-9])
-    assert sweep_logs.read_log(path) == make_log(0)
+    assert reading.read_log(path) == make_log(0)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 def test_what_is_no_log_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "log").write_text(content)
     with pytest.raises(SweepError, match="is no log of opassay sweep"):
-        sweep_logs.read_log(tmp_path / "log")
+        reading.read_log(tmp_path / "log")
 
 
 def test_a_table_says_whether_all_arguments_were_measured() -> None:
-    part, whole = sweep_logs.swept([make_log(0), make_log(*range(256))], {})
+    part, whole = reading.swept([make_log(0), make_log(*range(256))], {})
     assert (part.complete, whole.complete) == (False, True)
     assert whole.inputs == 25600
     assert whole.misrounded == 3 / 200
-    assert sweep_logs.swept([make_log()], {}) == []
-    (draws,) = sweep_logs.swept([make_log(*range(64), dtype="float64")], {})
+    assert reading.swept([make_log()], {}) == []
+    (draws,) = reading.swept([make_log(*range(64), dtype="float64")], {})
     assert not draws.complete, "no sweep has every argument of float64"
 
 
@@ -71,10 +71,10 @@ def test_a_table_says_whether_all_arguments_were_measured() -> None:
     ("dtype", "allowed"), [("float32", 0.6), ("float16", 0.5 + 0.6 / 2**13), ("bfloat16", 0.5 + 0.6 / 2**16)]
 )
 def test_a_contract_allows_a_half_type_its_rounding_and_the_ulps_of_float32(dtype: str, allowed: float) -> None:
-    (row,) = sweep_logs.swept([make_log(0, dtype=dtype)], {"exp": 0.6})
+    (row,) = reading.swept([make_log(0, dtype=dtype)], {"exp": 0.6})
     assert row.promised == allowed
 
 
 def test_a_function_that_no_contract_names_is_promised_nothing() -> None:
-    (row,) = sweep_logs.swept([make_log(0, ulps=1e6)], {"log": 1.0})
+    (row,) = reading.swept([make_log(0, ulps=1e6)], {"log": 1.0})
     assert row.promised is None
