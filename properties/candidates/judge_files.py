@@ -197,6 +197,8 @@ def _quarters(confinement: Confinement, candidate: str, spec: str, seed: int | s
         confinement, candidate, spec, seed: as for `judge_file`. folder: that it may read besides.
     """
     if confinement.alone:
+        # The copy of this process imports parts of torch that make this folder.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "cache"))
         keep_freed_memory()
         hide_memory()
         if isinstance(seed, str):
@@ -205,8 +207,6 @@ def _quarters(confinement: Confinement, candidate: str, spec: str, seed: int | s
     copied = confinement.alone and not isinstance(seed, str)
     quarters = Quarters(confinement, [*_folders_of(candidate), folder], copied)
     if confinement.alone:
-        # Reading a spec imports parts of torch that make this folder.
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "cache"))
         _keep_off_the_path(candidate, spec)
     return quarters
 

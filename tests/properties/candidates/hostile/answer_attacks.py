@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from .attack import Attack
 
+#: Replaces something of the host in a call after the first ones, which are watched: what is replaced is put back.
+_LATER = """
+COUNT = []
+def candidate(x):
+    COUNT.append(1)
+    if len(COUNT) > 3:
+        {replace}
+    return x * 2
+"""
 #: Replaces what writes an answer; `{act}` writes something else to `path`.
 _WRITING = """
 from opassay.properties.candidates.host import calls
 def write(path, said):
     {act}
-calls.write = write
-"""
+""" + _LATER.format(replace="calls.write = write")
 #: Replaces the answer of the host; `{act}` gives another.
 _ANSWERING = """
 import msgspec
@@ -20,8 +28,7 @@ replace = msgspec.structs.replace
 def _answer(self, call, arguments):
     answer = before(self, call, arguments)
     {act}
-host.CandidateHost._answer = _answer
-"""
+""" + _LATER.format(replace="host.CandidateHost._answer = _answer")
 #: Finds the pipe of answers, which is the second of the host's, and writes `{line}` there.
 _PIPE = """
 def act():
@@ -33,11 +40,11 @@ act()
 
 
 def _writing(act: str, *options: str) -> Attack:
-    return Attack(_WRITING.format(act=act), options=("--seconds", "5", *options))
+    return Attack(_WRITING.format(act=act), "", options=("--seconds", "5", *options))
 
 
 def _answering(act: str) -> Attack:
-    return Attack(_ANSWERING.format(act=act))
+    return Attack(_ANSWERING.format(act=act), "")
 
 
 #: The header of a tensor of a dtype that has more than its bytes, with `{dtype}`.
