@@ -22,18 +22,25 @@ class UnchangedArguments:
     """The arguments that had one value in all calls so far: numbers, options, and tensors of one integer.
 
     Attributes:
-        values: position among the leaves -> the value; None before the first call.
+        values: position among the leaves -> the value; None before the first call. count: of the leaves.
     """
 
     values: dict[int, Any] | None = None
+    count: int = 0
 
     def note(self, arguments: CallArguments) -> None:
-        """Take a call into account."""
+        """Take a call into account; one tensor in the places of several, which is one leaf, says nothing of others."""
         leaves = arguments.leaves
         if self.values is None:
             self.values = {i: value for i, leaf in enumerate(leaves) if (value := _only_value(leaf)) is not _UNKNOWN}
-        else:
-            self.values = {i: v for i, v in self.values.items() if i < len(leaves) and _only_value(leaves[i]) == v}
+            self.count = len(leaves)
+        elif len(leaves) == self.count:
+            pairs = [(i, v, leaves[i]) for i, v in self.values.items()]
+            self.values = {i: v for i, v, leaf in pairs if _is_empty(leaf) or _only_value(leaf) == v}
+
+
+def _is_empty(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and not leaf.numel()
 
 
 def _only_value(leaf: Any) -> Any:
