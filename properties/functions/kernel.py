@@ -285,10 +285,25 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
         return call
     formula = SpecFormula(call, title)
     try:
-        _read(formula, operands)
+        outputs = _read(formula, operands)
     except UntraceableError as err:
         raise TypeError(f"reference: as plain PyTorch, {err}; with NumPy arrays, {_fails(call, operands)}") from err
+    if any(y is None for y in outputs) and _has_numbers_without_a_ball(formula, operands, outputs):
+        raise TypeError("reference: gives what is judged by its residual, as a solution; opassay.judge takes it")
     return formula
+
+
+def _has_numbers_without_a_ball(formula: SpecFormula, operands: Sequence[Any], outputs: Sequence[Any]) -> bool:
+    """Whether a floating output was not read as a ball; integers, which may be places, need none."""
+    try:
+        results = pytree.tree_leaves(formula.spec(*_as_tensors(operands)))
+    except RuntimeError:  # It is singular.
+        return True
+    return any(y is None and is_float(result) for y, result in zip(outputs, results, strict=True))
+
+
+def _as_tensors(operands: Sequence[Any]) -> list[Any]:
+    return [torch.from_numpy(np.array(o)) if _is_array(o) else o for o in operands]
 
 
 def _read(formula: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
@@ -318,7 +333,7 @@ def _find_writes(formula: Any, names: Sequence[str], operands: Sequence[Any]) ->
     """Names of the arguments that a reference in PyTorch writes."""
     if not isinstance(formula, SpecFormula):
         return ()
-    tensors = [torch.from_numpy(np.array(o)) if _is_array(o) else o for o in operands]
+    tensors = _as_tensors(operands)
     formula.spec(*tensors)
     return tuple(name for name, t in zip(names, tensors, strict=True) if isinstance(t, torch.Tensor) and t._version)
 

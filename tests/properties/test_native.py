@@ -121,3 +121,9 @@ def test_convolutions_are_read() -> None:
     shapes = {"x": ("N", "c", "n"), "w": ("m", "c", 3)}
     assert ask(reference, reference, "FWD", shapes).outcome is Outcome.VERIFIED
     assert ask(lambda x, w: F.conv1d(x, w.flip(-1), padding=1), reference, "FWD", shapes).outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize("solve", [torch.linalg.det, torch.linalg.inv])
+def test_what_is_judged_by_its_residual_is_no_reference_of_a_kernel(solve: Any) -> None:
+    with pytest.raises(TypeError, match=r"reference: gives what is judged by its residual.*opassay\.judge"):
+        ask(lambda x: solve(x), lambda x: solve(x), "FWD", {"x": ("B", "n", "n")})
