@@ -301,7 +301,8 @@ _OF_CANDIDATES = (
     Property("OFFSET", "values: around 100",
         "The inputs lie around 100, where exponentials overflow and sums cancel."),
     Property("NEARONE", "values: around 1",
-        "The inputs lie within a few hundredths of 1, where differences cancel."),
+        "The inputs lie within a few hundredths of 1, where differences cancel. Where the spec takes logarithms, one "
+        "input in its turn then lies between 8 and 16, or -16 and -8, and all others are 1: a loss may be small."),
     Property("WIDE", "values: exponents of 24 bits",
         "The inputs are normal numbers, each times a power of two between 2^-16 and 2^8; and then numbers with "
         "exponents of the whole format, held where no evaluation may overflow."),

@@ -16,6 +16,9 @@ PAIRS = torch.float4_e2m1fn_x2
 #: Dtypes of torch whose numbers are only stored; of two numbers in one byte there is no cast.
 STORAGE_DTYPES = frozenset(getattr(torch, name) for name in STORAGE_FORMATS if hasattr(torch, name))
 
+#: Logarithms of 1 + exp(-x), or of numbers that may be that.
+_LOGARITHMS = {"log", "log1p", "softplus", "log_sigmoid_forward", "logaddexp", "soft_margin_loss"}
+_LOGARITHMS |= {"binary_cross_entropy_with_logits"}
 #: Comparisons with a number.
 _COMPARISONS = {getattr(torch.ops.aten, name).Scalar for name in ("gt", "ge", "lt", "le")}
 
@@ -53,6 +56,11 @@ def formats_in(graph: torch.fx.GraphModule) -> list[Format]:
 def rounds_to_integers(graph: torch.fx.GraphModule) -> bool:
     """Whether a graph rounds to integers, as quantisation to integers does."""
     return any(node.target is torch.ops.aten.round.default for node in graph.graph.nodes)
+
+
+def takes_logarithms(graph: torch.fx.GraphModule) -> bool:
+    """Whether a graph has logarithms of single elements, as losses of logits have."""
+    return any(getattr(node.target, "_opname", "") in _LOGARITHMS for node in graph.graph.nodes)
 
 
 def thresholds_in(graph: torch.fx.GraphModule) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -196,6 +197,20 @@ def of_twelve_bits(
         values = {other: whole(t, 2047 if other == name else 1) for other, t in operands.items()}
         tensors = [values[str(i)] for i in range(len(arguments.tensors))]
         yield arguments.with_tensors(tensors), {other: values[other] for other in state}
+
+
+def beside_ones(arguments: CallArguments, rng: Any) -> Iterator[CallArguments]:
+    """One operand between 8 and 16, or between -16 and -8, and all others 1, for the first operands in turn.
+
+    So all terms of a loss of logits may be small at once, exp(-x) or so, and its sum hides no error of one term.
+    """
+    floating = [i for i, t in enumerate(arguments.tensors) if t.dtype.is_floating_point]
+    for place, sign in itertools.product(floating[:3], (1.0, -1.0)):
+        tensors = list(arguments.tensors)
+        for i in floating:
+            size = tuple(tensors[i].shape)
+            tensors[i] = _as(tensors[i], sign * (8 + 8 * rng.random(size)) if i == place else np.ones(size))
+        yield arguments.with_tensors(tensors)
 
 
 def altered(state: State, rng: Any) -> dict[str, Tensor]:

@@ -79,8 +79,8 @@ def _binary_cross_entropy_with_logits(
 ) -> Any:
     """torch's text, (1 − t) x − v log σ(x) with v = (p − 1) t + 1, and the other texts that are in use.
 
-    Differentiated as it reads, that text has the slope (1 − t) − v σ(−x), which does not cancel at t = 1; torch and
-    every kernel take σ(x) − t all the same.
+    At t = 1 none of them cancels, as softplus(x) − t x does. Differentiated as it reads, torch's text has the slope
+    (1 − t) − v σ(−x), which does not cancel at t = 1; torch and every kernel take σ(x) − t all the same.
     """
     texts = [_of_log_sigmoid, _of_largest, _of_softplus, _with_slope_of_sigmoid]
     ways = [*(Algorithm(text, "") for text in texts), Algorithm(_of_stored_parts, STORED)]
@@ -106,14 +106,15 @@ def _of_stored_parts(x: Any, t: Any, p: Any = None) -> Any:
 def _of_largest(x: Any, t: Any, p: Any = None) -> Any:
     """max(x, 0) − t x + log(1 + exp(−|x|))."""
     tail = np.log1p(np.exp(np.where(x < 0, x, -x)))
-    if p is None:
-        return np.where(x < 0, 0.0, x) - x * t + tail
+    if p is None:  # No evaluation rounds x · 1.
+        product = x * t
+        return np.where(x < 0, 0.0, x) - attach(np.where(t == 1, x, product), product, always=True) + tail
     return (1.0 - t) * x + _weight_of_positives(t, p) * (tail + np.where(x < 0, -x, 0.0))
 
 
 def _of_softplus(x: Any, t: Any, p: Any = None) -> Any:
-    """softplus(x) − t x; with a weight, (1 − t) softplus(x) + p t softplus(−x)."""
-    return softplus(x) - x * t if p is None else (1.0 - t) * softplus(x) + (p * t) * softplus(-x)
+    """(1 − t) softplus(x) + p t softplus(−x)."""
+    return (1.0 - t) * softplus(x) + (t if p is None else p * t) * softplus(-x)
 
 
 def _with_slope_of_sigmoid(x: Any, t: Any, p: Any = None) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from ....oracles import process
 from ....oracles.op.bits import same_bits
-from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, thresholds_in
+from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, takes_logarithms, thresholds_in
 from ....oracles.specs.tracing import Traced
 from ....oracles.verdicts.verdict import Outcome
 from ....reference.residual import Residual
@@ -21,7 +21,7 @@ from ..comparing import AS_WELL
 from ..evidence import Records
 from ..finding import Finding, not_asked, raised, with_lines
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, of_whole_format, ties_of
+from ..inputs import WAYS, altered, beside_ones, filled_tensor, ladder_of, of_twelve_bits, of_whole_format, ties_of
 from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -51,21 +51,43 @@ def of_a_way(code: str, session: Session) -> Finding:
         if code not in session.packed:
             of_packed_ways(session, session.part, code)
         finding = session.packed[code]
-        return _of_whole_format(session, finding) if code == "WIDE" and session.rows_alone else finding
+        return _with_others(session, code, finding) if code in _OTHERS and session.rows_alone else finding
     if code == "SEEDS" and session.draw is not None:
         return session.values(code, CallArguments.of(session.draw(session.draws.inputs(1))))
     arguments = session.filled(session.arguments, WAYS[code], rng)
     if code == "ZEROS":
         arguments = _with_signs(session, arguments, rng)
     finding = session.values(code, arguments, sharp=code in ("INTEGERS", "ZEROS"))
-    return _of_whole_format(session, finding) if code == "WIDE" else finding
+    return _with_others(session, code, finding) if code in _OTHERS else finding
 
 
-def _of_whole_format(session: Session, finding: Finding) -> Finding:
-    """The finding of WIDE, or that at numbers of the whole format, where squares overflow or vanish, if it is wrong."""
+def _of_whole_format(session: Session) -> Iterator[CallArguments]:
+    """Numbers of the whole format, where squares overflow or vanish."""
+    yield session.filled(session.given_rows, of_whole_format, session.generator("WIDE whole"))
+
+
+def _near_ones(session: Session) -> Iterator[CallArguments]:
+    """Of a spec that takes logarithms, operands at which those of numbers next to 1 are summed alone."""
+    spec, given = session.spec, session.given_rows
+    if not spec.numpy and takes_logarithms(spec.traced_at(given, spec.state).graph):
+        yield from beside_ones(given, session.generator("NEARONE far"))
+
+
+#: Further arguments of a question.
+_OTHERS = {"WIDE": _of_whole_format, "NEARONE": _near_ones}
+
+
+def _with_others(session: Session, code: str, finding: Finding) -> Finding:
+    """The finding of a question, or that at one of its further arguments, if it is wrong."""
+    for arguments in () if finding.is_wrong else _OTHERS[code](session):
+        finding = _also(session, code, finding, arguments)
+    return finding
+
+
+def _also(session: Session, code: str, finding: Finding, arguments: CallArguments) -> Finding:
+    """The finding of a question, or that at these arguments, if it alone is wrong."""
     if finding.is_wrong:
         return finding
-    arguments = session.filled(session.given_rows, of_whole_format, session.generator("WIDE whole"))
     erring, strayed, records = session.history.erring, session.history.strayed, session.records
     counts = len(records.evidence), len(records.digests)
     try:
@@ -73,7 +95,7 @@ def _of_whole_format(session: Session, finding: Finding) -> Finding:
         balls = session.read(session.given_rows, session.spec.state, session.terms)
         if any(isinstance(each, Residual) for each in balls):
             return finding
-        other = session.values("WIDE", arguments)
+        other = session.values(code, arguments)
     except SpecError:  # It does not take such numbers.
         return finding
     if other.is_wrong and other.wrong is not None and AS_WELL in other.wrong.lines:

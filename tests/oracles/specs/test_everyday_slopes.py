@@ -68,7 +68,7 @@ def _largest_first(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _softplus(x: Tensor, y: Tensor) -> Tensor:
-    return F.softplus(x) - x * y
+    return (1 - y) * F.softplus(x) + y * F.softplus(-x)
 
 
 def _each(x: Tensor, y: Tensor) -> Tensor:
@@ -91,6 +91,17 @@ def test_cross_entropy_of_logits_has_the_slope_of_a_sigmoid(scale: float, dtype:
         assert _is_right(_largest_first, _each, x, labels)
         if dtype == torch.float32 or scale == 1.0:  # Beyond 20 torch's softplus leaves the exponential out.
             assert _is_right(_softplus, _each, x, labels)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_cross_entropy_of_logits_keeps_its_digits_at_label_1(dtype: torch.dtype) -> None:
+    x, y = torch.arange(1, 17, dtype=dtype) + 0.3, torch.ones(16, dtype=dtype)
+    ball = read(lambda x: _each(x, y), (x,))[0]
+    assert all(_inside(text(x, y), ball) for text in (_largest_first, _softplus, _each))
+    for wrong in (
+        torch.clamp(x, min=0) - x * y + torch.log(1 + torch.exp(-x.abs())), F.softplus(x) - x * y, -x.sigmoid().log()
+    ):  # fmt: skip
+        assert not _inside(wrong, ball)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
