@@ -26,6 +26,7 @@ from .. import process
 from ..bound import scale
 from ..bound.contract import Contract, contract
 from ..bound.rounding import Ball, balls, balls_with_systematic, lengths
+from ..machine.limits import beyond_machine
 from ..machine.ptx import approximations, hardware
 from ..op.declaration import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from ..op.paths import Expected, Path, Problem
@@ -145,6 +146,8 @@ class Judge:
             # the run. An exception from a signal handler of the user is raised again first.
             except BaseException as err:
                 interrupt.reraise()
+                if self.subject_name == OWN and (beyond := beyond_machine(err)):
+                    raise self.violation(Code.NO_DEVICE, beyond, where=what) from err
                 violation = raised(self.op.name, err, what)
                 violation.make_script = (
                     functools.partial(of_exception, make_script, f"{self.op.name} {what}") if make_script else None

@@ -12,6 +12,7 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading, Standing, are_right, hold
 from ...oracles.judge.outlier import describe_outside, measures_at, some_of
+from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.verdict import Code
@@ -112,6 +113,16 @@ def hold_in_turn(
     return tell_of_torch(
         hold_all(names, computed, reader(terms), terms, native, facts, order), native, terms, facts, order
     )
+
+
+def tell_unwritten(
+    outcomes: Sequence[Standing], computed: Sequence[Tensor], before: Sequence[Tensor | None]
+) -> list[Standing]:
+    """The outcomes, with a line on the card of each tensor that the spec writes and the call left as `before`."""
+    line = "unwritten  it is as it was before the call, and the spec writes it"
+    left = [was is not None and same_bits(was, y) for was, y in zip(before, computed, strict=True)]
+    pairs = zip(outcomes, left, strict=True)
+    return [replace(each, wrong=each.wrong.with_lines(line)) if same and each.wrong else each for each, same in pairs]
 
 
 def tell_of_torch(

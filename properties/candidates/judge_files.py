@@ -68,7 +68,6 @@ def judge_file(
         GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
             contract names no terms, or its probe shows no tree; or the isolation that is required cannot be had.
     """
-    _require_python_file(candidate)
     plain = (allowed := _terms_of(contract, confinement)).without_probe
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
@@ -78,15 +77,15 @@ def judge_file(
         public = _public_draws(seed)
         words = _words(candidate, spec, public.seed, values or {}, plan)
         pair = open_pair(**words, folder=Path(folder))
-        _require_python(pair.contents)
         named, problem, candidate = candidate, pair.problem, pair.candidate
+        contents = {**pair.contents, **_candidate_contents(candidate)}
+        _require_python(contents)
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
             read, arguments, part = _read_problem(problem, public, plain)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), public, sha256=digests), err)
-        contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         watch = _watch(problem.path, before, contents)
         make = functools.partial(_apart, candidate, problem.init_args, public.seed, confinement, watch, contents, plan)
@@ -330,13 +329,6 @@ def _candidate_contents(address: str) -> dict[str, bytes]:
         return {} if file is None else {str(file): content_of(file)}
     except OSError as err:
         raise GivenError(f"{address}: {err}") from err
-
-
-def _require_python_file(address: str) -> None:
-    """The same of the file that an address names, where it names one: before the spec is read, too."""
-    file = parts_of(address)[0]
-    if file is not None and file.is_file():
-        _require_python({str(file): content_of(file)})
 
 
 def _require_python(contents: Mapping[str, bytes]) -> None:

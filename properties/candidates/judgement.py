@@ -32,6 +32,8 @@ class Ruling(enum.StrEnum):
 
 #: The marks of outcomes that reject nothing.
 _MARKS = {Outcome.VERIFIED: "ok", Outcome.WEAK: "vacuous", Outcome.REFUSED: "refused"}
+#: Codes whose findings say all that there is to say: what these usually mean for ops is of no use beside it.
+_TOLD = (Code.RAISED, Code.ATTRIBUTE, Code.CRASHED, Code.TIMED_OUT)
 #: Outcomes of what was not asked.
 _NOT_ASKED = (Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.ERROR)
 
@@ -220,9 +222,8 @@ def _advice(finding: Finding, others: Sequence[Finding]) -> list[str]:
     assert finding.wrong is not None
     alike = ", ".join(each.question for each in others)
     lines = [f"also       {len(others)} more alike: {alike}"] if others else []
-    # An exception of a candidate says what it is about; what those of ops usually mean is of no use beside it.
     explained = explanation_lines(finding.wrong.code)
-    explained = explained[-1:] if finding.wrong.code is Code.RAISED else explained
+    explained = explained[-1:] if finding.wrong.code in _TOLD else explained
     return [f"  {line}" for line in [*lines, *explained]]
 
 

@@ -206,8 +206,8 @@ def _ask(
             outcome = Outcome.UNSUPPORTED if violation.code in _OF_THE_MACHINE else Outcome.FAIL
             findings.append(Finding(code, outcome, violation.with_lines()))  # without the frames of the call
         except GoneError as err:
-            text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
-            findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))
+            fault = Code.TIMED_OUT if err.timed_out else Code.CRASHED
+            findings.append(wrong(code, fault, f"the candidate's process {err}"))
             # A process that has ended has no outputs any more, and is called no more.
             session.history.staying, session.history.plain = [], None
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
@@ -216,8 +216,8 @@ def _ask(
 
 
 def _repeats_itself(finding: Finding) -> bool:
-    """Whether every question would say the same: what the candidate gives has another form, shape or dtype."""
-    return finding.is_wrong and finding.wrong is not None and finding.wrong.code is Code.ATTRIBUTE
+    """Whether every question would say the same: the candidate raises, or gives another form, shape or dtype."""
+    return finding.is_wrong and finding.wrong is not None and finding.wrong.code in (Code.ATTRIBUTE, Code.RAISED)
 
 
 def _is_beside(finding: Finding, plan: QuestionPlan) -> bool:

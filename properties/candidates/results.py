@@ -153,6 +153,8 @@ def without_numbers(tensor: Tensor) -> str:
     """Why the numbers of a tensor cannot be looked at, as what its name is followed by; empty where they can."""
     if type(tensor).__name__ in ("FakeTensor", "DTensor") or tensor.is_meta:
         return f"is a {type(tensor).__name__} on device {tensor.device}, need a tensor of numbers in this process"
+    if tensor._is_zerotensor():
+        return "is a tensor of zeros without memory, need one with: .clone() makes one of it"
     if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
         kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else f"of layout {tensor.layout}"
         return f"is {kind}, need a plain tensor: .to_dense(), .dequantize() or .to_padded_tensor() makes one of it"
@@ -171,9 +173,10 @@ def unlike(form: str, plain: Sequence[Any], need: Result) -> str:
         return "the result is None; did you forget `return`?"
     if form != need.form:
         got, number = form.count("*"), len(need.tensors)
-        count = f"got {got} outputs, need {number}: " if got != number else ""
-        right = "a tensor" if need.form == "*" else need.form
-        return f"{count}the result is {form}, need {right}"
+        count = f"got {got} outputs, need {number}: " if got != number and need.form != "NoneType" else ""
+        words = {"*": "a tensor", "NoneType": "None: the spec writes into an argument, and returns nothing"}
+        result, right = (words.get(each, each.replace("?", "")) for each in (form, need.form))
+        return f"{count}the result is {result}, need {right}"
     pairs = zip(plain, need.plain, strict=False)
     wrong = next((f"the result has {got!r}, need {right!r}" for got, right in pairs if not _equal(got, right)), "")
     return wrong or ("" if len(plain) == len(need.plain) else f"the result lacks values of {need.form}")

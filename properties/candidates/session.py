@@ -16,7 +16,7 @@ from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
 from .call_history import CallHistory
-from .comparing import hold_in_turn
+from .comparing import hold_in_turn, tell_unwritten
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong
 from .host.calls import DESTINATIONS, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
@@ -277,6 +277,10 @@ class Session:
             at = (question, self.spec, arguments, state, self.terms, self._computed_at if self.part is None else None)
             outcomes = tell_spread(SpecialCall(*at, self.generator("spread"), names, computed, which), outcomes)
         self.history.erring = any(each.wrong is not None for each in outcomes)
+        if self.history.erring and run.writes:
+            before: dict[Any, Any] = {**state, **dict(enumerate(arguments.tensors))}
+            places = [*[None] * len(run.outputs), *run.writes]
+            outcomes = tell_unwritten(outcomes, computed, [before.get(places[i]) for i in which])
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:
             self.records.remember(question, names, outcomes)

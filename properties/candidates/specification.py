@@ -108,7 +108,7 @@ class Specification:
         if not result.tensors and not places:
             raise SpecError(f"{self.name} gives {result.form} and writes no tensor: there is nothing to judge")
         values = tuple(own_state[place] if isinstance(place, str) else own_arguments.tensors[place] for place in places)
-        names = [place if isinstance(place, str) else f"written input {place}" for place in places]
+        names = [place if isinstance(place, str) else f"written {arguments.label(place)}" for place in places]
         shared = tuple(first_homes(homes_of(result.raw, own_arguments.tensors), arguments.tensors))
         own = tuple(home < 0 for home in homes_of(result.raw, list(own_state.values())))
         return SpecRun(result, (*result.names, *names), places, values, shared, own)

@@ -244,8 +244,10 @@ def _judge_failure(
         others = _describe_others(opened, samples, violation)
     # A setter that fires only once has still changed the process, and a call that gave other bits once has still given
     # them, so neither needs to repeat.
-    outcome = Outcome.FAIL if again == REPETITIONS or once else Outcome.UNSTABLE
-    reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
+    # What asks for a device that is not here says nothing of the op, and not that it is fine without that.
+    certain = Outcome.ERROR if failure.code is Code.NO_DEVICE else Outcome.FAIL
+    outcome = certain if again == REPETITIONS or once else Outcome.UNSTABLE
+    reason = failure.title if outcome == certain else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
     measure = judge.tally.measure().reaching(None if violation is None else violation.worst)
     timing = tuple(judge.tally.timing.items())
     return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=timing, others=others)

@@ -24,6 +24,7 @@ from ...properties.worlds import World, launched
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
 from ..keyword import KeywordError, matcher
+from .addresses import require_in_file
 from .host import Host, Stop
 from .project.hints import HintedChoice, completing
 from .reading import as_usage
@@ -87,7 +88,12 @@ def selection_of(ops: tuple[str, ...], options: dict[str, Any]) -> Selection:
 
 
 def plan_cells(selection: Selection) -> list[Cell]:
-    """The cells of a selection; ends the command with 2 for an unknown name or a broken plugin."""
+    """The cells of a selection; ends the command with 2 for an unknown name or file, or a broken plugin."""
+    for op in selection.ops:
+        if ".py" in op and "(" not in op:
+            require_in_file(op)
+        if op.endswith(".py"):
+            raise Stop(exit_codes.USAGE, f"{op}: got a file, need {op}:NAME of an op or a function in it")
     with as_usage(SelectionError, PluginError):
         return plan(selection)
 

@@ -18,7 +18,7 @@ def read_capped(path: Path, limit: int = MAX_FILE) -> bytes:
         RecordError: no such file, not a regular file, or more than `limit` bytes.
     """
     if not path.is_file():
-        raise RecordError(f"{path.name}: no such file")
+        raise RecordError(f"{path}: no such file")
     with path.open("rb") as file:
         # One byte more than is allowed shows that a file is too large, without reading all of it.
         content = file.read(limit + 1)

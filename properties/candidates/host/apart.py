@@ -195,7 +195,8 @@ class CandidateApart:
                 # A machine with more to do than processors lets a process wait, which is no time of its own.
                 rest = seconds - own.seconds() if late else 0.0
                 if rest < _LEAST:
-                    raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
+                    limit = f" ({self._seconds:g} s for a call: --seconds)" * late
+                    raise GoneError(f"{err}{limit}", late) from err
             except AnswerError as err:
                 raise GoneError(f"said {err}") from err
 

@@ -364,7 +364,8 @@ def require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         methods = sorted(name for name in vars(y) if hasattr(torch.Tensor, name))
         if methods:
             raise TypeError(f"the output has its own {methods[0]}, need those of torch.Tensor")
-        if y.is_quantized or y.is_nested or y.layout is not torch.strided or y.is_meta or y.dtype not in DTYPES:
+        without = y.is_meta or y._is_zerotensor()
+        if y.is_quantized or y.is_nested or y.layout is not torch.strided or without or y.dtype not in DTYPES:
             kind = f"dtype {y.dtype}, layout {y.layout}, device {y.device}{', nested' * y.is_nested}"
             raise TypeError(f"the output has {kind}, need a tensor of numbers in memory")
     return outputs

@@ -18,6 +18,7 @@ import msgspec
 import torch
 
 from ....oracles import process
+from ....oracles.machine.limits import beyond_machine
 from ....oracles.machine.ptx.account import ACCOUNT, on_variant
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
@@ -47,7 +48,6 @@ from .calls import (
     stays,
 )
 from .changes import counts_against, deep
-from .machine_limits import beyond_machine
 from .module_files import frames_of
 from .module_state import ModuleState
 from .operations import Operations, record
@@ -319,7 +319,7 @@ class CandidateHost:
 
 
 def _executed(beyond: str = "") -> Executed:
-    """What the account of this process says; `beyond`: see `machine_limits.beyond_machine`."""
+    """What the account of this process says; `beyond`: see `oracles.machine.limits`."""
     fault, variants = ACCOUNT.fault, len(ACCOUNT.variants)
     if fault is None and beyond:
         return Executed(variants, ACCOUNT.tale, ACCOUNT.words, str(Code.NO_DEVICE), [beyond])

@@ -34,7 +34,7 @@ from .sources import sources
 
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
 SPECS = ("Model", "ref_kernel", "reference", "spec")
-CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
+CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model", "kernel")
 _INPUTS = ("get_inputs", "generate_input", "inputs")
 #: Folders whose frames say nothing of an exception's cause, and how many of the other frames a message shows.
 _NOT_THEIRS, _FRAMES = (*(f"{Path(__file__).parents[3] / part}/" for part in ("properties", "oracles")), "<frozen "), 4
@@ -79,7 +79,9 @@ def file_of(address: str) -> Path | None:
     if path is None:
         spec = sources().locate(module)
         if spec is None:
-            raise GivenError(f"{address}: no module {module!r}")
+            raise GivenError(
+                f"{address}: no module {module!r}{nearest_of(f'{module}.py', map(str, Path().glob('*.py')))}"
+            )
         return Path(spec.origin) if spec.has_location and spec.origin else None
     if not path.is_file():
         raise GivenError(f"{path}: {'no regular' if path.exists() else 'no such'} file")
@@ -243,7 +245,8 @@ def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
             return value
     if len(names) == 1:
         raise GivenError(f"{address}: has no {names[0]}{nearest_of(names[0], [*vars(module)])}")
-    raise GivenError(f"{address}: has none of {', '.join(names)}")
+    need = ", which give the arguments of a call" if names is _INPUTS else f": need {address}:NAME of another"
+    raise GivenError(f"{address}: has none of {', '.join(names)}{need}")
 
 
 def _seed_draw(draw: Any, address: str, values: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:

@@ -84,11 +84,11 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
+    from ....oracles.machine.limits import beyond_machine
     from ....oracles.verdicts.violation import error_lines, error_name
     from .calls import Making, read_message
     from .changes import watched_making
     from .host import CandidateHost
-    from .machine_limits import beyond_machine
     from .module_files import GivenError, RaisedError, candidate_of, file_of
     from .sources import sources
 

@@ -7,6 +7,7 @@ import json
 import click
 
 from ... import exit_codes
+from ..addresses import require_in_file
 from ..host import require
 from .judge import parse_inputs, run_on_user_files
 
@@ -31,6 +32,7 @@ def audit_task_command(
         reference: a file, or MODULE:NAME. relative, absolute: the tolerance of the check.
         seed: of what is drawn. given: NAME=VALUE words. as_json: whether a program reads this.
     """
+    require_in_file(reference)
     require("torch", "mpmath", "msgspec")
     from ....properties.candidates import tasks
 

@@ -25,9 +25,9 @@ from ....properties.table import TABLE
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
+from ..addresses import require_in_file
 from ..host import Host, Stop, require
 from ..project.hints import completing, did_you_mean
-from .addresses import require_in_file
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
@@ -39,9 +39,9 @@ _DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
 _COLOURS = {
     "accepted": "green",
-    "rejected": "red",
     "suspect": "yellow",
     "weak": "yellow",
+    "rejected": "red",
     "error": "red",
     "WRONG": "red",
 }
@@ -83,27 +83,16 @@ class _Command(click.Command):
 @click.option("--spec", metavar="FILE", help="What is right: a file, FILE:NAME, MODULE:NAME, or a folder.")
 @click.option("--demo", is_flag=True, help="Judge a file that comes with opassay, and show it.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
-@click.option(
-    "-k",
-    "--question",
-    "questions",
-    multiple=True,
-    metavar="CODE",
-    shell_complete=completing([*TABLE, ALL_CODES]),
-    help="Ask this question or property, or ALL; repeatable.",
-)
+@click.option("-k", "--question", "questions", multiple=True, metavar="CODE",
+              shell_complete=completing([*TABLE, ALL_CODES]),
+              help="Ask this question or property, or ALL; repeatable.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), help="Of all inputs and parameters; else they are drawn anew.")
 @click.option("--draws", metavar="HEX", help="Draw what an earlier verdict drew, which tells these digits.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["auto", "required", "none"]),
-    default="auto",
-    show_default=True,
-    help="Of the candidate from its judge: what the kernel has, all of it or exit code 2, or nothing.",
-)
+@click.option("--isolation", type=click.Choice(["auto", "required", "none"]), default="auto", show_default=True,
+              help="Of the candidate from its judge: what the kernel has, all or exit code 2, or nothing.")  # fmt: skip
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--compiled", is_flag=True, help="Compile the candidate's Triton kernels; execute their PTX on the CPU.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
@@ -241,8 +230,8 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
             raise Stop(exit_codes.USAGE, "--demo: got a candidate or a spec, too; the demonstration has its own")
         return f"{_DEMO}:kernel", f"{_DEMO}:reference"
     if not candidate or not spec:
-        missing = "CANDIDATE" if not candidate else "--spec"
-        raise Stop(exit_codes.USAGE, f"{missing}: got none; `opassay judge --demo` shows what a judgement is")
+        missing, need = "--spec" if candidate else "CANDIDATE", "judge mine.py:kernel --spec mine.py:reference"
+        raise Stop(exit_codes.USAGE, f"{missing}: got none, as in `opassay {need}`; --demo shows what a judgement is")
     return candidate, spec
 
 
@@ -275,9 +264,8 @@ def _dtype_of(name: str | None) -> str:
     if not name or dtype_name(name) in FORMATS:
         return dtype_name(name or "")
     names = [*FORMATS, *(fmt.short for fmt in FORMATS.values())]
-    raise Stop(
-        exit_codes.USAGE, f"--dtype: got {name[:100]!r}{did_you_mean(name, names)}, need one of {', '.join(names)}"
-    )
+    hint = did_you_mean(name, names)
+    raise Stop(exit_codes.USAGE, f"--dtype: got {name[:100]!r}{hint}, need one of {', '.join(names)}")
 
 
 def _paint(text: str) -> str:
@@ -337,9 +325,8 @@ def _why_no_verdict(err: BaseException) -> str:
 
 def _no_verdict(error: str) -> str:
     """The line of JSON of a command that came to no verdict."""
-    return json.dumps(
-        {"verdict": "error", "causes": [], "suspect": [], "weaknesses": [], "arithmetic": "", "error": error}
-    )
+    empty = {"verdict": "error", "causes": [], "suspect": [], "weaknesses": [], "arithmetic": ""}
+    return json.dumps({**empty, "error": error})
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ from opassay.properties.candidates.host.calls import GoneError
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
+from opassay.reports.cli.addresses import require_in_file
 from opassay.reports.cli.host import Stop
-from opassay.reports.cli.judge.addresses import require_in_file
 from opassay.reports.cli.main import main
 
 GENERATOR = torch.Generator().manual_seed(5)
@@ -103,6 +103,9 @@ def _nothing(x: Tensor) -> None:
         (lambda x: (torch.relu(x), 1), "the result is [*, int], need a tensor"),
         (lambda x: torch.relu(x).half(), "out has dtype float16, need float32"),
         (lambda x: torch.relu(x)[:1], "out has shape (1, 8), need (4, 8)"),
+        (lambda x: torch.relu(x).numpy(), "got 0 outputs, need 1: the result is ndarray, need a tensor"),
+        (lambda x: [1][x.shape[0]], "raised IndexError: list index out of range"),
+        (lambda: 1, "raised TypeError: <lambda>() takes 0 positional arguments but 1 was given"),
     ],
 )
 def test_where_every_question_would_say_the_same_one_says_it(candidate: Any, text: str) -> None:
@@ -111,6 +114,7 @@ def test_where_every_question_would_say_the_same_one_says_it(candidate: Any, tex
     (cause,) = judgement.causes
     assert (cause.question, cause.text) == ("GIVEN", text)
     assert "GIVEN says it of them all" in judgement.weaknesses[-1]
+    assert "usually" not in str(judgement)
     assert [each.question for each in judgement.findings if each.question != "PROCESS"] == ["GIVEN", "LEFT"]
 
 
@@ -122,13 +126,16 @@ def _without_numbers() -> dict[str, Any]:
         "torch.sparse_csr": _normal(3, 4).to_sparse_csr(), "FakeTensor": fake,
         "is nested": torch.nested.nested_tensor([_normal(4), _normal(3)]),
         "is quantized": torch.quantize_per_tensor(_normal(3, 4), 0.1, 0, torch.qint8),
+        "zeros without memory": torch._efficientzerotensor((3, 4)),
     }  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "text", ["on device meta", "torch.sparse_coo", "torch.sparse_csr", "FakeTensor", "is nested", "is quantized"]
-)
+    "text",
+    ["on device meta", "torch.sparse_coo", "torch.sparse_csr", "FakeTensor", "is nested", "is quantized",
+     "zeros without memory"],
+)  # fmt: skip
 def test_tensors_without_numbers_are_named(text: str) -> None:
     odd, x = _without_numbers()[text], _normal(3, 4)
     with pytest.raises(AssertionError, match=text):
@@ -161,17 +168,26 @@ def test_a_spec_that_raises_logs_nothing(caplog: pytest.LogCaptureFixture, capfd
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
-        (["mine.py:kernal"], "mine.py:kernal: has no kernal (did you mean 'kernel'?)"),
-        (["mine.py:kernel", "-k", "OFSET"], "--question: got 'OFSET' (did you mean 'OFFSET'?)"),
+        (["judge", "min.py", "--spec", "mine.py"], "min.py: no such file (did you mean 'mine.py'?)"),
+        (["judge", "mine.py", "--spec", "min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
+        (["judge", "mine.py:kernal", "--spec", "mine.py"], "mine.py:kernal: has no kernal (did you mean 'kernel'?)"),
+        (["judge", "mine.py", "--spec", "mine.py", "-k", "OFSET"], "--question: got 'OFSET' (did you mean 'OFFSET'?)"),
+        (["judge", "mine.py"], "--spec: got none, as in `opassay judge mine.py:kernel --spec mine.py:reference`"),
+        (["judge", "open.py", "--spec", "mine.py"], "open.py does not compile: SyntaxError: '(' was never closed"),
+        (["judge", "mine.py", "--spec", "open.py:spec"], "(open.py, line 2): return (x"),
+        (["audit-task", "min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
+        (["run", "min.py:OP"], "min.py: no such file (did you mean 'mine.py'?)"),
+        (["list", "mine.py:kernal"], "mine.py:kernal: has no kernal (did you mean 'kernel'?)"),
+        (["list", "mine.py"], "mine.py: got a file, need mine.py:NAME of an op or a function in it"),
+        (["gate", "."], "run.json: no such file"),
     ],
 )
 def test_names_are_looked_for_before_torch_is_imported(words: list[str], text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def kernel(x): return x\ndef spec(x): return x\ndef inputs(): return ()\n")
+    (tmp_path / "open.py").write_text("def spec(x):\n    return (x\n")
     program = f"""import sys
 from opassay.reports.cli.main import main
-code = main(["judge", *{words}, "--spec", "mine.py"])
-assert (code, "torch" in sys.modules) == (2, False)
+assert (main({words}), "torch" in sys.modules) == (2, False)
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert text in ended.stderr

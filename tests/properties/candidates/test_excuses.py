@@ -16,10 +16,10 @@ from opassay.properties.candidates.judgement import Assignment, Judgement, Rulin
 from opassay.properties.candidates.suites import warm_program
 from opassay.properties.engine.environment import digest_sources
 
-KILLED = wrong("GIVEN", Code.CRASHED, "the candidate's process has ended: died (killed by SIGKILL)")
-EXITED = wrong("GIVEN", Code.CRASHED, "the candidate's process has ended: died (exit status 70)")
+KILLED = wrong("GIVEN", Code.CRASHED, "the candidate's process died (killed by SIGKILL)")
+EXITED = wrong("GIVEN", Code.CRASHED, "the candidate's process died (exit status 70)")
 VALUE = wrong("SIGNS", Code.VALUE, "out[0] is outside its accept set")
-LATE = wrong("GIVEN", Code.TIMED_OUT, "the candidate did not answer")
+LATE = wrong("GIVEN", Code.TIMED_OUT, "the candidate's process did not answer in time")
 LEFT = wrong("LEFT", Code.MUTATED, "a file was written")
 FINE = Finding("LEFT", Outcome.VERIFIED)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import opassay
+from opassay.oracles.verdicts.verdict import Code
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.question_plan import QuestionPlan
+from opassay.pytest import assert_verified
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
@@ -77,6 +81,34 @@ def test_host_code_that_asks_for_a_gpu_has_no_verdict(candidate: Callable[[Tenso
     assert judgement.error.startswith("asks for a GPU, and there is none here: ")
     assert f"{Path(__file__).name}:" in judgement.error
     assert "take the device of its inputs" in judgement.error
+
+
+class _BackwardOnGPU(torch.autograd.Function):
+    """2 x, whose gradient asks for a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return 2 * gradient.cuda()
+
+
+@pytest.mark.parametrize(("kernel", "outcome"), [(_moved, "error"), (_BackwardOnGPU.apply, "verified")])
+def test_cells_of_a_kernel_that_asks_for_a_gpu_have_no_verdict(kernel: Any, outcome: str) -> None:
+    forward, backward = opassay.verify_kernel(
+        kernel,
+        lambda x: 2 * x,
+        {"x": ("n",)},
+        properties=("FWD", "VJP"),
+        settings=opassay.Settings("brief", max_examples=2),
+    )
+    assert (forward.outcome, backward.outcome, backward.code) == (outcome, "error", Code.NO_DEVICE)
+    assert "asks for a GPU, and there is none here: " in backward.reason
+    assert not opassay.ok([forward, backward])
+    with pytest.raises(AssertionError, match="take the device of its inputs"):
+        assert_verified([forward, backward])
 
 
 @pytest.mark.parametrize("text", ["K must be a multiple of 16", "block of 2048 is too large for a GPU", "no kernel"])

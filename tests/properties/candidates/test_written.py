@@ -82,6 +82,18 @@ def test_a_cache_that_is_written_wrongly_is_rejected(candidate: Callable[..., Te
     result = _ask(candidate, decode, _inputs_of_decode())
     assert result.verdict is Ruling.REJECTED
     assert result.causes[0].question == question, str(result)
+    left = "it is as it was before the call, and the spec writes it"
+    assert (left in str(result)) is (candidate is cache_as_it_was)
+
+
+def doubled(x: Tensor) -> None:
+    x *= 2
+
+
+def test_a_call_that_returns_what_it_should_write_is_told_so() -> None:
+    result = _ask(lambda x: 2 * x, doubled, (_normal(4, 3),))
+    (cause,) = result.causes
+    assert cause.text == "the result is a tensor, need None: the spec writes into an argument, and returns nothing"
 
 
 def test_a_right_cache_is_accepted_by_all_questions_and_counted() -> None:
@@ -90,11 +102,11 @@ def test_a_right_cache_is_accepted_by_all_questions_and_counted() -> None:
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
         assert [(each.output, each.judged, each.elements) for each in judgement.coverage] == [
             ("out", 4, 4),
-            ("written input 1", 12, 12),
+            ("written cache", 12, 12),
         ]
         (gradients,) = [each for each in judgement.findings if each.question == "GRAD"]
         assert gradients.outcome is Outcome.UNSUPPORTED
-        assert gradients.text == "the spec writes input 1"
+        assert gradients.text == "the spec writes cache"
 
 
 def into(x: Tensor, out: Tensor) -> None:
@@ -353,4 +365,4 @@ def test_a_process_apart_says_what_was_written(tmp_path: Path) -> None:
     assert right.verdict is Ruling.ACCEPTED, str(right)
     wrong = judge_file(f"{path}:kernel", f"{path}:reference", contract="torch", plan=QuestionPlan(questions))
     assert wrong.causes[0].question == "GIVEN", str(wrong)
-    assert "written input 0" in str(wrong.causes[0].wrong)
+    assert "written cache" in str(wrong.causes[0].wrong)

@@ -168,7 +168,7 @@ def test_a_workload_of_other_data_and_an_unknown_axis_are_named(tmp_path: Path) 
 def test_submissions_of_gpu_mode_are_judged_by_what_they_write(tmp_path: Path) -> None:
     judgement = _judge(*reversed(write_gpu_mode(tmp_path)))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    assert [each.output for each in judgement.coverage] == ["out", "written input 2"]
+    assert [each.output for each in judgement.coverage] == ["out", "written data[2]"]
     judgement = _judge(*reversed(write_gpu_mode(tmp_path, "x.abs()")), columns=16)
     assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "GIVEN")
 

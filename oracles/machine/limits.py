@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from ....oracles.verdicts.violation import error_lines, error_name
+from ..verdicts.violation import error_lines, error_name
 
 #: Words by which host code says that its tensors have to be on a GPU, and marks of a line that looks for one.
 _WANTS_GPU = re.compile(
