@@ -69,7 +69,8 @@ def exact_ties_of(ladder: Any, largest: float, count: int) -> Way:
 
 class _Capture(torch.fx.Interpreter):
     """What the steps of a graph decide by, an argument or the difference of the two that are compared, and by which the
-    argument is rounded: to the next middle of two integers, to an integer, or None for a sign.
+    argument is rounded: to the next middle of two integers, to an integer, to a power of two whose logarithm is one, or
+    None for a sign.
     """
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
@@ -78,11 +79,12 @@ class _Capture(torch.fx.Interpreter):
         self.arguments: list[tuple[Tensor, Tensor | None]] = []
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if target in _STEPS:
+        if target in _STEPS or target is _aten.log2.default:
             argument = args[0] - args[1] if target in _COMPARISONS else args[0]
             if isinstance(argument, torch.Tensor) and argument.requires_grad:
                 u = argument.detach().double()
                 goal = u.floor() + 0.5 if target is _aten.round.default else u.round() if target in _WHOLE else None
+                goal = u.log2().round().exp2() if target is _aten.log2.default else goal
                 self.arguments.append((argument, goal))
         return super().call_function(target, args, kwargs)
 
@@ -118,6 +120,10 @@ def move_to_thresholds(
         share = np.array(np.exp2(-rng.uniform(1, bits - 3, x.shape)) * rng.choice([-1.0, 0.0, 1.0], x.shape))
         goal = torch.from_numpy(share).to(x.device) * u if goal is None else goal
         new = x + (goal - u) / slope
+        mantissa, exponent = torch.frexp(new)
+        short = torch.ldexp((mantissa * 2.0 ** (bits - 5)).round() / 2.0 ** (bits - 5), exponent)
+        # What the slope's rounding moved off a number of fewer bits, as most thresholds are.
+        new = torch.where((short - new).abs() <= new.abs() * 2.0 ** (1 - bits), short, new)
         fits = (new >= x.min()) & (new <= x.max()) & (choice == number).to(x.device)
         results[i] = torch.where(fits, new.to(results[i].dtype), results[i])
     return results

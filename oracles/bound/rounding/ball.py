@@ -42,10 +42,8 @@ class Ball(Array):
     Attributes:
         radius: of every element; None if all are zero. parts: share and part of radii made by `scaled`; else None.
         most: a bound on |c| + r of all elements; infinite if none is known.
-        special: whether an element is not finite, or was computed from one that is not.
-        bounded: whether all centres are known to be finite.
-        nonnegative: whether no evaluation gives a negative element, even if the radius reaches below zero, as for
-            squares and for sums and products of them.
+        special: whether an element is not finite, or was computed from one that is not. bounded: all are finite.
+        nonnegative: whether no evaluation gives a negative element, as for squares, even if the radius is larger.
         common: errors that several elements have in common; the radius includes them.
         origin: the ball that this one repeats along some axes; None if it repeats none.
         systematic: the part of a result's radius that may be the same error in every sample; None if not computed.
@@ -55,11 +53,12 @@ class Ball(Array):
             that of the centre; 0 where none is known (`beyond.py`), and None if none is known for any element.
         summed: for a sum, how many roundings a further summand may pass, and the sum of the magnitudes of its terms
             (`accumulators.py`); else None. chain: for a sum of products (`recurrences.py`); else None.
+        settled: of a log2, which elements are integers in every evaluation, for a step that follows; else None.
     """
 
     __slots__ = (
         "_radius", "beyond", "bounded", "centre", "chain", "common", "contract", "inserted", "most", "nonnegative",
-        "origin", "parts", "special", "stray", "summed", "systematic",
+        "origin", "parts", "settled", "special", "stray", "summed", "systematic",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +80,7 @@ class Ball(Array):
         self.beyond: Any = None
         self.summed: tuple[Any, Any] | None = None
         self.chain: Any = None
+        self.settled: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:

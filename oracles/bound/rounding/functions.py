@@ -174,7 +174,6 @@ _ONE_ARGUMENT: dict[str, tuple[Callable[[Any], Any], Spread]] = {
     "arcsinh": (np.arcsinh, _of_arcsinh),
     "arccosh": (np.arccosh, _of_arccosh),
     "arctanh": (np.arctanh, _of_arctanh),
-    "log2": (np.log2, _of_log2),
     "log10": (np.log10, _of_log10),
     "cbrt": (np.cbrt, _of_cbrt),
     "erfc": (erfc_centre, _of_erf),
@@ -192,7 +191,7 @@ def _step(value: Callable[[Any], Any]) -> Callable[..., Ball]:
         if a.radius is None or not contract.systematic:
             return Ball(y, None if a.radius is None else np.where(np.isfinite(a.radius), 0.0, a.radius), contract)
         # The ends are rounded themselves, and must not fall short of a step for that.
-        reach = a.radii() * (1.0 + SLACK)
+        reach = np.where(False if a.settled is None else a.settled, 0.0, a.radii() * (1.0 + SLACK))
         reach = np.where(reach > 0, reach + magnitude_of(a.centre) * (2.0 * contract.centre_roundoff), 0.0)
         low, high = value(a.centre - reach), value(a.centre + reach)
         # A step that may be taken or not is as near to either side.
@@ -211,6 +210,16 @@ def _radius_of_two(a: Ball, b: Ball, reach: Callable[[], Any]) -> Any:
         return None
     infinite = np.isinf(a.radii() + b.radii()) & np.isfinite(a.centre) & np.isfinite(b.centre)
     return np.where(infinite, np.inf, np.asarray(reach(), dtype=np.float64))
+
+
+_inexact_log2 = rule_of("log2", np.log2, _where_bounded(_of_log2))
+
+
+def _log2(contract: Contract, a: Ball) -> Ball:
+    """A logarithm; of a power of two that has no error it is the exponent, which a step that follows knows."""
+    out = _inexact_log2(contract, a)
+    out.settled = (a.radii() == 0) & (np.frexp(a.centre)[0] == 0.5)
+    return out
 
 
 def _hypot(contract: Contract, a: Ball, b: Ball) -> Ball:
@@ -287,6 +296,7 @@ RULES.update(
         **{name: _step(getattr(np, name)) for name in ("floor", "ceil", "rint", "trunc", "sign")},
         "erf": _erf,
         "exp2": _exp2,
+        "log2": _log2,
         "hypot": _hypot,
         "arctan2": _arctan2,
         "logaddexp": _logaddexp,

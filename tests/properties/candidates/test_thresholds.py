@@ -103,6 +103,18 @@ DECIDING: dict[str, tuple[Any, Any, Any, int]] = {
         lambda x, y: torch.where(x.abs() * y.abs() > 0.3, x, 0.0),
         2,
     ),
+    "exponent, up": (
+        lambda x: torch.ceil(torch.log2(x.abs() / 448)).int(),
+        lambda x: torch.frexp(x / 448)[1],
+        lambda x: torch.frexp(x / 448)[1] - (torch.frexp(x / 448)[0].abs() == 0.5).int(),
+        1,
+    ),
+    "exponent, down": (
+        lambda x: torch.floor(torch.log2(x.abs())).int(),
+        lambda x: torch.ceil(torch.log2(x.abs())).int() - 1,
+        lambda x: torch.frexp(x)[1] - 1,
+        1,
+    ),
 }
 
 
