@@ -41,6 +41,8 @@ def load_op(name: str) -> Any:
     Raises:
         SelectionError: there is no such op.
     """
+    if not isinstance(name, str):
+        raise SelectionError(f"op: got a {type(name).__name__}, need its name")
     if name.startswith(PREFIX):
         from ..torch_ops.torch_op import torch_op  # imports torch
 

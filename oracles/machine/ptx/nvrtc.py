@@ -32,6 +32,10 @@ def _library() -> ctypes.CDLL:
     return library
 
 
+#: What to do where a header is not found.
+_ON_HEADERS = "\nthe package nvidia-cuda-runtime has CUDA's headers; leave out those of the host, as stdio.h"
+
+
 def compile_source(source: str, name: str, architecture: str, options: Sequence[str]) -> tuple[str, str]:
     """PTX of CUDA C++, and the name that a kernel has there.
 
@@ -53,7 +57,9 @@ def compile_source(source: str, name: str, architecture: str, options: Sequence[
         encoded = (ctypes.c_char_p * len(words))(*[word.encode() for word in words])
         failed = library.nvrtcCompileProgram(program, len(words), encoded)
         if failed:
-            raise RuntimeError(f"cuda_kernel: {name} does not compile:\n{_text(program, 'ProgramLog').strip()}")
+            log = _text(program, "ProgramLog").strip()
+            advice = _ON_HEADERS * ("cannot open source file" in log)
+            raise RuntimeError(f"cuda_kernel: {name} does not compile:\n{log}{advice}")
         lowered = ctypes.c_char_p()
         _require(library.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(lowered)))
         return _text(program, "PTX"), (lowered.value or b"").decode()

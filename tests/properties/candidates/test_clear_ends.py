@@ -154,6 +154,8 @@ def test_what_is_no_function_and_no_text_is_named() -> None:
         opassay.Formula(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="case file: got a NoneType, need its text"):
         opassay.replay_case(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="op: got a NoneType, need its name"):
+        opassay.load_op(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"got 'torhc' \(did you mean 'torch'\?\)"):
         opassay.bound(torch.relu, _normal(3), contract="torhc")
 

@@ -132,6 +132,10 @@ def test_what_is_no_launch_is_refused_in_words() -> None:
 def test_a_source_that_does_not_compile_raises_the_log() -> None:
     with pytest.raises(RuntimeError, match=r'scale.cu\(1\): error: identifier "undeclared" is undefined'):
         opassay.cuda_kernel("__global__ void scale(float* x) { undeclared(x); }", "scale", 1, 32)
+    with pytest.raises(
+        RuntimeError, match=r"cannot open source file \"none\.h\"[^$]*nvidia-cuda-runtime has CUDA's headers"
+    ):
+        opassay.cuda_kernel("#include <none.h>", "scale", 1, 32)
 
 
 @needs_nvrtc
