@@ -239,16 +239,6 @@ def _join_parts(pairs: torch.Tensor) -> Parts:
     return Parts(pairs[..., 0], pairs[..., 1])
 
 
-def _transform(x: Any, *how: Any) -> Parts:
-    x = parts_of(x)
-    return _join_parts(fourier.of_complex(x.real, x.imaginary, *how))
-
-
-def _equal(a: Any, b: Any) -> Any:
-    a, b = parts_of(a), parts_of(b)
-    return (a.real == b.real) & (a.imaginary == b.imaginary)
-
-
 def _to_real(x: Any, dim: Any, power: int, length: int) -> torch.Tensor:
     x = parts_of(x)
     return fourier.to_real(x.real, x.imaginary, dim, power, length)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,12 +100,16 @@ class CallHistory:
         for i, (was, now) in enumerate(zip(arguments.tensors, answer.writes.after, strict=False)):
             if i not in native.writes and not same_bits(was, now):
                 self.beside.append(f"{arguments.label(i)} of call {self.calls} was written")
-        homes = zip(native.names, answer.aliases.shared, native.shared, strict=False) if alike else ()
-        for name, home, allowed in homes:
-            if home >= 0 and home != allowed:
-                self.beside.append(f"{name} of call {self.calls} shares memory with {arguments.label(home)}")
-        theirs = overlaps(native.result.raw) if alike else []
-        for pair in answer.aliases.overlaps if alike and len(answer.outputs) == len(native.outputs) else ():
-            if pair not in theirs:
-                later, earlier = (native.names[i] for i in pair)
-                self.beside.append(f"{later} of call {self.calls} shares memory with {earlier}")
+        for name, other in shared_memory(arguments, answer, native) if alike else ():
+            self.beside.append(f"{name} of call {self.calls} shares memory with {other}")
+
+
+def shared_memory(arguments: CallArguments, answer: Answer, native: SpecRun) -> Iterator[tuple[str, str]]:
+    """Outputs of a call in the memory of an argument or of an earlier output, by name, where the spec's are not."""
+    for name, home, allowed in zip(native.names, answer.aliases.shared, native.shared, strict=False):
+        if home >= 0 and home != allowed:
+            yield name, arguments.label(home)
+    theirs = overlaps(native.result.raw)
+    for later, earlier in answer.aliases.overlaps:
+        if later < len(native.outputs) and (later, earlier) not in theirs:
+            yield native.names[later], native.names[earlier]

@@ -23,9 +23,7 @@ def lines_of_variant(executed: Executed | None) -> list[str]:
 
 def in_variant(finding: Finding, executed: Executed | None) -> Finding:
     """A finding whose card says in which variant kernels were executed."""
-    if finding.wrong is None:
-        return finding
-    return replace(finding, wrong=finding.wrong.with_lines(*lines_of_variant(executed)))
+    return with_lines(finding, *lines_of_variant(executed))
 
 
 def require_no_fault(executed: Executed | None) -> Executed | None:

@@ -14,7 +14,7 @@ from ...oracles.judge.card import attribute
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import OWN, TURNS, Sample, Stream, Tensor, is_float
-from ...oracles.op.paths import Problem
+from ...oracles.op.paths import Path, Problem
 from ...oracles.programs.along import defer_script
 from ...oracles.programs.particular import script_overwrites
 from ...oracles.verdicts.verdict import Code
@@ -90,10 +90,7 @@ def check_layouts(judge: Judge, sample: Sample) -> None:
     computed = judge.run(path, what="vjp")
     require_contiguous(judge, primal, computed, "for laid-out operands")
     judge.against(path.expected("vjp (laid out)", make_script=defer_script(path)), computed, exactly=False)
-    for buffer, before in buffers:
-        if not same_bits(buffer, before):
-            violation = judge.violation(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
-            raise violation.showing(functools.partial(script_overwrites, path))
+    _require_unwritten(judge, path, buffers, "an input's view")
     if judge.subject_name == OWN and "jvp" not in judge.op.promises.without:
         _tangents_of_transposed(judge, sample)
     if judge.op.mutated_positions(sample.args):
@@ -247,12 +244,16 @@ def check_sizes(judge: Judge, sample: Sample) -> None:
         path = judge.path(laid, ("vjp",), outputs, "eager")
         path = path.along(("vjp",), [lay(g) for g in path.directions])
         judge.against(path.expected(make_script=defer_script(path)), judge.run(path), exactly=False)
-    for buffer, before in buffers:
-        if not same_bits(buffer, before):
-            violation = judge.violation(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
-            raise violation.showing(functools.partial(script_overwrites, path))
+    _require_unwritten(judge, path, buffers, "an input")
     if sample.turn in REPEATED:
         check_repeated(judge, sample)
+
+
+def _require_unwritten(judge: Judge, path: Path, buffers: Sequence[tuple[Tensor, Tensor]], what: str) -> None:
+    """Violation unless buffers around operands are as their copies, which were made before the call."""
+    if not all(same_bits(buffer, before) for buffer, before in buffers):
+        violation = judge.violation(Code.MUTATED, f"wrote into or around {what}", path="forward + vjp")
+        raise violation.showing(functools.partial(script_overwrites, path))
 
 
 def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:

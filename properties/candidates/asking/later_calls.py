@@ -12,7 +12,8 @@ import msgspec
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, lines_of_variant, passing, process_changed, raised, wrong
+from ..call_history import shared_memory
+from ..finding import Finding, lines_of_variant, passing, process_changed, raised, with_lines, wrong
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS
 from ..results import overlaps
@@ -56,17 +57,9 @@ def untouched(session: Session) -> Finding:
 
 def fresh(session: Session) -> Finding:
     """FRESH: an output shares memory with an argument, or with another output, only if the spec's output does."""
-    first, native = session.first, session.native
-    names = native.names
-    for name, home, allowed in zip(names, first.aliases.shared, native.shared, strict=False):
-        if home >= 0 and home != allowed:
-            session.history.beside = None
-            return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.arguments.label(home)}")
-    theirs = overlaps(native.result.raw)
-    for later, earlier in first.aliases.overlaps:
-        if later < len(native.outputs) and (later, earlier) not in theirs:
-            session.history.beside = None
-            return wrong("FRESH", Code.ALIASED, f"{names[later]} shares memory with {names[earlier]}")
+    for name, other in shared_memory(session.arguments, session.first, session.native):
+        session.history.beside = None
+        return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {other}")
     return passing("FRESH")
 
 
@@ -230,10 +223,9 @@ def _compare_repeats(session: Session, answer: Answer, done: int) -> Finding:
 
 def _add_number(finding: Finding, number: int, session: Session) -> Finding:
     """The finding with the number of the wrong call, unless it is the first, and with the variant of its kernel."""
-    if finding.wrong is None or number == 1:
+    if number == 1:
         return finding
-    lines = [f"call       {number} in a row", *lines_of_variant(session.history.executed)]
-    return replace(finding, wrong=finding.wrong.with_lines(*lines))
+    return with_lines(finding, f"call       {number} in a row", *lines_of_variant(session.history.executed))
 
 
 def _compare_repeated_rows(session: Session, answer: Answer, done: int, times: int) -> Finding:
