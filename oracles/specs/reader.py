@@ -276,7 +276,8 @@ class Reader(torch.fx.Interpreter):
         return value if self.reading is None else self.reading.lift(value)
 
     def _lift_integers(self, value: Any) -> Any:
-        return self._lift(value.astype(np.float64)) if _is_integers(value) else value
+        is_array = isinstance(value, (np.ndarray, np.generic))
+        return self._lift(value.astype(np.float64)) if is_array and value.dtype.kind in "iu" else value
 
     def _mark_as_stored(self, result: Any, node: torch.fx.Node) -> Any:
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
@@ -380,10 +381,6 @@ def _is_nothing(value: Any) -> bool:
 def _is_floating(value: Any) -> bool:
     """Whether a value is, or depends on, floating numbers."""
     return isinstance(value, (Array, Condition)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
-
-
-def _is_integers(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu"
 
 
 def _numbers(tensor: torch.Tensor) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import torch
 
@@ -16,10 +15,6 @@ from ..declaring.signature import ArgumentsByName
 from ..functions import build, strategy
 from ..functions.mistakes import MISTAKES
 from ..functions.spec import function, spec_of, terms_of
-
-
-def _one_per_term(spec: str, tensors: Sequence[torch.Tensor]) -> list[torch.dtype]:
-    return [tensors[0].dtype] * len(terms_of(spec))
 
 
 def _returned_arguments(spec: str) -> list[str | None]:
@@ -59,7 +54,7 @@ OPS: tuple[Op, ...] = (
         },
         samples=strategy.samples,
         differentiable=("tensors",),
-        dtypes=_one_per_term,
+        dtypes=lambda spec, tensors: [tensors[0].dtype] * len(terms_of(spec)),
         aliases=_returned_arguments,
         nesting=3,
         one_graph=False,

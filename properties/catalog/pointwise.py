@@ -55,10 +55,6 @@ def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], ArgumentsB
     return drawing.inexact(samples)
 
 
-def _input_alone(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> ArgumentsByName:
-    return {"input": tensor(regime)}
-
-
 def _with_cotangent(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> ArgumentsByName:
     """The arguments of the backward op. The buffer is that of torch's CPU op, so that torch's op can be judged, too."""
     grad, x = tensor(gradients), tensor(regime)
@@ -129,7 +125,7 @@ def _declaration(formula: Callable[..., Any], subjects: ArgumentsByName, outputs
     return declare(
         formula,
         subjects,
-        samples=_of_one_shape(_input_alone),
+        samples=_of_one_shape(lambda tensor, regime, gradients: {"input": tensor(regime)}),
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,) * outputs,
         # The buffer of the forward op is empty, so it has no slices.

@@ -13,14 +13,6 @@ def _flat(x: Any) -> Any:
     return np.reshape(x, (-1,))
 
 
-def _outer(a: Any, b: Any) -> Any:
-    return np.reshape(_flat(a), (-1, 1)) * np.reshape(_flat(b), (1, -1))
-
-
-def _vdot(a: Any, b: Any) -> Any:
-    return np.sum(_flat(a) * _flat(b))
-
-
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if isinstance(axes, (int, np.integer)):
         of_a, of_b = list(range(np.ndim(a) - axes, np.ndim(a))), list(range(axes))
@@ -57,8 +49,8 @@ def _cross(a: Any, b: Any) -> Any:
 
 WORDS.update(
     {
-        np.outer: _outer,
-        np.vdot: _vdot,
+        np.outer: lambda a, b: np.reshape(_flat(a), (-1, 1)) * np.reshape(_flat(b), (1, -1)),
+        np.vdot: lambda a, b: np.sum(_flat(a) * _flat(b)),
         np.tensordot: _tensordot,
         np.inner: _inner,
         np.kron: _kron,

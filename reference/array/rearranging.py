@@ -81,17 +81,9 @@ def _atleast(grow: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _vstack(tup: Sequence[Any]) -> Any:
-    return np.concatenate([np.atleast_2d(x) for x in tup], axis=0)
-
-
 def _hstack(tup: Sequence[Any]) -> Any:
     rows = [np.atleast_1d(x) for x in tup]
     return np.concatenate(rows, axis=0 if np.ndim(rows[0]) == 1 else 1)
-
-
-def _dstack(tup: Sequence[Any]) -> Any:
-    return np.concatenate([np.atleast_3d(x) for x in tup], axis=2)
 
 
 def _column_stack(tup: Sequence[Any]) -> Any:
@@ -153,9 +145,9 @@ WORDS.update(
         np.atleast_1d: _atleast(np.atleast_1d),
         np.atleast_2d: _atleast(np.atleast_2d),
         np.atleast_3d: _atleast(np.atleast_3d),
-        np.vstack: _vstack,
+        np.vstack: lambda tup: np.concatenate([np.atleast_2d(x) for x in tup], axis=0),
         np.hstack: _hstack,
-        np.dstack: _dstack,
+        np.dstack: lambda tup: np.concatenate([np.atleast_3d(x) for x in tup], axis=2),
         np.column_stack: _column_stack,
         np.diag: _diag,
         np.diagflat: lambda v, k=0: _diag(reshape(v, (v.size,)), k),

@@ -77,10 +77,6 @@ def _var(
     return total_of(squares, axis, keepdims) / (_count(a, axis, None) - free)
 
 
-def _std(a: Any, axis: Any = None, dtype: Any = None, **rest: Any) -> Any:
-    return np.sqrt(_var(a, axis, dtype, **rest))
-
-
 _largest: Callable[..., Any] = _reduction("max")
 
 
@@ -146,7 +142,7 @@ WORDS.update(
         np.mean: _mean,
         np.average: _average,
         np.var: _var,
-        np.std: _std,
+        np.std: lambda a, axis=None, dtype=None, **rest: np.sqrt(_var(a, axis, dtype, **rest)),
         np.nansum: _beside_nan(_sum, 0.0),
         np.nanmax: _beside_nan(_max, -np.inf),
         np.nanmin: _beside_nan(_min, np.inf),

@@ -129,7 +129,7 @@ def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | 
         over=over,
         rows=rows,
         strokes=_strokes(rows),
-        ticks=_ticks(scale),
+        ticks=tuple(Grid(scale.x(2.0**e), _tick_label(e)) for e in range(scale.low, scale.high + 1)),
         one=scale.x(1.0),
     )
 
@@ -198,10 +198,6 @@ def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float, mark
         label=label,
         bad=verdict.measure.max_ratio > 1,
     )
-
-
-def _ticks(scale: _Scale) -> tuple[Grid, ...]:
-    return tuple(Grid(scale.x(2.0**e), _tick_label(e)) for e in range(scale.low, scale.high + 1))
 
 
 def _tick_label(exponent: int) -> str:

@@ -81,10 +81,6 @@ def _logit(x: Any, eps: float | None = None) -> Any:
     return np.where(outside, lost, among(ways, np.where(outside, 0.5, x)))
 
 
-def _mish(x: Any) -> Any:
-    return among([Algorithm(_mish_as_it_reads, ""), Algorithm(_mish_by_sigmoid, "")], x)
-
-
 def _mish_as_it_reads(x: Any) -> Any:
     return x * np.tanh(_softplus(x))
 
@@ -109,14 +105,6 @@ def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.
     return among([Algorithm(lambda x: np.where(x <= 0, below(x), x * scale), ""), Algorithm(bent_above, "")], x)
 
 
-def _hardswish(x: Any) -> Any:
-    return x * np.where(x <= -3.0, 0.0, np.where(x < 3.0, x + 3.0, 6.0)) / 6.0
-
-
-def _hardsigmoid(x: Any) -> Any:
-    return np.where(x <= -3.0, 0.0, np.where(x >= 3.0, 1.0, (x + 3.0) / 6.0))
-
-
 def _hardtanh(x: Any, least: float = -1.0, most: float = 1.0) -> Any:
     """As a clamp, but with slope 0 at the ends."""
     return np.where(x <= least, least, np.where(x >= most, most, x))
@@ -131,10 +119,6 @@ def _rrelu(x: Any, noise: Any, lower: float = 0.125, upper: float = 1.0 / 3.0, *
 
 def _rrelu_backward(g: Any, x: Any, noise: Any, lower: float, upper: float, *rest: Any) -> Any:
     return np.where(x > 0, g, g * ((lower + upper) / 2.0))
-
-
-def _shrunk_backward(g: Any, x: Any, at: float) -> Any:
-    return np.where((x >= -at) & (x <= at), 0.0, g)
 
 
 def _glu_backward(g: Any, x: Any, dim: int = -1) -> Any:
@@ -157,17 +141,17 @@ enter(
         "silu": lambda x: x * sigmoid(x),
         "softplus": _softplus,
         "logit": _logit,
-        "mish": _mish,
+        "mish": lambda x: among([Algorithm(_mish_as_it_reads, ""), Algorithm(_mish_by_sigmoid, "")], x),
         "elu": _elu,
         "celu": lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1.0 / alpha),
         "leaky_relu": _leaky,
-        "hardswish": _hardswish,
-        "hardsigmoid": _hardsigmoid,
+        "hardswish": lambda x: x * np.where(x <= -3.0, 0.0, np.where(x < 3.0, x + 3.0, 6.0)) / 6.0,
+        "hardsigmoid": lambda x: np.where(x <= -3.0, 0.0, np.where(x >= 3.0, 1.0, (x + 3.0) / 6.0)),
         "hardtanh": _hardtanh,
         "threshold": lambda x, least, value: np.where(x <= least, value, x),
         "softshrink": lambda x, at=0.5: np.where(x > at, x - at, np.where(x < -at, x + at, np.where(x == x, 0.0, x))),
         "hardshrink": lambda x, at=0.5: np.where((x >= -at) & (x <= at), 0.0, x),
-        "hardshrink_backward softshrink_backward": _shrunk_backward,
+        "hardshrink_backward softshrink_backward": lambda g, x, at: np.where((x >= -at) & (x <= at), 0.0, g),
         "rrelu_with_noise": _rrelu,
         "rrelu_with_noise_functional": lambda x, noise, *rest: (_rrelu(x, noise, *rest), noise),
         "rrelu_with_noise_backward": _rrelu_backward,

@@ -117,14 +117,6 @@ def _share_slope(extreme: np.ufunc) -> Rule:
     return lambda a, b: np.where(a == b, 0.5 * a + 0.5 * b, extreme(a, b))
 
 
-def _fmax(a: Any, b: Any) -> Any:
-    return np.where((a >= b) | np.isnan(b), a, b)
-
-
-def _fmin(a: Any, b: Any) -> Any:
-    return np.where((a <= b) | np.isnan(b), a, b)
-
-
 def _times_logarithm(log: Rule, shift: float) -> Rule:
     """x log(shift + y), which is 0 for x = 0 whatever y is, although it moves as the logarithm where that is a number.
 
@@ -279,8 +271,8 @@ enter(
         "ldexp.Tensor": _times_power_of_two,
         "round.decimals": np.round,
         "signbit": _is_negative,
-        "fmax": _fmax,
-        "fmin": _fmin,
+        "fmax": lambda a, b: np.where((a >= b) | np.isnan(b), a, b),
+        "fmin": lambda a, b: np.where((a <= b) | np.isnan(b), a, b),
         "relu": _relu,
         "clamp clamp.Tensor clamp_min clamp_min.Tensor": _clamp,
         "clamp_max clamp_max.Tensor": lambda x, most: _clamp(x, None, most),

@@ -49,10 +49,6 @@ def _read_gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any
     return x[_grid(np.shape(x), dim, index)] if np.ndim(x) else np.broadcast_to(x, np.shape(index))
 
 
-def _index_select(x: Any, dim: int, index: Any) -> Any:
-    return x[_index_along(x, dim, np.ravel(index))] if np.ndim(x) else x
-
-
 def _take(x: Any, index: Any) -> Any:
     return _flat(x)[np.asarray(index)]
 
@@ -287,7 +283,7 @@ enter_moves(
     {
         "index.Tensor _unsafe_index.Tensor": _index,
         "gather": _read_gather,
-        "index_select": _index_select,
+        "index_select": lambda x, dim, index: x[_index_along(x, dim, np.ravel(index))] if np.ndim(x) else x,
         "take": _take,
         "masked_select": _masked_select,
         "embedding": _embedding,

@@ -41,10 +41,6 @@ def _element_at_place(x: Any, place: int, dim: int, keepdim: bool, nans_win: boo
     return (values, indices) if keepdim else (np.squeeze(values, axis=dim), np.squeeze(indices, axis=dim))
 
 
-def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    return _element_at_place(x, k - 1, dim, keepdim)
-
-
 def _with_nans(values: Any, x: Any, dim: int, keepdim: bool) -> Any:
     """A median is NaN where any of its elements is: it is the largest there, whose slope nobody knows."""
     base = constant(x)
@@ -55,10 +51,6 @@ def _with_nans(values: Any, x: Any, dim: int, keepdim: bool) -> Any:
 def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
     values, indices = _element_at_place(x, (np.shape(x)[dim] - 1) // 2, dim, keepdim, nans_win=True)
     return _with_nans(values, x, dim, keepdim), indices
-
-
-def _median(x: Any) -> Any:
-    return _median_along(np.reshape(x, (-1,)), 0)[0]
 
 
 def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
@@ -180,9 +172,9 @@ enter_moves(
         "sort": _sort,
         "sort.stable": lambda x, stable=None, dim=-1, descending=False: _sort(x, dim, descending, stable),
         "topk": _topk,
-        "kthvalue": _kthvalue,
+        "kthvalue": lambda x, k, dim=-1, keepdim=False: _element_at_place(x, k - 1, dim, keepdim),
         "median.dim": _median_along,
-        "median": _median,
+        "median": lambda x: _median_along(np.reshape(x, (-1,)), 0)[0],
         "mode": _mode,
         "max.dim": _largest_along,
         "min.dim": _least_along,

@@ -24,10 +24,6 @@ def _amax(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
     return amax(x, axes_of(dim), keepdim)
 
 
-def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return -_amax(-x, dim, keepdim)
-
-
 def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     axes = axes_of(dim)
 
@@ -94,7 +90,7 @@ enter(
         "any any.dim any.dims": _over(np.any),
         "all all.dim all.dims": _over(np.all),
         "amax max": _amax,
-        "amin": _amin,
+        "amin": lambda x, dim=(), keepdim=False: -_amax(-x, dim, keepdim),
         "logsumexp": _logsumexp,
         "_softmax": _softmax,
         "_log_softmax": _log_softmax,

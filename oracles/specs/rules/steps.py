@@ -28,10 +28,6 @@ def reduce_loss(loss: Any, reduction: int) -> Any:
     return loss.mean() if reduction == MEAN else loss.sum()
 
 
-def _squared_error(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
-    return reduce_loss((x - target).square(), reduction)
-
-
 def _bend(near: Callable[[Any], Any], far: Callable[[Any], Any], end: float) -> Rule:
     """A loss of d = x − target: near(d) for |d| < `end`, and far(|d|) for |d| > `end`.
 
@@ -126,7 +122,7 @@ def _expand_factors(factors: Any, axes: Any) -> list[Any]:
 
 enter(
     {
-        "mse_loss": _squared_error,
+        "mse_loss": lambda x, target, reduction=MEAN: reduce_loss((x - target).square(), reduction),
         "soft_margin_loss": _soft_margin,
         "special_entr": _entropy,
         "linalg_cross": _cross,

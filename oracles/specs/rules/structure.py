@@ -42,10 +42,6 @@ def _split(x: Any, size: Any, dim: int = 0) -> list[Any]:
     return [_slice(x, dim, int(end) - n, int(end)) for end, n in zip(ends, sizes, strict=True)]
 
 
-def _unbind(x: Any, dim: int = 0) -> list[Any]:
-    return [_select(x, dim, i) for i in range(np.shape(x)[dim])]
-
-
 def _by_places(operation: Any) -> Rule:
     """An operation that moves elements, done by torch on the places of the elements."""
 
@@ -99,7 +95,7 @@ enter_moves(
         "slice.Tensor": _slice,
         "select.int": _select,
         "split.Tensor split_with_sizes": _split,
-        "unbind.int": _unbind,
+        "unbind.int": lambda x, dim=0: [_select(x, dim, i) for i in range(np.shape(x)[dim])],
         "tril": _triangle(np.tril),
         "triu": _triangle(np.triu),
     }

@@ -65,10 +65,6 @@ def _of_wanted_gradients(
     return [t.dtype for t, in_mask in zip((input, *tensors[:1] * 2), output_mask, strict=True) if in_mask]
 
 
-def _strides(input: Tensor, output_mask: tuple[bool, ...] = ALL) -> Sequence[tuple[int, ...]]:
-    return shared.channels_kept_last(input) if output_mask[0] else ()
-
-
 def _in_training(
     input: Tensor, training: bool = True, output_mask: tuple[bool, ...] = ALL
 ) -> Sequence[ArgumentsByName] | None:
@@ -124,7 +120,7 @@ def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: boo
         # The derivative by the statistics is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_of_wanted_gradients,
-        strides=_strides,
+        strides=lambda input, output_mask=ALL: shared.channels_kept_last(input) if output_mask[0] else (),
         documented=torch_documents.aten(torch_documents.BACKWARD),
         order=1,
         laws=LAWS,

@@ -146,10 +146,6 @@ def _reshaped(first: Any, second: Any) -> tuple[Any, Any]:
     return second, tuple(y.reshape(z.shape) for y, z in zip(first, second, strict=True))
 
 
-def _has_samples(input: Tensor) -> bool:
-    return input.ndim > 1
-
-
 def _single_elements(input: Tensor, bias: Tensor | None) -> Sequence[ArgumentsByName] | None:
     """Two samples whose groups have one element each, with a weight of zeros and with one of ones."""
     if not input.numel() or not input.isfinite().all():
@@ -160,7 +156,7 @@ def _single_elements(input: Tensor, bias: Tensor | None) -> Sequence[ArgumentsBy
     return [arguments | {"weight": weight} for weight in weights]
 
 
-BATCH = laws.permute({"input": 0}, exact=True, when=_has_samples)
+BATCH = laws.permute({"input": 0}, exact=True, when=lambda input: input.ndim > 1)
 LAWS = (
     laws.scale({"input": 1, "eps": 2}),
     laws.law("shift of each group", _groups_shifted, lambda first, second: (second, first)),

@@ -87,10 +87,6 @@ def _interpolate_along(x: Any, dim: int, between: Callable[..., Any], coordinate
     return value(np.where(before, nearest - 1.0, nearest))
 
 
-def _not_negative(coordinate: Any, plain: Any) -> tuple[Any, Any]:
-    return np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
-
-
 def scale_of(length: int, new_length: int, scale: Any, corners: bool) -> tuple[float, float]:
     """How many pixels of an image one of the result stands for, as a quotient of two numbers.
 
@@ -127,7 +123,7 @@ def _upsample(
         ratio = scale_of(length, new_length, scale, corners)
         coordinate, plain = _coordinates(x, np.arange(new_length) + middle, ratio, shift)
         if between is _linear:
-            coordinate, plain = _not_negative(coordinate, plain)
+            coordinate, plain = np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
         x = _interpolate_along(x, dim, between, coordinate, plain)
     return x
 
