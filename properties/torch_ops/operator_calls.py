@@ -124,17 +124,13 @@ class Reading:
     operations: tuple[str, ...] = ()
 
 
+@functools.cache
 def operators() -> Mapping[str, Any]:
     """Name -> OpInfo of every differentiable operation of torch's own tests.
 
     Raises:
         SelectionError: the samples of torch's tests cannot be imported.
     """
-    return _operators()
-
-
-@functools.cache
-def _operators() -> dict[str, Any]:
     try:
         from torch.testing._internal.common_methods_invocations import op_db
     except ImportError as err:

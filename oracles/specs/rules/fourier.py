@@ -10,10 +10,6 @@ from ....reference.array import fourier
 from .table import DECOMPOSED, LIBRARY, RULES, enter
 
 
-def _transform(x: Any, dim: Any, inverse: bool, power: int, real: bool) -> Any:
-    return fourier(x, dim, inverse=inverse, power=power, real=real)
-
-
 def _transform_tensor(x: Any, dim: Any, inverse: bool, power: int, real: bool) -> Any:
     complex_, names = torch.view_as_complex(x.contiguous()), ("backward", "ortho", "forward")
     if inverse:
@@ -34,5 +30,7 @@ def _first_frequencies(n: int, d: float = 1.0, *, dtype: Any = None, device: Any
 LIBRARY.define("fourier(Tensor x, int[] dim, bool inverse, int power, bool real) -> Tensor")
 LIBRARY.impl("fourier", _transform_tensor, "CPU")
 LIBRARY.impl("fourier", lambda x, *_: torch.empty_like(x), "Meta")
-RULES[torch.ops.opassay_specs.fourier.default] = _transform
+RULES[torch.ops.opassay_specs.fourier.default] = lambda x, dim, inverse, power, real: fourier(
+    x, dim, inverse=inverse, power=power, real=real
+)
 enter({"fft_fftfreq": _frequencies, "fft_rfftfreq": _first_frequencies}, DECOMPOSED)
