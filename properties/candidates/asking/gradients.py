@@ -24,6 +24,7 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, State, Tensor
 from ..comparing import AS_WELL, hold_in_turn, tell_of_torch
+from ..decays import gradients_in_either_form
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
@@ -330,7 +331,8 @@ def _compare_gradients(
         key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
         key += tuple(to_array(g).tobytes() for g in request.cotangents)
         if key not in known:
-            known[key] = spec.gradients(arguments, state, terms, positions, request.cotangents, picks)
+            asked = arguments, state, terms, positions, request.cotangents, picks
+            known[key] = gradients_in_either_form(spec, *asked)
         return leave_out(known[key], several) if several else known[key]
 
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
