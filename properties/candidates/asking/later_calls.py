@@ -63,7 +63,7 @@ def fresh(session: Session) -> Finding:
     return passing("FRESH")
 
 
-def _other_data(session: Session, code: str) -> CallArguments:
+def other_data(session: Session, code: str) -> CallArguments:
     """Arguments like the given ones with other values, from the generator of a question."""
     rng = session.generator(code)
     if session.part is not None:
@@ -86,7 +86,7 @@ def same(session: Session) -> Finding:
     if finding is not None:
         return finding
     _call_before(session)
-    return session.values("SAME", _other_data(session, "SAME"), manner=Manner.SAME)
+    return session.values("SAME", other_data(session, "SAME"), manner=Manner.SAME)
 
 
 def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
@@ -115,7 +115,7 @@ def reborn(session: Session) -> Finding:
             session.packed["BITS"] = finding
             return replace(finding, question="REBORN")
         _call_before(session)
-    return session.values("REBORN", _other_data(session, "REBORN"), manner=Manner.REBORN)
+    return session.values("REBORN", other_data(session, "REBORN"), manner=Manner.REBORN)
 
 
 def outputs_survive_calls(session: Session) -> Finding:
@@ -123,7 +123,7 @@ def outputs_survive_calls(session: Session) -> Finding:
     if session.part is not None:
         return session.packed.get("KEPT") or _compare_earlier_rows(session, session.part)
     first = session.call(session.arguments)
-    later = session.call(_other_data(session, "KEPT"), earlier=True)
+    later = session.call(other_data(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
         return raised("KEPT", first.raised or later.raised)
     native = session.native
@@ -165,7 +165,8 @@ def again(session: Session) -> Finding:
     times = max(_LEAST, variants) if variants and not session.history.in_a_row else times
     # If every call has other bits, each is compared with the spec. Without a requested number of calls that may take as
     # long as the calls alone.
-    until = math.inf if session.history.in_a_row or variants else time.monotonic() + _SECONDS
+    began = time.monotonic()
+    until = math.inf if session.history.in_a_row or variants else began + _SECONDS
     writes, done = session.writes_at(session.given_rows, session.spec.state), 0
     while True:
         # A call with other bits ends a series, and the next series begins after it.
@@ -183,6 +184,8 @@ def again(session: Session) -> Finding:
             else _compare_repeated_rows(session, answer, done, times)
         )
         done += answer.repeat.differs or times - done
+        if done == times and part is None and until < math.inf:  # the first call may have been a slow one
+            times = max(times, min(_MOST, int(_SECONDS / max(time.monotonic() - began, 1e-9) * done)))
         if finding.wrong is not None or done >= times or time.monotonic() > until:
             alone = finding.wrong is None and part is None and not variants
             return _single_calls(session, finding, done) if alone else finding

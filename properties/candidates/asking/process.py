@@ -18,9 +18,10 @@ from ..host.calls import Answer, GoneError, Manner, Writes
 from ..narrow_products import with_narrow_products
 from ..session import Asking, Session
 from ..specification import SpecError
+from .later_calls import other_data
 
-#: The largest number of lines about side effects of calls.
-_LINES = 3
+#: The largest number of lines about side effects of calls, and the number of calls before their outputs are compared.
+_LINES, _CALLS = 3, 4
 
 
 def process(session: Session) -> Finding:
@@ -44,12 +45,17 @@ def side_effects(session: Session) -> Finding:
 def _changes_since(session: Session) -> list[str]:
     """A line for each output that changed after it was returned, and for each thing that was replaced in the process.
 
-    An output that may share memory with an argument is left out, because later calls write the argument.
+    An output that may share memory with an argument is left out, because later calls write the argument. Calls with
+    other data come first: buffers that are filled by turns have in the end what equal calls wrote there.
 
     Raises:
         GoneError: the process has ended and cannot return the outputs.
     """
-    calls, native = session.history.staying, session.native
+    calls, native = tuple(session.history.staying), session.native
+    if calls and session.part is None:
+        other = other_data(session, "LEFT")
+        for _ in range(_CALLS):
+            session.call(other)
     answer = session.candidate.review() if calls or session.history.plain is not None else Answer()
     now, lines = iter(answer.earlier), [f"the process was changed: {line}" for line in answer.changed]
     for number, outputs in enumerate(calls, 1):
