@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
+
+import pytest
 
 from opassay.properties.collector import set_imports_aside
 
@@ -12,6 +15,20 @@ from opassay.properties.collector import set_imports_aside
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the parameters of a test with the mark `one_fast_in`, the first and one in so many after it stay fast."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("one_fast_in")
+        if mark is None:
+            continue
+        name = item.nodeid.partition("[")[0]
+        if seen[name] % mark.args[0]:
+            item.add_marker(pytest.mark.slow)
+        seen[name] += 1
 
 
 def pytest_collection_finish() -> None:

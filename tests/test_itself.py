@@ -6,8 +6,8 @@ import pytest
 
 from tests.itself import FUNCTIONS, SAMPLE, WAYS
 
-#: `opassay run` starts processes for each function, and asks verdicts of every property.
-_FAST = {("judge", name) for name in SAMPLE} | {("pytest", name) for name in SAMPLE}
+#: The other ways ask every property, of attention for 19 s, and `opassay run` starts processes for each function.
+_FAST = {("judge", name) for name in SAMPLE} | {("pytest", "sigmoid"), ("pytest", "cross_entropy")}
 
 
 @pytest.mark.parametrize(

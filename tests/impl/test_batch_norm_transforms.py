@@ -43,6 +43,7 @@ def _parameters(dims: Any, dtype: torch.dtype) -> list[Tensor]:
     return [make((CHANNELS,), dim, dtype, seed + 1) for seed, dim in enumerate(dims)]
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_forward_every_in_dims(dtype: torch.dtype, training: bool) -> None:

@@ -38,6 +38,7 @@ def _args(x: Tensor, eps: float = 1e-5, training: bool = True) -> tuple[Any, ...
     return x, weight, bias, mean, mean.square() + 0.5, training, 0.3, eps
 
 
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize(
     "dtype", one_fast_in(2, [torch.float64, torch.float32, torch.bfloat16, torch.float16]), ids=str
 )

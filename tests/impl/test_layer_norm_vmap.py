@@ -70,6 +70,7 @@ def forward(x: Tensor, w: Tensor | None, b: Tensor | None) -> tuple[Tensor, ...]
     return native_layer_norm(x, (LENGTH,), w, b, EPS)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("mixed", [False, True], ids=["one dtype", "float32 affine"])
 def test_forward_every_in_dims(dtype: torch.dtype, mixed: bool) -> None:

@@ -295,6 +295,7 @@ EAGER: dict[str, Callable[[Subject], Any]] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("check", EAGER)
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_eager(subject: str, check: str) -> None:

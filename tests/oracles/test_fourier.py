@@ -120,6 +120,7 @@ def _complex(n: int, dtype: str, rows: int = 8) -> Tensor:
     return torch.randn(rows, n, dtype=_DTYPES[dtype], generator=torch.Generator().manual_seed(n))
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("kernel", RIGHT)
 def test_every_way_to_transform_is_accepted(kernel: str, dtype: str) -> None:

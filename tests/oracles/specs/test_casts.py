@@ -139,6 +139,7 @@ CASES: dict[str, tuple[Spec, list[Spec], Inputs]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", one_fast_in(2, CASES))
 def test_a_spec_that_casts_accepts_itself_and_no_planted_fault(name: str) -> None:
     spec, faults, inputs = CASES[name]

@@ -128,6 +128,7 @@ def _inputs(recipe: str) -> Callable[[int], tuple[Tensor, ...]]:
     return lambda seed: _draw(recipe, seed)
 
 
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("kernel", [_kernel, _block_by_block])
 def test_right_products_are_accepted(kernel: Callable[..., Tensor], recipe: str) -> None:
@@ -136,6 +137,7 @@ def test_right_products_are_accepted(kernel: Callable[..., Tensor], recipe: str)
         assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_rejected(name: str, recipe: str) -> None:

@@ -55,6 +55,7 @@ def _bounds(spec: Callable[..., Tensor], terms: str, *tensors: Tensor) -> Tensor
     return bound.radius
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("terms", CONTRACTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", one_fast_in(2, MASKS))

@@ -80,6 +80,7 @@ def _case(name: str) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
     return (a, b, s, t), *wide
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     "name",
     [

@@ -181,6 +181,7 @@ def _judge(candidate: nn.Module, spec: nn.Module, dtype: torch.dtype, questions:
     return opassay.judge(candidate, spec, (x,), questions=questions, seed=0)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layers_with_complex_weights_are_accepted(layer: type[_Layer], dtype: torch.dtype) -> None:
@@ -189,6 +190,7 @@ def test_layers_with_complex_weights_are_accepted(layer: type[_Layer], dtype: to
         assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_conjugates_signs_and_gradients_that_are_wrong_are_rejected(layer: type[_Layer], dtype: torch.dtype) -> None:

@@ -25,6 +25,7 @@ def _cases(right: bool) -> Iterator[Any]:
             yield pytest.param(drawer, kernel, id=f"{drawer.name}: {name}", marks=pytest.mark.slow if slow else ())
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=True)))
 def test_a_right_kernel_that_draws_is_accepted(drawer: Chooser, kernel: Kernel) -> None:
     judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(torch.float32), questions=SOME, seed=0)
@@ -103,6 +104,7 @@ class _OfOutput(_OfMask):
     mask_of = staticmethod(lambda mask, out: out != 0)
 
 
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("function", "causes"), [(_OfMask, []), (_OfAnotherMask, ["GRAD"]), (_OfOutput, ["LIKELY"])])
 def test_gradients_of_dropout_behind_a_relu_are_judged(function: Any, causes: list[str], dtype: torch.dtype) -> None:

@@ -159,6 +159,7 @@ def off(spec: Callable[..., Any], place: int | None = None) -> Callable[..., Any
     return candidate
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),
@@ -179,6 +180,7 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
     assert " of " not in text
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),
