@@ -29,17 +29,25 @@ def set_aside(tally: Tally, expected: Expected, index: int, computed: Tensor, st
     elements = standing.in_sets
     if expected.native is None or elements is None:
         return standing
+    return replace(
+        standing, in_sets=elements.without(match_native(tally, expected, index, computed, ~elements.accepted))
+    )
+
+
+def match_native(tally: Tally, expected: Expected, index: int, computed: Tensor, outside: Any) -> Any:
+    """Of the elements outside, those that torch's own evaluation has with the same bits; the tally notes the first."""
+    nowhere = np.zeros_like(outside)
     try:
-        own = expected.native()[index].detach()
+        own = None if expected.native is None else expected.native()[index].detach()
     except Exception:  # What raises excuses nothing.
-        return standing
-    if (own.shape, own.dtype) != (computed.shape, computed.dtype):
-        return standing
-    same = ~elements.accepted & ~different(computed.detach(), own).cpu().numpy()
+        return nowhere
+    if own is None or (own.shape, own.dtype) != (computed.shape, computed.dtype):
+        return nowhere
+    same = outside & ~different(computed.detach(), own).cpu().numpy()
     if same.any():
         at = tuple(int(i) for i in np.argwhere(same)[0])
         tally.note_first(_OUTSIDE, f"{expected.names[index]}{list(at) or ''} is {float(own[at])} along {expected.path}")
-    return replace(standing, in_sets=elements.without(same))
+    return same
 
 
 def shares(judge: Any, args: Sequence[Any], index: int, own: int) -> bool:
