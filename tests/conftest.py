@@ -20,15 +20,15 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of the parameters of a test with the mark `one_fast_in`, the first and one in so many after it stay fast."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for item in items:
         mark = item.get_closest_marker("one_fast_in")
         if mark is None:
             continue
         name = item.nodeid.partition("[")[0]
-        if seen[name] % mark.args[0]:
+        if counts[name] % mark.args[0]:
             item.add_marker(pytest.mark.slow)
-        seen[name] += 1
+        counts[name] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,42 +27,59 @@ from torch.fx import GraphModule, Node
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
-from ...oracles.judge.holding import Reading
+from ...oracles.judge.holding import Reading, Standing
 from ...oracles.specs import Traced, rewritten
 from .arguments import CallArguments, State
 from .rewrites import MOVES, Rewritten, name_of
 from .specification import Specification
 
-#: By the graphs of loops: their other texts, and the operands of decays by number; None for one without such a loop.
-_KNOWN: weakref.WeakKeyDictionary[GraphModule, tuple[Traced, set[int]] | None] = weakref.WeakKeyDictionary()
+#: By graphs: the other text, None for one without such a loop, and the operands of decays by number.
+_KNOWN: weakref.WeakKeyDictionary[GraphModule, tuple[Traced | None, set[int]]] = weakref.WeakKeyDictionary()
 
 
-def gradients_in_either_form(
+def read_gradients(
     spec: Specification, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
     cotangents: Sequence[Tensor], picks: Mapping[str, Any],
 ) -> tuple[Reading, ...]:  # fmt: skip
     """The balls of `Specification.gradients`; of decays, with the errors of a kernel by chunks."""
-    asked = (arguments, state, terms, wanted, cotangents, picks)
-    readings = spec.gradients(*asked)
-    if spec.numpy or terms.algorithms is None:
+    these = (arguments, state, terms, wanted, cotangents, picks)
+    readings = spec.gradients(*these)
+    text, operands = (None, set[int]()) if terms.algorithms is None else _text_with_pairs(spec, arguments, state)
+    if text is None or operands.isdisjoint(wanted):
         return readings
-    traced = spec.traced_at(arguments, state)
-    if traced.graph not in _KNOWN:
-        steps = _steps_of(traced.graph)
-
-        def run(*operands: Tensor) -> Any:
-            return _WithPairs(traced.graph, steps).run(*operands, enable_io_processing=False)
-
-        tensors = [t.detach() for t in (*state.values(), *arguments.tensors)]
-        _KNOWN[traced.graph] = (rewritten(traced, run, tensors), _operands_of(traced.graph, steps)) if steps else None
-    known = _KNOWN[traced.graph]
-    if known is None or known[1].isdisjoint(wanted):
-        return readings
-    others = spec.with_trace(known[0]).gradients(*asked)
+    others = spec.with_trace(text).gradients(*these)
     return tuple(
-        _widened(*each) if number in known[1] else each[0]
+        _widened(*each) if number in operands else each[0]
         for number, each in zip(wanted, zip(readings, others, strict=True), strict=True)
     )
+
+
+def leave_decays_out(
+    outcomes: Sequence[Standing], positions: Sequence[int], spec: Specification, arguments: CallArguments, state: State
+) -> tuple[Standing, ...]:
+    """The standings of gradients; without their balls where decays of a loop depend on the operands at the positions.
+
+    Errors of a kernel by chunks are not those of any evaluation of the loop, with which LIKELY would compare them.
+    """
+    _, operands = _text_with_pairs(spec, arguments, state)
+    rows = zip(positions, outcomes, strict=True)
+    return tuple(replace(one, ball=None) if at in operands else one for at, one in rows)
+
+
+def _text_with_pairs(spec: Specification, arguments: CallArguments, state: State) -> tuple[Traced | None, set[int]]:
+    if spec.numpy:
+        return None, set()
+    traced = spec.traced_at(arguments, state)
+    graph = traced.graph
+    if graph not in _KNOWN:
+        steps = _steps_of(graph)
+
+        def run(*operands: Tensor) -> Any:
+            return _WithPairs(graph, steps).run(*operands, enable_io_processing=False)
+
+        tensors = [t.detach() for t in (*state.values(), *arguments.tensors)]
+        _KNOWN[graph] = (rewritten(traced, run, tensors), _operands_of(graph, steps)) if steps else (None, set())
+    return _KNOWN[graph]
 
 
 def _operands_of(graph: GraphModule, steps: Mapping[Node, _DecayStep]) -> set[int]:

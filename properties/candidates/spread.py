@@ -8,7 +8,7 @@ The rule. An element outside is explained by the numbers that the spec has with 
 infinities:
 
 - It is NaN or infinite, and does not depend on what they stand for: two draws of numbers give the spec the same there,
-  bit for bit.
+  bit for bit. Of several, it is enough that one alone makes it so, and that the spec does not depend on that one.
 - The spec has a NaN there, and the candidate that number; of infinities, a number that is right at two draws of large
   ones, which is the limit.
 - An infinity has become a NaN, which another output shows where the spec has an infinity, and the element is what the
@@ -119,6 +119,8 @@ def tell_spread(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Standin
     if call.question == "INF" and any(map(np.any, left)) and _turns_into_nan(call, outcomes):
         nans = call.read(call.with_numbers(lambda t, at: np.full(int(at.sum()), np.nan)))
         left = [bad & ~_is_right(*row) for bad, *row in zip(left, call.computed, nans, strict=True)]
+    if any(map(np.any, left)):
+        left = [bad & ~fine for bad, fine in zip(left, _reached_by_one(call, outcomes), strict=True)]
     if any(map(np.any, left)) or not _are_read(call, first):
         return list(outcomes)
     notes = [_note(call, i, bad) if np.any(bad) else None for i, bad in enumerate(outside)]
@@ -152,6 +154,27 @@ def _explained(
     return reached | (np.isnan(centre) & np.isfinite(values) & number)
 
 
+def _reached_by_one(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Any]:
+    """Which elements one place alone makes NaN or infinite, on which those of the spec do not depend."""
+    places, reached = call.places(), [np.zeros(tuple(y.shape), dtype=bool) for y in call.computed]
+    single = [(n, k) for n, at in enumerate(places) for k in torch.nonzero(at)]
+    if call.ask is None or len(single) == 1:
+        return reached
+    for n, k in single[:: -(-len(single) // _SINGLE)]:
+        alone = [torch.zeros_like(at) for at in places]
+        alone[n][tuple(k)] = True
+        computed = call.ask(call.with_numbers(_other_numbers(call), keep=alone), call.state)
+        if computed is None or len(computed) != len(reached):
+            continue
+        others = [at & ~own for at, own in zip(places, alone, strict=True)]
+        readings = [call.read(call.with_numbers(draw(call), keep=others)) for draw in (_other_numbers, _between)]
+        for i, (y, standing, one, other) in enumerate(zip(computed, outcomes, *readings, strict=True)):
+            if standing.ball is not None and isinstance(one, Ball) and isinstance(other, Ball):
+                free = (one.centre == other.centre) & (one.centre == standing.ball.centre)
+                reached[i] |= free & np.isfinite(one.centre) & ~np.isfinite(to_array(y))
+    return reached
+
+
 def _is_known(ball: Ball) -> Any:
     """Where a bound is not wider than the number itself, or than what underflows: else it says nothing of a limit."""
     return ball.radii() <= np.maximum(np.abs(ball.centre), ball.contract.accumulate.smallest_normal)
@@ -175,15 +198,18 @@ def _turns_into_nan(call: SpecialCall, outcomes: Sequence[Standing]) -> bool:
 
 
 def _are_read(call: SpecialCall, first: CallArguments) -> bool:
-    """Whether the spec's outputs show what stands at each place, or the candidate is right with the others alone."""
+    """Whether the spec's outputs show a NaN at each place, or the candidate is right with the others alone.
+
+    An infinity may be as good as a number where a NaN is not, as that of a decay of a state that is zero.
+    """
     base, unread = call.spec.outputs(first, call.state), []
     places = call.places()
-    for number, (at, t, special) in enumerate(zip(places, first.tensors, call.arguments.tensors, strict=True)):
+    for number, (at, t) in enumerate(zip(places, first.tensors, strict=True)):
         mine = torch.zeros_like(at)
         every = torch.nonzero(at)
         for k in every[:: -(-len(every) // _SINGLE) or 1]:
             changed = t.clone()
-            changed[tuple(k)] = special[tuple(k)]
+            changed[tuple(k)] = torch.tensor(torch.nan).to(t.dtype)
             tensors = [changed if i == number else each for i, each in enumerate(first.tensors)]
             now = call.spec.outputs(first.with_tensors(tensors), call.state)
             mine[tuple(k)] = all(torch.equal(a, b) for a, b in zip(base, now, strict=True))

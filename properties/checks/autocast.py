@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,33 +11,29 @@ import torch
 
 from ...oracles.judge.card import attribute
 from ...oracles.judge.judge import Judge
-from ...oracles.judge.native import judge_of_native
 from ...oracles.op.declaration import OWN, Sample, dtype_name, flat_outputs
 from ...oracles.op.paths import in_arguments
 from ...oracles.op.script import CallVariant
 from ...oracles.process import interrupt
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Violation
 
 
 def check_autocast(judge: Judge, sample: Sample) -> None:
     """AUTOCAST: under autocast, the dtypes that torch's own op has there, and values in the accept set.
 
-    Values are not asked where those of torch's own evaluation of a reference are outside: autocast casts its products.
+    Elements that torch's own evaluation of a reference has under autocast as well, bit for bit, are not judged.
     """
-    under = _under_autocast(judge)
+    under = _under_autocast(judge.subject, judge.device)
     got = flat_outputs(judge.call(under, *sample.args, what="under autocast"))
     _require_torch_dtype(judge, sample, got[0], under.lines)
-    own = judge_of_native(judge)
-    try:
-        _hold_values(judge if own is None else own, sample)
-    except Violation as violation:
-        if own is None:
-            raise
-        judge.tally.leave_out(f"torch's own evaluation under autocast: {violation.title}"[:200])
-    else:
-        if own is not None:
-            _hold_values(judge, sample)
+    documented = judge.op.documented_by(judge.subject_name)
+    holding = judge
+    if documented.native is not None:
+        own = replace(documented, native=_under_autocast(documented.native, judge.device))
+        holding = copy.copy(judge)
+        holding.op = replace(judge.op, documented={**judge.op.documented, judge.subject_name: own})
+    holding.hold(sample, (), function=under, exactly=False)
+    holding.hold(sample, ("vjp",), "eager", function=under, exactly=False)
     if "vmap" in judge.op.promises.without:
         return
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
@@ -47,24 +45,18 @@ def check_autocast(judge: Judge, sample: Sample) -> None:
             raise judge.violation(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
 
 
-def _under_autocast(judge: Judge) -> CallVariant:
+def _under_autocast(function: Callable[..., Any], device: str) -> CallVariant:
     def cast(*args: Any) -> Any:
-        with torch.autocast(judge.device, dtype=torch.bfloat16):
-            return judge.subject(*args)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            return function(*args)
 
     lines = (
         "def call(*args):",
-        f"    with torch.autocast({judge.device!r}, dtype=torch.bfloat16):",
+        f"    with torch.autocast({device!r}, dtype=torch.bfloat16):",
         "        return op(*args)",
         "",
     )
     return CallVariant(cast, lines)
-
-
-def _hold_values(judge: Judge, sample: Sample) -> None:
-    under = _under_autocast(judge)
-    judge.hold(sample, (), function=under, exactly=False)
-    judge.hold(sample, ("vjp",), "eager", function=under, exactly=False)
 
 
 def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[str, ...]) -> None:

@@ -129,19 +129,26 @@ def test_what_is_judged_by_its_residual_is_no_reference_of_a_kernel(solve: Any) 
         ask(lambda x: solve(x), lambda x: solve(x), "FWD", {"x": ("B", "n", "n")})
 
 
-def wrong_under_autocast(x: Tensor) -> Tensor:
-    return x.square() * (1.01 if torch.is_autocast_enabled("cpu") else 1.0)
+def wrong_under_autocast(function: Any) -> Any:
+    return lambda *args: function(*args) * (1.01 if torch.is_autocast_enabled("cpu") else 1.0)
 
 
 @pytest.mark.parametrize(
     ("kernel", "reference", "code", "fails"),
     [
         (torch.matmul, torch.matmul, "AUTOCAST", False),
-        (wrong_under_autocast, torch.square, "AUTOCAST", True),
+        (wrong_under_autocast(torch.matmul), torch.matmul, "AUTOCAST", True),
+        (wrong_under_autocast(torch.square), torch.square, "AUTOCAST", True),
         (F.hardswish, F.hardswish, "DATA", False),
         (lambda x: F.hardswish(x) + (x == 0) * 0.25, F.hardswish, "DATA", True),
     ],
-    ids=["products that autocast casts", "squares that it does not", "thirds of torch", "zeros beside them"],
+    ids=[
+        "products that autocast casts",
+        "wrong products",
+        "squares that it does not",
+        "thirds of torch",
+        "zeros beside them",
+    ],
 )
 def test_values_of_torch_itself_are_no_fault(kernel: Any, reference: Any, code: str, fails: bool) -> None:
     shapes = {torch.matmul: {"a": ("N", "m"), "b": ("m", "n")}, F.hardswish: {"input": ("N", "n")}}.get(reference, ROWS)

@@ -24,7 +24,7 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, State, Tensor
 from ..comparing import AS_WELL, hold_in_turn, tell_of_torch
-from ..decays import gradients_in_either_form
+from ..decays import leave_decays_out, read_gradients
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
@@ -38,8 +38,7 @@ from ..session import Asking, Session
 from ..specification import SpecError, Specification
 from .gradient_request import GradientPlace, GradientRequest
 
-#: Texts in the exceptions of a candidate without gradients: its own exception, that of an operator registered without
-#: a gradient, and that of an operation of torch without a gradient.
+#: Texts in exceptions of a candidate without gradients: its own, that of an operator without one, and that of torch.
 _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "derivative for aten::")
 #: The reason if the spec's backward is not the derivative of its text, for example a straight-through estimator.
 _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so gradients were not held"
@@ -48,8 +47,7 @@ _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so
 _SECOND = "call       second backward through the same graph"
 #: What comes between the two at the given inputs.
 _APART = ", after a call at other values"
-#: Layouts of operands and of cotangents for further gradients: one of the two is contiguous, so that an exception shows
-#: which one the candidate refuses.
+#: Layouts of operands and of cotangents; one of the two is contiguous, so that an exception shows which one is refused.
 _LAYOUTS = (
     (None, MemoryLayout.EXPANDED),
     (None, MemoryLayout.TRANSPOSED),
@@ -331,8 +329,7 @@ def _compare_gradients(
         key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
         key += tuple(to_array(g).tobytes() for g in request.cotangents)
         if key not in known:
-            asked = arguments, state, terms, positions, request.cotangents, picks
-            known[key] = gradients_in_either_form(spec, *asked)
+            known[key] = read_gradients(spec, arguments, state, terms, positions, request.cotangents, picks)
         return leave_out(known[key], several) if several else known[key]
 
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
@@ -345,9 +342,10 @@ def _compare_gradients(
             return not_asked("GRAD", _OTHER_BACKWARD)
         outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
+        standings = leave_decays_out(outcomes, positions, spec, arguments, state)
         draws = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
         evidence = Evidence(
-            "GRAD", tuple(titles), tuple(computed), tuple(outcomes), (None,) * len(titles), read, draws,
+            "GRAD", tuple(titles), tuple(computed), standings, (None,) * len(titles), read, draws,
             tuple(range(len(titles))), tuple(map(to_array, request.cotangents)),
         )  # fmt: skip
         session.records.evidence.append(evidence)

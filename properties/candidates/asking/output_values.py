@@ -68,9 +68,9 @@ def _of_whole_format(session: Session) -> Iterator[CallArguments]:
 
 def _near_ones(session: Session) -> Iterator[CallArguments]:
     """Of a spec that takes logarithms, operands at which those of numbers next to 1 are summed alone."""
-    spec, given = session.spec, session.given_rows
-    if not spec.numpy and takes_logarithms(spec.traced_at(given, spec.state).graph):
-        yield from beside_ones(given, session.generator("NEARONE far"))
+    spec, rows = session.spec, session.given_rows
+    if not spec.numpy and takes_logarithms(spec.traced_at(rows, spec.state).graph):
+        yield from beside_ones(rows, session.generator("NEARONE far"))
 
 
 #: Further arguments of a question.

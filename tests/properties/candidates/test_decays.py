@@ -104,7 +104,7 @@ _DELTA = (8, 4), (8, 4), (8, 4), (8,), (8,)
 
 
 def _judge(kernel: Spec, spec: Spec, inputs: tuple[Tensor, ...], seed: int = 0) -> opassay.Judgement:
-    return opassay.judge(kernel, spec, inputs, seed=seed, questions=["GIVEN", "GRAD"])
+    return opassay.judge(kernel, spec, inputs, seed=seed, questions=["GIVEN", "GRAD", "LIKELY"])
 
 
 RIGHT: list[Any] = [

@@ -70,12 +70,18 @@ def _selects_all_but_last(x: Tensor) -> Tensor:
     return torch.where(torch.tensor([True, True, False]), x, torch.zeros((), dtype=x.dtype))
 
 
+def _saturates(kernel: Kernel) -> Kernel:
+    """With another operand, on whose infinities all elements depend, without being infinite."""
+    return lambda y, *operands: kernel(*operands) + torch.tanh(y).sum()
+
+
 _ATTENTION, _SINK, _VECTORS = ((2, 6, 8),) * 3, ((4, 6), (6, 3), (4,)), ((24,),) * 3
 RIGHT: dict[str, tuple[Kernel, Kernel, tuple[tuple[int, ...], ...]]] = {
     "a mask that is added": (_fills, _adds, _ATTENTION),
     "interpolation by a matrix": (_interpolates, _multiplies, ((1, 2, 4),)),
     "a sink at infinity": (_has_sink, _adds_sink, _SINK),
     "infinities by lerp": (_lion, _lion_by_lerp, _VECTORS),
+    "beside what saturates": (_saturates(_fills), _saturates(_adds), ((9,), *_ATTENTION)),
     "where, for a product": (_last_is_zero, _selects_all_but_last, ((4, 3),)),
 }  # fmt: skip
 
