@@ -9,6 +9,9 @@ import pytest
 
 
 def one_fast_in(every: int, values: Iterable[Any]) -> list[Any]:
-    """Values as parameters: the first, and one in so many after it, are fast, and the others are slow."""
+    """Values as parameters: the first, and one in so many after it, are fast, and the others are slow.
+
+    The mark `one_fast_in` (conftest.py) does so with all parameters of a test together.
+    """
     slow = pytest.mark.slow
     return [pytest.param(value, marks=slow if number % every else []) for number, value in enumerate(values)]

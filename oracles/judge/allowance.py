@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,10 +24,9 @@ def allowance(judge: Any, path: Path, computed: Sequence[Tensor], fault: Fault) 
     if not arithmetic.flush:
         wider["flush=True"] = path.problem.op.changed(flush=True)
     for what, op in wider.items():
-        expected, other = path.with_op(op).expected(), copy.copy(judge)
-        other.op = op
+        expected = path.with_op(op).expected()
         facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
-        readings = other.read(expected, computed)
+        readings = judge.of(op).read(expected, computed)
         standings = [hold("", y, ball, facts) for y, ball in zip(computed, readings, strict=True)]
         # Under a wider bound the element may no longer be judged, which does not mean that it is accepted.
         elements = standings[fault.output].in_sets

@@ -97,6 +97,12 @@ class Judge:
         other.device = device
         return other
 
+    def of(self, op: Op) -> Judge:
+        """The same judge, with the same tally, of an op with less to ask, or with more that is allowed."""
+        other = copy.copy(self)
+        other.op = op
+        return other
+
     def contract_of(self, order: int, wide: bool = False) -> Contract:
         """The contract of a path with `order` derivative steps besides the op's own; that of float64 if `wide`."""
         promises = self.op.promises

@@ -27,15 +27,18 @@ _OUTSIDE = "torch's own evaluation of the reference is outside of the bound with
 def set_aside(tally: Tally, expected: Expected, index: int, computed: Tensor, standing: Standing) -> Standing:
     """The standing of an output with elements outside, of which those are not judged that torch's own has as well."""
     elements = standing.in_sets
-    if expected.native is None or elements is None:
+    if elements is None:
         return standing
-    return replace(
-        standing, in_sets=elements.without(match_native(tally, expected, index, computed, ~elements.accepted))
-    )
+    as_native = match_native(tally, expected, index, computed, ~elements.accepted)
+    return replace(standing, in_sets=elements.without(as_native))
 
 
 def match_native(tally: Tally, expected: Expected, index: int, computed: Tensor, outside: Any) -> Any:
-    """Of the elements outside, those that torch's own evaluation has with the same bits; the tally notes the first."""
+    """Of the elements outside, those that torch's own evaluation has with the same bits; the tally notes the first.
+
+    Args:
+        computed: the output with the number `index`. outside: booleans of its shape.
+    """
     nowhere = np.zeros_like(outside)
     try:
         own = None if expected.native is None else expected.native()[index].detach()

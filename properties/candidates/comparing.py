@@ -120,8 +120,8 @@ def tell_unwritten(
 ) -> list[Standing]:
     """The outcomes, with a line on the card of each tensor that the spec writes and the call left as `before`."""
     line = "unwritten  it is as it was before the call, and the spec writes it"
-    left = [was is not None and same_bits(was, y) for was, y in zip(before, computed, strict=True)]
-    pairs = zip(outcomes, left, strict=True)
+    alike = [was is not None and same_bits(was, y) for was, y in zip(before, computed, strict=True)]
+    pairs = zip(outcomes, alike, strict=True)
     return [replace(each, wrong=each.wrong.with_lines(line)) if same and each.wrong else each for each, same in pairs]
 
 

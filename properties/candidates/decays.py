@@ -67,6 +67,7 @@ def leave_decays_out(
 
 
 def _text_with_pairs(spec: Specification, arguments: CallArguments, state: State) -> tuple[Traced | None, set[int]]:
+    """The spec with its pairs written out, None where it has no such loop, and the numbers of the decays' operands."""
     if spec.numpy:
         return None, set()
     traced = spec.traced_at(arguments, state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,13 +26,12 @@ def check_autocast(judge: Judge, sample: Sample) -> None:
     got = flat_outputs(judge.call(under, *sample.args, what="under autocast"))
     _require_torch_dtype(judge, sample, got[0], under.lines)
     documented = judge.op.documented_by(judge.subject_name)
-    holding = judge
+    beside_own = judge
     if documented.native is not None:
         own = replace(documented, native=_under_autocast(documented.native, judge.device))
-        holding = copy.copy(judge)
-        holding.op = replace(judge.op, documented={**judge.op.documented, judge.subject_name: own})
-    holding.hold(sample, (), function=under, exactly=False)
-    holding.hold(sample, ("vjp",), "eager", function=under, exactly=False)
+        beside_own = judge.of(replace(judge.op, documented={**judge.op.documented, judge.subject_name: own}))
+    beside_own.hold(sample, (), function=under, exactly=False)
+    beside_own.hold(sample, ("vjp",), "eager", function=under, exactly=False)
     if "vmap" in judge.op.promises.without:
         return
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
@@ -46,6 +44,8 @@ def check_autocast(judge: Judge, sample: Sample) -> None:
 
 
 def _under_autocast(function: Callable[..., Any], device: str) -> CallVariant:
+    """A function under autocast to bfloat16 on a device, with the lines of a program that calls an op so."""
+
     def cast(*args: Any) -> Any:
         with torch.autocast(device, dtype=torch.bfloat16):
             return function(*args)

@@ -14,7 +14,6 @@ is asked again of all that the documentation promises.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -143,7 +142,7 @@ def _ask_what_native_keeps(check: Check, judge: Judge, sample: Sample, violation
         raise violation
     judge.tally.note_first("torch's own evaluation of the reference does not keep its bits, ", f"{violation.path}")
     less = {judge.subject_name: replace(documented, bits=False)}
-    return _judge_of(judge, replace(judge.op, documented={**judge.op.documented, **less}))
+    return judge.of(replace(judge.op, documented={**judge.op.documented, **less}))
 
 
 def _broken(check: Check, own: Judge, sample: Sample) -> Violation | None:
@@ -221,18 +220,11 @@ def _explain_gradient_refusal(
         return "", None
     names = " and ".join(dict.fromkeys(beyond))
     differentiable = tuple(name for name in judge.op.differentiable if name in documented.differentiable)
-    rest = _judge_of(judge, replace(judge.op, differentiable=differentiable))
+    rest = judge.of(replace(judge.op, differentiable=differentiable))
     return f"no gradient of {names} ({documented.source}): {words}", rest
 
 
 def _ask_without(judge: Judge, transforms: frozenset[str]) -> Judge | None:
     """The judge that does not ask for some transforms; None if there are none, or if they were not asked for."""
     without = judge.op.promises.without
-    return None if transforms <= without else _judge_of(judge, judge.op.changed(without=without | transforms))
-
-
-def _judge_of(judge: Judge, op: Op) -> Judge:
-    """The judge for an op with less to ask; both judges count into one tally."""
-    other = copy.copy(judge)
-    other.op = op
-    return other
+    return None if transforms <= without else judge.of(judge.op.changed(without=without | transforms))

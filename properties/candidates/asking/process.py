@@ -20,8 +20,10 @@ from ..session import Asking, Session
 from ..specification import SpecError
 from .later_calls import other_data
 
-#: The largest number of lines about side effects of calls, and the number of calls before their outputs are compared.
-_LINES, _CALLS = 3, 4
+#: The largest number of lines about side effects of calls.
+_LINES = 3
+#: Of calls before outputs of earlier ones are compared: as many buffers may a candidate fill by turns, and be seen.
+_CALLS = 4
 
 
 def process(session: Session) -> Finding:

@@ -82,8 +82,8 @@ def test_a_cache_that_is_written_wrongly_is_rejected(candidate: Callable[..., Te
     result = _ask(candidate, decode, _inputs_of_decode())
     assert result.verdict is Ruling.REJECTED
     assert result.causes[0].question == question, str(result)
-    left = "it is as it was before the call, and the spec writes it"
-    assert (left in str(result)) is (candidate is cache_as_it_was)
+    line = "it is as it was before the call, and the spec writes it"
+    assert (line in str(result)) is (candidate is cache_as_it_was)
 
 
 def doubled(x: Tensor) -> None:
