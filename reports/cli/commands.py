@@ -41,27 +41,12 @@ COMMANDS: Table = {
     "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
     "serve": (".serving.serve", "Judge what is asked over HTTP."),
     "campaign": (".campaign.campaign", "Spread cells and draws over a cluster."),
-    "verify-function": (".verify_function", ""),
 }  # fmt: skip
-
-#: Earlier name of a command, which works until version 0.2 -> the words that took its place.
-EARLIER = {
-    "findings": "report causes",
-    **{name: f"report {name}" for name in ("accuracy", "compare", "history", "merge", "recover", "schema")},
-    "baseline": "gate",
-    "plugins": "list --plugins",
-}
-#: Commands of the workshop, which is not installed: the line that does the work.
-MOVED = {
-    name: f"python -m workshop {name}"
-    for name in ("kernels", "second-opinion", "attack", "mutate", "upstream", "sweep")
-}
 
 
 @click.group(
-    cls=LazyGroup, table=COMMANDS, package=__package__, earlier=EARLIER, moved=MOVED,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+    cls=LazyGroup, table=COMMANDS, package=__package__, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--settings", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
     help="Take settings from this TOML file, not from the nearest pyproject.toml.",
@@ -84,9 +69,9 @@ def cli(ctx: click.Context, settings: Path | None, no_settings: bool) -> None:
       opassay explain brief
     """
     if settings is not None:
-        project = read_settings(settings, COMMANDS, EARLIER)
+        project = read_settings(settings, COMMANDS)
     else:
-        project = None if no_settings else find_settings(Path.cwd(), COMMANDS, EARLIER)
+        project = None if no_settings else find_settings(Path.cwd(), COMMANDS)
     invoked = ctx.invoked_subcommand
     if project is not None and invoked is not None and invoked in project.tables:
         _take(project, ctx, invoked)
@@ -97,9 +82,6 @@ def _take(settings: ProjectSettings, ctx: click.Context, name: str) -> None:
     command = cli.get_command(ctx, name)
     if command is None:
         return
-    for before, now in settings.earlier.items():
-        if now.partition(".")[0] == name:
-            click.echo(f"{settings.path}: [tool.opassay.{before}] is [tool.opassay.{now}] now", err=True)
     ctx.default_map = {name: defaults(settings, name, command, ctx)}
     names = ", ".join(_names(settings.tables[name])) or "none"
     click.echo(f"settings of {name} from {settings.path}, unless an option says otherwise: {names}", err=True)

@@ -11,9 +11,7 @@ from typing import Any
 import click
 
 from ...properties.names import nearest_name
-from .. import exit_codes
 from ..text import one_line
-from .host import Stop
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,7 @@ class Branch:
     table: Mapping[str, tuple[str, str]]
 
 
-#: name -> the module of a command and what its line of help says, or several commands under that name. What has no line
-#: of help is an earlier name, and is not listed.
+#: name -> the module of a command and what its line of help says, or several commands under that name.
 Table = Mapping[str, tuple[str, str] | Branch]
 
 
@@ -42,32 +39,22 @@ class LazyGroup(click.Group):
         table: the commands; modules are relative to `package`.
         package: the package that the modules are in.
         usual: the command of the table that is meant where a line names none; none by default.
-        earlier: earlier name -> the words that took its place; the group runs those, and says so.
-        moved: name of a command that is elsewhere now -> its line there, which the group names before it ends with 2.
     """
 
-    def __init__(
-        self, *args: Any, table: Table, package: str, usual: str = "", earlier: Mapping[str, str] | None = None,
-        moved: Mapping[str, str] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+    def __init__(self, *args: Any, table: Table, package: str, usual: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.table, self.usual = table, usual
-        self._package, self._earlier, self._moved = package, earlier or {}, moved or {}
+        self.table, self.usual, self._package = table, usual, package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(help_lines(self.table))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in self._moved:
-            return _moved_command(cmd_name, self._moved[cmd_name])
         row = self.table.get(cmd_name)
         if row is None:
             return None
         if isinstance(row, Branch):
             help_text = f"{row.about}\n\nWhere no command is named, {row.usual} is meant."
-            return LazyGroup(
-                cmd_name, table=row.table, package=self._package, usual=row.usual, moved=self._moved, help=help_text
-            )
+            return LazyGroup(cmd_name, table=row.table, package=self._package, usual=row.usual, help=help_text)
         module = importlib.import_module(row[0], self._package)
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
@@ -83,22 +70,17 @@ class LazyGroup(click.Group):
 
     def _means_usual(self, ctx: click.Context, word: str) -> bool:
         """Whether the first word of a line is neither the name of a command nor nearly one."""
-        if word in self.table or word in self._moved or word in ctx.help_option_names:
+        if word in self.table or word in ctx.help_option_names:
             return False
         return word.startswith("-") or Path(word).exists() or not nearest_name(word, self.table)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, *rest = args
-        if name in self._earlier:
-            # A shell that asks what could follow resolves the line, too, and must be told nothing else.
-            if not ctx.resilient_parsing:
-                click.echo(f"`{ctx.command_path} {name}` is `{ctx.command_path} {self._earlier[name]}` now", err=True)
-            args = [*self._earlier[name].split(), *rest]
+        name = args[0]
         # What begins with a dash is an option, and click tells of an unknown one by itself; of a command that is near
-        # to an unknown one it tells from version 8.4 on only.
-        elif not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+        # to an unknown one it tells from version 8.4 on only. A shell that asks what could follow is told nothing else.
+        if not name.startswith("-") and name not in self.table and not ctx.resilient_parsing:
             suggestions = self._suggestions(ctx)
             nearest = nearest_name(name, suggestions)
             hint = f" (did you mean {suggestions[nearest]!r}?)" if nearest else ""
@@ -109,7 +91,7 @@ class LazyGroup(click.Group):
         """What may have been meant: a name that is near to what was typed -> the words of its command."""
         branches = {name: row for name, row in self.table.items() if isinstance(row, Branch)}
         inner = {last: f"{name} {last}" for name, branch in branches.items() for last in branch.table}
-        return {**inner, **self._earlier, **{name: name for name in self.list_commands(ctx)}}
+        return {**inner, **{name: name for name in self.table}}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -118,15 +100,5 @@ class LazyGroup(click.Group):
 
 
 def help_lines(table: Table) -> dict[str, str]:
-    """The commands that are listed, with their lines of help."""
-    lines = {name: row.about if isinstance(row, Branch) else row[1] for name, row in table.items()}
-    return {name: about for name, about in lines.items() if about}
-
-
-def _moved_command(name: str, line: str) -> click.Command:
-    def stop(words: tuple[str, ...]) -> None:
-        raise Stop(exit_codes.USAGE, f"{name} is no command of opassay any more; in a checkout of opassay: {line}")
-
-    settings = {"ignore_unknown_options": True, "help_option_names": []}
-    words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
-    return click.Command(name, context_settings=settings, callback=stop, params=[words])
+    """The commands, with their lines of help."""
+    return {name: row.about if isinstance(row, Branch) else row[1] for name, row in table.items()}

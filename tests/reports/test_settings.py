@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from opassay.reports.cli.commands import COMMANDS, EARLIER, cli
+from opassay.reports.cli.commands import COMMANDS, cli
 from opassay.reports.cli.main import main
 from opassay.reports.cli.project.settings import defaults, read_settings
 from tests.reports.test_cli import OP
@@ -99,7 +99,7 @@ def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = tmp_path / "pyproject.toml"
     path.write_text(example)
-    result = read_settings(path, COMMANDS, EARLIER)
+    result = read_settings(path, COMMANDS)
     assert result is not None
     context = click.Context(cli)
     for name in result.tables:

@@ -16,7 +16,7 @@ from ...causes.severity import Severity
 from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, WIDTH, explain, paragraphs
 from ...glossary import read_glossary
 from ...text import GLYPHS
-from ..commands import COMMANDS, EARLIER
+from ..commands import COMMANDS
 from ..host import Stop
 from ..lazy import Branch, help_lines
 from .hints import did_you_mean
@@ -98,18 +98,15 @@ def _topics() -> list[tuple[str, str]]:
 
 
 def _commands() -> Iterator[tuple[str, str]]:
-    """The commands, one of a group by its last word, too; and earlier names."""
+    """The commands, one of a group by its last word, too."""
     for name, row in COMMANDS.items():
         if isinstance(row, Branch):
             yield name, describe_command(name, row.about)
             for last, (_, about) in row.table.items():
                 text = describe_command(f"{name} {last}", about)
                 yield from ((f"{name} {last}", text), (last, text))
-        elif row[1]:
+        else:
             yield name, describe_command(name, row[1])
-    for name, words in EARLIER.items():
-        if words.split()[-1] != name:
-            yield name, paragraphs(f"{name}, an earlier name: `opassay {words}` now")
 
 
 def describe_question(name: str) -> str:

@@ -7,7 +7,7 @@ name would otherwise be ignored, and the run would ask something else than its a
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,26 +34,23 @@ class ProjectSettings:
 
     Attributes:
         path: the file. tables: name of a command -> its table.
-        earlier: table of the file that bears an earlier name -> its name now.
     """
 
     path: Path
     tables: Mapping[str, Any]
-    earlier: Mapping[str, str]
 
 
-def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
+def find_settings(start: Path, commands: Collection[str]) -> ProjectSettings | None:
     """The settings of the nearest pyproject.toml that has a table [tool.opassay], up to the folder of the repository.
 
     Args:
         start: where the search begins. commands: the names that tables may have.
-        earlier: earlier name -> the words that are in its place.
 
     Raises:
         Stop: the file cannot be read, or a table is of no command.
     """
     for folder in (start, *start.parents):
-        settings = read_settings(folder / NAME, commands, earlier) if (folder / NAME).is_file() else None
+        settings = read_settings(folder / NAME, commands) if (folder / NAME).is_file() else None
         if settings is not None:
             return settings
         # Above the folder of a repository begin the files of others.
@@ -62,7 +59,7 @@ def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, st
     return None
 
 
-def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
+def read_settings(path: Path, commands: Collection[str]) -> ProjectSettings | None:
     """The settings of one file; None where it has no table [tool.opassay].
 
     Raises:
@@ -82,34 +79,15 @@ def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str
         return None
     if not isinstance(tables, dict):
         raise _wrong(path, "tool.opassay", f"got {tables!r}, need a table")
-    names = [*commands, *earlier]
     for name, table in tables.items():
-        if name not in names:
-            raise _wrong(path, "tool.opassay", f"got {name!r}{did_you_mean(name, names)}, need the name of a command")
+        if name not in commands:
+            text = f"got {name!r}{did_you_mean(name, commands)}, need the name of a command"
+            raise _wrong(path, "tool.opassay", text)
         if name in WITHOUT:
             raise _wrong(path, f"tool.opassay.{name}", f"{name} takes no settings: {WITHOUT[name]}")
         if not isinstance(table, dict):
             raise _wrong(path, f"tool.opassay.{name}", f"got {table!r}, need a table of options")
-    return ProjectSettings(path, tables, _take_new_names(path, tables, earlier))
-
-
-def _take_new_names(path: Path, tables: dict[str, Any], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Moves tables with earlier names to where their commands are now; returns earlier name -> name now.
-
-    Raises:
-        Stop: the same is said under both names.
-    """
-    moved = {}
-    for name in [name for name in tables if name in earlier]:
-        table, place = tables.pop(name), tables
-        words = [word for word in earlier[name].split() if not word.startswith("-")]
-        for word in words:
-            place = place.setdefault(word, {}) if isinstance(place, dict) else place
-        moved[name] = ".".join(words)
-        if not isinstance(place, dict) or place.keys() & table.keys():
-            raise _wrong(path, f"tool.opassay.{name}", f"is [tool.opassay.{moved[name]}] now, which is there, too")
-        place.update(table)
-    return moved
+    return ProjectSettings(path, tables)
 
 
 def defaults(settings: ProjectSettings, name: str, command: click.Command, context: click.Context) -> dict[str, Any]:
