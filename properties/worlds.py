@@ -101,9 +101,6 @@ def launched() -> bool:
     return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
 def helper(name: str) -> Any:
     """The helper of a name, or None."""
     return _HERE.helpers.get(name)
@@ -134,9 +131,6 @@ def leave() -> None:
             dismiss(name)
     finally:
         enter(World())
-
-
-# ---------------------------------------------------------------------------- what declarations hold, and judges call
 
 
 def tell(case: str) -> None:

@@ -57,8 +57,6 @@ class Ranked(Decidable):
         whole = tuple(ranks.count if i == axes[0] else 1 if i in axes else n for i, n in enumerate(x.shape))
         super().__init__(whole if keepdims else self._rest, self._accepts_indices, self._choose_indices)
 
-    # ----------------------------------------------------------------------------------------------------- shapes
-
     def rows_of(self, values: Any) -> Any:
         """An array of the shape of `x` as rows of what is ordered: (*others, n)."""
         count = math.prod(self.x.shape[i] for i in self.axes)  # -1 stands for no number where there are no elements
@@ -94,8 +92,6 @@ class Ranked(Decidable):
         rows = self.in_rows(indices)
         grid = np.ogrid[tuple(slice(n) for n in rows.shape)]
         return self.from_rows(self.rows_of(self.x)[(*grid[:-1], rows)])
-
-    # ----------------------------------------------------------------------------------------------------- answers
 
     @functools.cached_property
     def ends(self) -> tuple[Any, Any]:
@@ -199,8 +195,6 @@ class Ranked(Decidable):
         other = int(np.argmin(keys))
         what = "is not chosen" if fault == 3 else "comes later"
         return f"{reach}; index {other}, which {what}, has {_interval(low[other], high[other])}"
-
-    # ------------------------------------------------------------------------------------------------ alternatives
 
     def open_rows(self) -> Any:
         return np.flatnonzero(~np.all(self.in_rows(self.sure()), axis=-1).reshape(-1))

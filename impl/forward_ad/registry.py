@@ -69,9 +69,6 @@ def maybe_register_decomposition(op: Any) -> Callable[[Callable[..., Any]], Call
     return register
 
 
-# ----------------------------------------------------------------------------------------------- installation
-
-
 def overload_of(name: str) -> Any:
     """The overload in the table for the public name of an op, "softmax_backward_data" say; None if it has none."""
     for spelled in (name, f"_{name}"):

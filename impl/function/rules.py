@@ -56,9 +56,6 @@ class VmapInfo(NamedTuple):
     randomness: str
 
 
-# ------------------------------------------------------------------------------------------------ reverse mode
-
-
 def custom_function_call_grad(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
     """Call the function, and record it as one node of the autograd graph of one level."""
     generated, structure = generate_single_level_function(interpreter, autograd_function)
@@ -111,9 +108,6 @@ def call_lower(interpreter: Interpreter, autograd_function: FunctionClass, opera
     """The operator, one level further down."""
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
         return custom_function_call(autograd_function, *operands)
-
-
-# ------------------------------------------------------------------------------------------------ forward mode
 
 
 def custom_function_call_jvp(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
@@ -213,9 +207,6 @@ def compute_tangents(
                 f" shape={list(leaf.shape)}."
             )
     return flat
-
-
-# ------------------------------------------------------------------------------------------------ vmap
 
 
 def has_overridden_vmap_rule(autograd_function: FunctionClass) -> bool:

@@ -132,8 +132,6 @@ def solid(t: Tensor | None) -> Tensor | None:
     return t.clone() if t is not None and t._is_zerotensor() else t
 
 
-# ----------------------------------------------------------------------------------------------------------- fallbacks
-
 fallbacks: Counter[tuple[str, str]] = Counter()
 """How often a call on a CUDA tensor was served by a composition of torch's ops, by (op, reason)."""
 

@@ -35,9 +35,6 @@ def _raised_together(dims: Record, args: Record) -> list[tuple[str, Any, int | N
     return [(name, raised(t) if name in _INPUTS else t, dim) for name, t, dim in triples]
 
 
-# ------------------------------------------------------------------------------------------------------ layer norm
-
-
 def layer_norm(op: Any, size: int, dims: Record, args: Record) -> Batched:
     """Folds the batch into the leading dims; a batched affine map is applied to normalised rows, outside the kernel.
 
@@ -135,9 +132,6 @@ def _weight_in_front(weight: Tensor, dim: int | None, row_ndim: int, batch_ndim:
     elif weight.dim() > row_ndim:
         weight = weight.unsqueeze(0)
     return weight
-
-
-# ------------------------------------------------------------------------------------------- batch norm and group norm
 
 
 def _fold(

@@ -40,8 +40,6 @@ _GRADIENTS = ("input", "weight", "bias")
 #: The operands of a tangent, each of which may be missing, but for the input: that of the argument is zero then.
 _MOVED = "Tensor input, Tensor? weight, Tensor? t_input, Tensor? t_weight, Tensor? t_bias"
 
-# ------------------------------------------------------------------------------------------------------ layer norm
-
 
 def _with_batch(args: Record) -> Rows:
     return rows_of(args.row_ndim, args.batch_ndim)
@@ -96,8 +94,6 @@ native_layer_norm = Operator(
     outputs=_OUTPUTS,
 )
 
-# ------------------------------------------------------------------------------------------------------ group norm
-
 
 group_norm_backward = Operator(
     "group_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input, Tensor mean, Tensor rstd,"
@@ -146,8 +142,6 @@ native_group_norm = Operator(
     _group.forward_rules(statistics=True),
     outputs=_OUTPUTS,
 )
-
-# ------------------------------------------------------------------------------------------------------ batch norm
 
 
 batch_norm_backward = Operator(
@@ -214,8 +208,6 @@ batch_norm_training_and_update: Shortcut[Tensor, Tensor | None, Tensor | None, f
     _batch.forward_rules(statistics=True),
     updating(batch_norm_training),
 )
-
-# ---------------------------------------------------------------------------------- batch norm by running statistics
 
 
 batch_norm_evaluation_backward = Operator(

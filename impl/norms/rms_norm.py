@@ -136,9 +136,6 @@ def _check(name: str, x: Any, shape: Any, weight: Any, eps: Any) -> tuple[tuple[
     return shape, torch.finfo(compute_dtype(x.dtype)).eps if eps is None else eps
 
 
-# ---------------------------------------------------------------------------------------------------------- backward
-
-
 def _backward_fake(args: Record) -> cpu.Gradients:
     x, weight, layout = args.input, args.weight, rows_of(args.row_ndim, args.batch_ndim)
     d_weight = None
@@ -167,8 +164,6 @@ _rms_norm_backward = Operator(
     Expression(_slopes),
     outputs=("input", "weight"),
 )
-
-# ----------------------------------------------------------------------------------------------------------- forward
 
 
 def _fake(args: Record) -> cpu.Outputs:

@@ -206,9 +206,6 @@ def weight_or_zeros(saved: SavedNorm[Any]) -> Tensor | None:
     return saved.input.new_zeros(saved.layout.affine_shape(saved.input.shape), dtype=saved.weight_dtype)
 
 
-# ------------------------------------------------------------------------------------- statistics that are constants
-
-
 def constants_rules(
     backward_op: Operator[*tuple[Any, ...], Any], jvp_op: Operator[*tuple[Any, ...], Tensor]
 ) -> Rules[SavedNorm[Channels]]:

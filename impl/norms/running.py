@@ -135,9 +135,6 @@ update = _define(
 count = _define("count_batch(Tensor(a!) num_batches_tracked) -> ()", _count_batch, _count_batch_vmap)
 
 
-# ------------------------------------------------------------------------------------- training and update as one call
-
-
 class Running(NamedTuple):
     """What a training forward updates: running mean and variance, (C,), by a momentum."""
 

@@ -195,9 +195,6 @@ def window_sum(
             tl.store(Y + at, total.to(Y.dtype.element_ty), mask=there & (channel < channels))
 
 
-# --------------------------------------------------------------------------------------------------------- long windows
-
-
 @triton.jit
 def _read_again(
     X, start, there, channel, channels, positions, before, after,

@@ -132,8 +132,6 @@ class Judge:
         title = f"{self.op.name} {where}".rstrip()
         return Violation(code, f"{title}: {what}", lines, where if path is None else path)
 
-    # --------------------------------------------------------------------------------------------------- asking
-
     def call(
         self, function: Callable[..., Any], *args: Any, what: str = "", make_script: ScriptMaker | None = None
     ) -> Any:
@@ -201,8 +199,6 @@ class Judge:
             readings = tuple(read(expected.formula, expected.operands, self.contract_of(expected.order, wide)))
         self.tally.longest_sum = sums.longest
         return readings
-
-    # -------------------------------------------------------------------------------------------------- comparing
 
     def hold(
         self, sample: Sample, word: Word = (), *engines: str, function: Subject | None = None, exactly: bool = True

@@ -79,8 +79,6 @@ class Tally:
         self._again = False  # whether the seed of the sample was that of another one before
         self._shares: dict[str, list[float]] = {}  # by part, of each sample's elements that were judged
 
-    # --------------------------------------------------------------------------------------------- what is reported
-
     def note(self, text: str) -> None:
         """Add a remark to the reason of the verdict."""
         self.notes.append(text)
@@ -233,8 +231,6 @@ class Tally:
             errors = np.ravel(scaled.errors)[np.ravel(plain)]
             self._scaled.append(errors[:: 1 + errors.size // _MOST_OF_ONE])
         self._width_count += min(widths.size, _MOST_OF_ONE)
-
-    # ----------------------------------------------------------------------------------------- what the counts come to
 
     def starved(self) -> tuple[str, ...]:
         """The regimes that had elements, none of which could be judged."""

@@ -132,8 +132,6 @@ class Memory:
         region = self._regions[self._storages[storage.data_ptr()]]
         return region.start + int(operand.storage_offset()) * operand.element_size()
 
-    # ------------------------------------------------------------------------------------------------------ programs
-
     def begin(self, number: int) -> None:
         """Begin a program: all accesses from now on are booked to its number."""
         self._number = number
@@ -174,8 +172,6 @@ class Memory:
         where = f"bytes {', '.join(str(int(b)) for b in places[:4])} of operand storage {self._regions.index(region)}"
         title = f"{self._kernel}: race between programs that no order decides"
         return Violation(Code.RACE, title, [f"{who} and the second {verb}s {where}", f"{places.size} items in all"])
-
-    # -------------------------------------------------------------------------------------------------- loads, stores
 
     def load(self, addresses: Any, item: int) -> None:
         """Book a load.
@@ -252,8 +248,6 @@ class Memory:
             [f"at byte {int(offsets[~inside][0])} from the start of a storage of {region.size} bytes",
              f"{item} bytes an item"],
         )  # fmt: skip
-
-    # ----------------------------------------------------------------------------------------------------- afterwards
 
     def copy_back(self, operands: list[Tensor]) -> None:
         """The operands as the launch left them.

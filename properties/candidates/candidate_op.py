@@ -133,9 +133,6 @@ def _affordable(spec: Specification, arguments: CallArguments, terms: Terms) -> 
     return arguments if part is None else part.of(arguments, range(0, part.count, -(-part.count // part.size)))
 
 
-# ------------------------------------------------------------------------------------------------------------- samples
-
-
 @dataclass(frozen=True)
 class _DraftLikeGiven(Draft):
     """A draft of inputs like the given ones; its first slice is `first` where there is one: the given ones."""
@@ -184,9 +181,6 @@ def _finite_regimes(spec: Specification, arguments: CallArguments) -> tuple[str,
         return all(bool(y.isfinite().all()) for y in run.outputs if is_float(y))
 
     return (_REGIMES[0], *filter(is_finite, _REGIMES[1:]))
-
-
-# ------------------------------------------------------------------------------------------------ what is not offered
 
 
 def _refusals(op: Op, args: tuple[Any, ...], wrt: Sequence[int]) -> Iterator[tuple[str, str]]:

@@ -103,9 +103,6 @@ def _omit_operation(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
         yield f"{name}{''.join(numbers)} {text}", {node: lambda *args, at=i, **_: args[at]}
 
 
-# ------------------------------------------------------------------------------------------------- another argument
-
-
 def _eps(old: Any, _: Any = None) -> list[Any]:
     return [new for new in _USUAL if new != old] if isinstance(old, float) and 0 < old <= _EPS else []
 
@@ -158,9 +155,6 @@ def _other_arguments(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
 
 def _call_reordered(target: Any, order: list[str], other: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     return target(**(dict(zip(order, args, strict=False)) | kwargs | other))
-
-
-# ------------------------------------------------------------------------------------------------ another operation
 
 
 def _other_operation(node: Node, name: str) -> Iterator[tuple[str, Changes]]:

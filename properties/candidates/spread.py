@@ -224,9 +224,6 @@ def _are_read(call: SpecialCall, first: CallArguments) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------------------ other numbers
-
-
 def _finite(tensor: Tensor) -> Any:
     values = to_array(tensor).reshape(-1)
     values = values[np.isfinite(values)]
@@ -258,9 +255,6 @@ def _large(call: SpecialCall) -> _Draw:
         return np.exp2(low + (high - low) * call.rng.random(int(at.sum())))
 
     return draw
-
-
-# ------------------------------------------------------------------------------------------------------- messages
 
 
 def _note(call: SpecialCall, i: int, bad: Any) -> Violation:

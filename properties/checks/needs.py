@@ -109,8 +109,6 @@ class _NeedsQuestion:
         self.need = gradients(judge, outputs, leaves, self.cotangents)
         self.graph = self._build_graph(self.every, through_cotangents=True)
 
-    # ------------------------------------------------------------------------------------------------ the questions
-
     def first(self, needs: frozenset[int]) -> None:
         """Reverse mode where the inputs `needs` need a gradient."""
         leaves, outputs = self._call(needs)
@@ -269,8 +267,6 @@ class _NeedsQuestion:
             )
             self._require_same(path, need, derivatives, positions, "vjp∘vjp")
 
-    # --------------------------------------------------------------------------------------------------- the calls
-
     def _call(self, needs: frozenset[int]) -> tuple[list[Tensor], list[Tensor]]:
         """Fresh inputs, some of which need a gradient, and the outputs of a call on them."""
         leaves = [t.detach().clone().requires_grad_(i in needs) for i, t in enumerate(self.problem.inputs)]
@@ -316,8 +312,6 @@ class _NeedsQuestion:
             self.judge.call(lambda: torch.autograd.grad(targets, moving, target_directions, **options), what="vjp∘vjp")
         )
         return [next(derivatives) if x.requires_grad else None for x in operands]
-
-    # ---------------------------------------------------------------------------------------------- the comparison
 
     def _require_same(
         self, path: Path, need: Optional, results: Optional, positions: frozenset[int], what: str

@@ -51,9 +51,6 @@ def bytes_of(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.nbytes
 
 
-# ---------------------------------------------------------------------------------------------- structure
-
-
 @functools.cache
 @st.composite
 def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIGHTED) -> str:
@@ -78,9 +75,6 @@ def all_dims(ndim: int) -> tuple[int, ...]:
 def without_axes() -> st.SearchStrategy[bool]:
     """Whether a tensor has no axes; true in one of twenty draws."""
     return choose("without axes", (False,) * 19 + (True,))
-
-
-# ---------------------------------------------------------------------------------------------- bulk data
 
 
 def values(rng: Any, regime: str, table: tuple[int, int], dtype: str, known: Regimes | None = None) -> Any:
@@ -128,9 +122,6 @@ def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
     if kind == "integers":
         values = np.asarray(strategies.integers(rng, tuple(shape), FORMATS[dtype]))
     return _in_shape(strategies.to_dtype(values, dtype), shape)
-
-
-# ------------------------------------------------------------------------------------- samples, for declarations
 
 
 def samples_of(

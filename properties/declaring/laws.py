@@ -101,9 +101,6 @@ def pair(
     return Relation(name, calls, relation, exact=exact)
 
 
-# ------------------------------------------------------------------------------------------------- laws of many ops
-
-
 def scale(
     powers: Mapping[str, int],
     outputs: Sequence[int] = (0,),
@@ -244,9 +241,6 @@ def plus_exactly(tensor: Tensor, number: float) -> Tensor | None:
     part = total - wide
     error = (wide - (total - part)) + (number - part)
     return moved if not torch.count_nonzero(error) else None
-
-
-# ------------------------------------------------------------------------------------------------- how they are built
 
 
 def _at(values: Sequence[Any], index: int) -> Any:

@@ -165,9 +165,6 @@ def _forward_of(spec: Spec) -> Callable[..., Any]:
     return cast(Callable[..., Any], forward)
 
 
-# -------------------------------------------------------------------------------------------------- the methods
-
-
 def _in_float64(t: Tensor) -> Tensor:
     return t.to(torch.float64)
 
@@ -361,9 +358,6 @@ def _tangent(
     if way == "dirty":
         return first.copy_(total)
     return (_whole_sum(total) if term.total else total).to(dtype)
-
-
-# ------------------------------------------------------------------------------------------- vmap by the author
 
 
 def _slices(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:

@@ -146,9 +146,6 @@ def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = Non
     )  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------------------- two functions
-
-
 def _parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
     """The parameters by name; None where Python cannot read them."""
     if isinstance(function, type) and issubclass(function, torch.autograd.Function):
@@ -346,9 +343,6 @@ def _dtypes_of(
         count = len(pytree.tree_leaves(formula(*operands)))
         return lambda args: (next(a.dtype for a in args if is_float(a)),) * count
     return functools.partial(dtypes_when_called, functional(formula.spec))
-
-
-# -------------------------------------------------------------------------------------------- what a kernel takes
 
 
 def _filter_samples(op: Op, supported: Callable[..., Any]) -> Callable[..., Any]:

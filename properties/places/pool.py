@@ -222,8 +222,6 @@ class Pool:
         self._selector.close()
         adopt_orphans(False)
 
-    # ------------------------------------------------------------------------------------------------ who does what
-
     def _employ(self) -> Iterator[Event]:
         """Give every idle worker a cell of its owner, and let go those that get none; hire others."""
         for worker in list(self._workers):
@@ -265,8 +263,6 @@ class Pool:
         worker.printed_before = worker.process.printed
         worker.process.ask({"cell": astuple(cell), "settings": dict(self.terms.settings)})
         return Started(cell, worker.number)
-
-    # ------------------------------------------------------------------------------------------- what has happened
 
     def _look_at(self, worker: _Worker) -> Iterator[Event]:
         process = worker.process

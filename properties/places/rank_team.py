@@ -125,8 +125,6 @@ class Team:
             self._all = None
         return is_delivered
 
-    # ------------------------------------------------------------------------------------------------------ the wire
-
     @contextlib.contextmanager
     def _as_default(self, group: Any) -> Iterator[None]:
         """Within it, a group is torch's default group. Only COMM has one: in any other cell an op must find none."""
@@ -160,8 +158,6 @@ class Team:
     def _tell(self, case: str) -> None:
         if self.rank == 0:
             self._exchange(pack(MessageKind.CASE, case))
-
-    # -------------------------------------------------------------------------------------------------- the programs
 
     def _run(self, program: Callable[[Any], Any]) -> list[Any]:
         """The results of a program on all ranks: tensors, numbers and texts, sequences of them as lists.

@@ -161,8 +161,6 @@ class Board:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
 
-    # ------------------------------------------------------------------------------------------------ for the comm
-
     def enter(self, rank: int) -> None:
         """Take the row of a rank, as long as this process lives or until the board is closed.
 
@@ -269,8 +267,6 @@ class Board:
         if row.phase == POSTED and now - row.time <= _SILENCE:
             return f"rank {rank} waits {where}"
         return f"rank {rank} has been silent for {now - row.time:.1f} s {where}"
-
-    # ------------------------------------------------------------------------------------------------------ the rows
 
     def row(self, rank: int) -> RankRow | None:
         """The row of a rank; None where it cannot be read."""

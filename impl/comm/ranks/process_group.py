@@ -117,8 +117,6 @@ class TorchComm(Comm):
             texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in fingerprints)
             raise _Different("different calls: " + "; ".join(texts))
 
-    # ------------------------------------------------------------------------------------------- waiting and failing
-
     def _wait(self, work: dist.Work, device: torch.device, read: bool = False) -> None:
         """Wait until the work is done, with a look at the other ranks every now and then.
 
@@ -175,8 +173,6 @@ class TorchComm(Comm):
             self.board.fail(self._cause or text)
         if self._work is not None and not self._work.is_completed():
             threading.Thread(target=_keep, args=(self.group, self._work), daemon=True).start()
-
-    # ------------------------------------------------------------------------------------------------- the collectives
 
     def _collective(self, call: Call, x: Tensor) -> list[Tensor]:
         root = None if call.root is None else dist.get_global_rank(self.group, call.root)

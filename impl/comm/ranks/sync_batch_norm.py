@@ -197,9 +197,6 @@ def _along_channels(channels: Tensor, x: Tensor) -> Tensor:
     return channels.to(x.dtype).reshape(1, -1, *(1,) * (x.dim() - 2))
 
 
-# ------------------------------------------------------------------------------------------------------ the module
-
-
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """Batch norm over all ranks, as `sync_batch_norm`; parameters, buffers and state_dict of torch.nn.SyncBatchNorm.
 

@@ -246,9 +246,6 @@ def _fill(
     return Prepared(texts.nll_loss_backward, (programs * slices,), numbers, constants, tile.warps), (programs,)
 
 
-# ------------------------------------------------------------------------------------------ shared with cross entropy
-
-
 def table(x: Tensor, dim: int) -> Tensor:
     """Scores as (outer, C, inner): a view where there is one."""
     return x.reshape(math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))

@@ -68,9 +68,6 @@ def group_norm_jvp(
     return out, t_mean, t_rstd
 
 
-# ------------------------------------------------------------------------------------------------------ composition
-
-
 def _in_float32(norm: Forward) -> Forward:
     """A kernel of the CPU between conversions."""
 
@@ -95,9 +92,6 @@ def _backward_in_float32(args: cpu.GroupBackward) -> Gradients:
         args = args._replace(grad_out=args.grad_out.float(), x=args.x.float())
     d_input, d_weight, d_bias = cpu.group_norm_backward(args)
     return None if d_input is None else d_input.to(dtype), d_weight, d_bias
-
-
-# ---------------------------------------------------------------------------------------------------------- kernels
 
 
 class _Tile(NamedTuple):

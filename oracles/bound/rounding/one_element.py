@@ -119,9 +119,6 @@ def exact_element(
     return Exact(np.reshape(value.values, ()))
 
 
-# ------------------------------------------------------------------------------------------------------ what is needed
-
-
 def _find_needed(tape: Sequence[_Primitive], last: int, place: int) -> dict[int, Any]:
     """For every step the flat places, in order, that one place of the last step depends on."""
     needed: dict[int, Any] = {last: np.array([place])}
@@ -195,9 +192,6 @@ def _broadcast(shape: tuple[int, ...], whole: tuple[int, ...], places: Any) -> A
 def _take(values: Any, shape: tuple[int, ...], places: Any) -> Any:
     """The elements of an array at flat places of the shape that it broadcasts to; a number as it is."""
     return np.ravel(values)[_broadcast(np.shape(values), shape, places)] if np.ndim(values) else values
-
-
-# ---------------------------------------------------------------------------------------------------------- the replay
 
 
 def _replay(tape: Sequence[_Primitive], needed: dict[int, Any], last: int, inputs: Sequence[Exact]) -> Exact:

@@ -63,9 +63,6 @@ def _root(x: Pair) -> Pair:
     return np.where(right, larger, np.absolute(smaller)), np.where(right, smaller, np.copysign(larger, x[1]))
 
 
-# ----------------------------------------------------------------------------------------------------------- functions
-
-
 def _tanh(a: Any, b: Any) -> Pair:
     """By powers of exp(−2 |a|), none of which overflows."""
     size = np.absolute(a)
@@ -232,9 +229,6 @@ def _whole_power(exponent: int, reciprocal: Callable[[Pair], Pair], a: Any, b: A
     return reciprocal(power) if exponent < 0 else power
 
 
-# ------------------------------------------------------------------------------------------------------------- entries
-
-
 def _stacked(way: Way, *parts: Any) -> Any:
     return np.stack(way(*parts), axis=-1)
 
@@ -278,9 +272,6 @@ def _raise_to_whole(a: Any, b: Any, exponent: int) -> Any:
 
     slopes = [(functools.partial(slope, each),) for each in ways(exponent - 1)]
     return open_at_zero((a, b), _among(ways(exponent), slopes, a, b), a, b)
-
-
-# ------------------------------------------------------------------------------------------------------------ products
 
 
 def _in_turn(factors: Sequence[Pair]) -> list[Pair]:

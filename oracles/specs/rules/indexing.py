@@ -38,9 +38,6 @@ def _list_indices(indices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(slice(None) if i is None else np.asarray(i) for i in indices)
 
 
-# ------------------------------------------------------------------------------------------------------- reading
-
-
 def _index(x: Any, indices: Sequence[Any]) -> Any:
     return x[_list_indices(indices)]
 
@@ -70,9 +67,6 @@ def _less_often(rows: Any, indices: Any) -> Any:
     """Rows of an embedding, with slopes divided by how often each of them is looked up."""
     _, group, count = np.unique(indices, return_inverse=True, return_counts=True)
     return attach(rows, rows / count[np.reshape(group, np.shape(indices))][..., None], always=True)
-
-
-# ------------------------------------------------------------------------------------------------------- writing
 
 
 def _write_elements(x: Any, source: Any, view_of: Callable[[Any], Any]) -> Any:
@@ -252,9 +246,6 @@ def _renorm_rows(weight: Any, indices: Any, most: float, order: float) -> Any:
     picked = weight[rows]
     length = may_store(vector_norm(picked, order, [1], True))  # torch takes it of a row, by an operation of its own
     return _index_copy(weight, 0, rows, np.where(length > most, picked * (most / (length + 1e-7)), picked))
-
-
-# ---------------------------------------------------------------------------------------------- bags of embeddings
 
 
 def _embedding_bag(

@@ -140,9 +140,6 @@ def as_functions(
     return out, *saved
 
 
-# ------------------------------------------------------------------------------------------------ moments, lengths
-
-
 def safe_root(squares: Any) -> Any:
     """√s, whose slope is 0 and not infinite where s is 0, as torch has it of lengths and standard deviations."""
     return np.where(squares == 0, 0.0, np.sqrt(np.where(squares == 0, 1.0, squares)))

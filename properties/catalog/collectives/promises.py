@@ -22,9 +22,6 @@ from ..mismatch import Mismatches, compare, numbers, refusal_mismatch
 Fabric = Callable[[int], Any]
 
 
-# --------------------------------------------------------------------------------------------------- what is refused
-
-
 def _one_device(fabric: Fabric) -> Mismatches:
     """Operands are of one device; a number of the host, a tensor without dims, may stand beside them."""
     two = fabric(2)
@@ -67,9 +64,6 @@ def _names(fabric: Fabric) -> Mismatches:
         yield refusal_mismatch(lambda size=size: fabric(size), f"size={size}", "at least 1")  # type: ignore[misc]
     yield refusal_mismatch(lambda: three.with_bucket(0), "size=0", "at least 1")
     yield compare("a stream of the host", (three.stream(host), three.side_stream(host)), (None, None))
-
-
-# ------------------------------------------------------------------------------------------------------- what races
 
 
 def _waits(fabric: Fabric) -> Mismatches:
@@ -160,9 +154,6 @@ def _freed(fabric: Fabric) -> Mismatches:
             yield refusal_mismatch(one.check, *words)
         else:
             yield compare(f"races of a buffer that is {how}", (one.races, one.check()), ([], None))
-
-
-# ------------------------------------------------------------------------------------------------- what is where
 
 
 def _books(fabric: Fabric) -> Mismatches:

@@ -32,9 +32,6 @@ WORDS = ("none", "mean", "sum")
 _DTYPES = tuple(getattr(torch, name) for name in FORMATS)
 
 
-# ---------------------------------------------------------------------------------------------------------- sizes
-
-
 @dataclass(frozen=True)
 class Size:
     """Arguments of another size.
@@ -129,9 +126,6 @@ def _scale_extent(value: Any, extent: int, times: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_scale_extent(item, extent, times) if item == extent else item for item in value)
     return value * times
-
-
-# ---------------------------------------------------------------------------------------------------------- values
 
 
 def change_values(judge: Judge, sample: Sample, apart: bool) -> list[tuple[str, Args]]:
