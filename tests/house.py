@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.import_graph import cycle, cycle_of_rooms, edges
-from tests.syntax import nodes
+from tests.syntax import nodes, parse_text
 
 FOLDERS = ("api", "reference", "impl", "oracles", "properties", "reports")
 PACKAGE = "opassay"
@@ -58,7 +58,7 @@ class Module:
 
     @functools.cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, str(self.path))
+        return parse_text(self.text, str(self.path))
 
     @functools.cached_property
     def tokens(self) -> list[tokenize.TokenInfo]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.syntax import nodes
+from tests.syntax import nodes, parse
 
 PACKAGE = "opassay"
 FOLDERS = ("reference", "impl", "oracles", "properties", "reports", "api")
@@ -58,7 +58,7 @@ def _edges_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Edge]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     # The folder api is the package itself: what it imports by one dot stands beside it.
     full = PACKAGE if package == "api" else f"{PACKAGE}.{package}"
-    tree = ast.parse(path.read_text(), str(path))
+    tree = parse(path)
     imports = (node for node in nodes(tree) if isinstance(node, ast.Import | ast.ImportFrom))
     for node in imports:
         for target in _targets(node, full):

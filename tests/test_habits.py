@@ -139,9 +139,8 @@ def long_functions(tree: ast.Module) -> Iterator[str]:
 
 
 def foreign_words(text: str) -> Iterator[str]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        for result in FOREIGN_WORDS.finditer(line):
-            yield f"{number}: {result.group()}"
+    for result in FOREIGN_WORDS.finditer(text):
+        yield f"{text.count(chr(10), 0, result.start()) + 1}: {result.group()}"
 
 
 def _all(check: Callable[[ast.Module], Iterator[str]], paths: list[Path]) -> list[str]:

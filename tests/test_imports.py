@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.import_graph import FOLDERS, PACKAGE, Edge, cycle, cycle_of_rooms, edges, modules
+from tests.syntax import nodes, parse
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -88,18 +89,18 @@ def test_every_import_of_ours_is_relative_outside_api() -> None:
         f"{name}:{node.lineno}"
         for name, path in modules(REPOSITORY).items()
         if not name.startswith("api")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(parse(path))
         if (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == PACKAGE for alias in node.names))
         or (isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == PACKAGE)
     ]
     assert absolute == []
 
 
-def imports_of_benchmarks(text: str) -> list[int]:
+def imports_of_benchmarks(tree: ast.Module) -> list[int]:
     """The lines that import a module of benchmarks: a test of the product must not depend on what measures it."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(text))
+        for node in nodes(tree)
         if (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "benchmarks" for alias in node.names))
         or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "benchmarks")
     ]
@@ -107,11 +108,9 @@ def imports_of_benchmarks(text: str) -> list[int]:
 
 def test_no_test_imports_a_benchmark() -> None:
     for path in (REPOSITORY / "tests").rglob("*.py"):
-        assert imports_of_benchmarks(path.read_text()) == [], path
-    assert imports_of_benchmarks("import os\nfrom benchmarks.run import main\ndef f():\n    import benchmarks") == [
-        2,
-        4,
-    ]
+        assert imports_of_benchmarks(parse(path)) == [], path
+    source = ast.parse("import os\nfrom benchmarks.run import main\ndef f():\n    import benchmarks")
+    assert imports_of_benchmarks(source) == [2, 4]
 
 
 # ------------------------------------------------------------------------------------------ planted violations

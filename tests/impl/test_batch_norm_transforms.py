@@ -13,7 +13,6 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jvp, vmap
 
 from opassay.impl import batch_norm, native_batch_norm, native_batch_norm_backward
-from tests.tiers import one_fast_in
 
 from .exact_norms import EPS, rows, whole_numbers
 from .test_layer_norm_vmap import CountKernels, assert_equals_loop, make
@@ -178,7 +177,8 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, _opcheck_arguments()))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     """torch.library.opcheck: schema, autograd registration, fake tensors, AOT dispatch."""
     op = getattr(torch.ops.opassay, name.split()[0]).default

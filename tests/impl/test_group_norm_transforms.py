@@ -13,7 +13,6 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opassay.impl import group_norm, native_group_norm, native_group_norm_backward
-from tests.tiers import one_fast_in
 
 from .exact_norms import EPS, halves, rows, whole_numbers
 from .test_layer_norm_vmap import CountKernels, assert_equals_loop, make
@@ -186,7 +185,8 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, _opcheck_arguments()))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     """torch.library.opcheck: schema, autograd registration, fake tensors, AOT dispatch."""
     op = getattr(torch.ops.opassay, name.split()[0]).default

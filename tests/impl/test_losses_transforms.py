@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from opassay.impl import cross_entropy, nll_loss
-from tests.tiers import one_fast_in
 
 T = torch.tensor([0, 2, -100])
 
@@ -38,7 +37,8 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, _opcheck_arguments()))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     op = getattr(torch.ops.opassay, name.split()[0]).default
     assert set(torch.library.opcheck(op, _opcheck_arguments()[name]).values()) == {"SUCCESS"}

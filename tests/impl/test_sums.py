@@ -60,6 +60,7 @@ def test_one_result_on_any_number_of_threads(reduce: Callable[..., Tensor]) -> N
     assert not differ(on_threads(lambda: (reduce(t, (0, 1)), reduce(t, (0,), keepdim=True), reduce(t[:, 0], [-1]))))
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("reduce", [sums.total, sums.mean])
 def test_many_results_on_any_number_of_threads(reduce: Callable[..., Tensor], dtype: torch.dtype) -> None:

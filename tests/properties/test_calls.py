@@ -16,7 +16,6 @@ from opassay.impl import layer_norm
 from opassay.properties.catalog import CATALOG
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine import other_ops
-from tests.tiers import one_fast_in
 
 from .planted_state import calls
 
@@ -27,7 +26,8 @@ def _judge(subject: Callable[..., Any], documented: Documented | None = None) ->
     return run_cell(Cell("layer_norm", "CALLS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
-@pytest.mark.parametrize("name", one_fast_in(6, calls.FAULTS))
+@pytest.mark.one_fast_in(6)
+@pytest.mark.parametrize("name", calls.FAULTS)
 def test_an_op_that_remembers_is_refused(name: str) -> None:
     verdict = _judge(calls.FAULTS[name]())
     print(f"\n{name:40s} {verdict.outcome:8s} {verdict.reason}")

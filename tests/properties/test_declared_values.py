@@ -22,7 +22,6 @@ from opassay.properties.declaring import choices, drawing
 from opassay.properties.declaring.declare import declare
 from opassay.properties.picking import drafting
 from opassay.properties.picking.cover import Cover
-from tests.tiers import one_fast_in
 
 When = Callable[..., bool]
 
@@ -65,7 +64,8 @@ FAULTS: dict[str, tuple[str, str, str, When]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, FAULTS))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_one_value_or_of_two_is_refused(name: str) -> None:
     op_name, dtype, profile, when = FAULTS[name]
     op = wrong_where(op_name, when)

@@ -18,7 +18,6 @@ from opassay.properties.engine.cells import judge_sample
 from opassay.properties.engine.failures import calls_of, kernel_of
 from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.picking.drafting import drafts
-from tests.tiers import one_fast_in
 
 OPS = (
     "layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", "softmax", "log_softmax", "log_sigmoid",
@@ -173,7 +172,8 @@ def _verdict(kind: type[torch.nn.BatchNorm1d], code: str = "WAYS") -> Verdict:
     )
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, FAULTS))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     kind, text = FAULTS[name]
     results = [verdict for verdict in (_verdict(kind, code) for code in ("WAYS", "FWD")) if verdict.failure]

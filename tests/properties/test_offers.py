@@ -70,6 +70,7 @@ def split_from(rows: int) -> Callable[[Tensor], Tensor]:
     return kernel
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("rows", [2, 4, 32, 256])
 def test_a_promise_of_bits_in_any_batch_is_asked_for(rows: int) -> None:
     options: dict[str, Any] = {"offer": Offer(invariant="N"), "settings": Settings("brief")}

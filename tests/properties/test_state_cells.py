@@ -26,7 +26,6 @@ from opassay.oracles.verdicts.cleaning import MAX_LINE, MAX_LINES
 from opassay.oracles.verdicts.verdict import Verdict
 from opassay.oracles.verdicts.violation import Unsupported
 from opassay.properties.engine import cells
-from tests.tiers import one_fast_in
 
 from ..oracles.planted_changes import CHANGES, CHANGES_OF_PROCESSES, release
 from ..oracles.planted_ops import declared, scaled
@@ -115,7 +114,8 @@ def alone() -> dict[str, Verdict]:
     return {code: without_times(run_cell(ask(code), FEW, plant(scaled))) for code in QUESTIONS}
 
 
-@pytest.mark.parametrize("name", one_fast_in(4, CHANGES))
+@pytest.mark.one_fast_in(4)
+@pytest.mark.parametrize("name", CHANGES)
 def test_a_neighbour_is_judged_as_if_nothing_had_run_before(name: str, alone: dict[str, Verdict]) -> None:
     run_cell(ask("FWD"), FEW, plant(after(CHANGES[name][0])))
     again = {code: without_times(run_cell(ask(code), FEW, plant(scaled))) for code in ("FWD", "VJP", "SPECIAL")}

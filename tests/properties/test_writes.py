@@ -10,7 +10,6 @@ import torch
 from opassay import Cell, Outcome, Settings, Verdict, run_cell
 from opassay.oracles.process import WatchedTensor, watches
 from opassay.properties.catalog.loading import load_op
-from tests.tiers import one_fast_in
 
 from .planted_state import writes
 
@@ -20,7 +19,8 @@ def _judge(name: str, code: str, subject: object) -> Verdict:
     return run_cell(Cell(name, code, "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
-@pytest.mark.parametrize("name", one_fast_in(2, writes.FAULTS))
+@pytest.mark.one_fast_in(2)
+@pytest.mark.parametrize("name", writes.FAULTS)
 def test_a_write_or_a_hidden_tensor_is_refused(name: str) -> None:
     verdict = _judge(*writes.FAULTS[name])
     print(f"\n{name:40s} {verdict.outcome:8s} {verdict.reason}")

@@ -15,7 +15,6 @@ import pytest
 from opassay.reports.cli.judge.recording import read_failures
 from opassay.reports.cli.main import main
 from opassay.reports.record import load
-from tests.tiers import one_fast_in
 
 SPEC = """
 import torch
@@ -185,7 +184,8 @@ def get_inputs():
 CODES_OF = {"gradient": "GRAD", "raising": "ZEROS", "compiled": "COMPILED", "poison": "POISON", "autocast": "AUTOCAST"}
 
 
-@pytest.mark.parametrize("name", one_fast_in(5, sorted(CODES_OF)))
+@pytest.mark.one_fast_in(5)
+@pytest.mark.parametrize("name", sorted(CODES_OF))
 def test_a_call_in_another_manner_has_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAULTS)
     report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"
@@ -227,7 +227,8 @@ def inputs():
 """
 
 
-@pytest.mark.parametrize("name", one_fast_in(4, ("named", "in_order", "into", "raising")))
+@pytest.mark.one_fast_in(4)
+@pytest.mark.parametrize("name", ["named", "in_order", "into", "raising"])
 def test_arguments_with_names_and_destinations_have_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ARGUMENTS.replace("FACTOR", "1.01"))
     report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"

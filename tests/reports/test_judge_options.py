@@ -19,7 +19,6 @@ from opassay.properties.table import QUESTIONS
 from opassay.reports.cli.main import main
 from opassay.reports.schemas.documents import schema_of
 from tests.reports.json_schema import schema_errors
-from tests.tiers import one_fast_in
 
 FILE = """
 import torch
@@ -86,7 +85,8 @@ def test_what_time_does_not_reach_is_a_weakness() -> None:
         judge(torch.relu, torch.relu, (X,), total=0)
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, ["bf16", "bfloat16", "torch.bfloat16"]))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", ["bf16", "bfloat16", "torch.bfloat16"])
 def test_inputs_and_parameters_are_cast(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _judge("ModelNew", f"--dtype={name}", "-k", "GIVEN", "-k", "PARAMS", spec="Model") == 0
     assert "ok      PARAMS" in capsys.readouterr().out
@@ -191,7 +191,8 @@ def test_verbose_shows_every_card(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'in contiguous: raise ValueError("rows that lie together")' in whole
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, ["FORCE_COLOR", "NO_COLOR", "OTHER"]))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "NO_COLOR", "OTHER"])
 def test_colour_is_as_the_environment_asks(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

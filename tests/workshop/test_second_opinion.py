@@ -13,7 +13,6 @@ from opassay.properties.catalog.loading import load_op
 from opassay.reference.derivative import rules
 from opassay.reference.formats import FORMATS
 from opassay.reports import exit_codes
-from tests.tiers import one_fast_in
 from workshop.checking.opinions import WORDS, Account, compare_readings
 from workshop.commands.second_opinion import second_opinion_command
 
@@ -29,7 +28,8 @@ def _accounts(name: str, samples: int = SAMPLES) -> list[Account]:
     return accounts
 
 
-@pytest.mark.parametrize("name", one_fast_in(4, CATALOG))
+@pytest.mark.one_fast_in(4)
+@pytest.mark.parametrize("name", CATALOG)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_both_readings_agree(name: str) -> None:
     accounts = _accounts(name)

@@ -87,6 +87,7 @@ def test_every_order_is_right(name: str, cut: str) -> None:
     assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", _STEPS)
 def test_a_wrong_step_is_rejected(name: str) -> None:
     step = _STEPS[name][0]

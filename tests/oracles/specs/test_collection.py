@@ -12,7 +12,6 @@ from torch import Tensor
 
 from opassay.oracles.specs import SpecCall, traced
 from tests.specs import SPECS, gradients, make_example, values
-from tests.tiers import one_fast_in
 
 #: Of every kind of rule a few; the command `benchmarks/specs_read.py` reads them all.
 NAMES = (
@@ -30,7 +29,8 @@ def _call(name: str, dtype: torch.dtype = torch.float32) -> SpecCall:
     return SpecCall.of(example.spec, *example.args)
 
 
-@pytest.mark.parametrize("name", one_fast_in(2, NAMES))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", NAMES)
 def test_torch_is_accepted(name: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         call = _call(name, dtype)

@@ -65,6 +65,7 @@ def _two(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tenso
     return x, y
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", _READ)
 def test_torch_is_accepted_and_gradients_are_those_of_torch(name: str) -> None:
     for dtype in (torch.float32, torch.float64):

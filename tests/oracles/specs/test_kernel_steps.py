@@ -18,7 +18,6 @@ from opassay.oracles.op.declaration import dtype_name, to_array
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.specification import specification
 from opassay.reference.formats import FORMATS
-from tests.tiers import one_fast_in
 
 from ..spec_judging import draw
 
@@ -93,7 +92,8 @@ def _judge(candidate: Callable[..., Any], spec: Callable[..., Any], args: list[T
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name", one_fast_in(2, SPECS))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", SPECS)
 def test_steps_inside_a_kernel_may_be_stored(name: str, dtype: torch.dtype) -> None:
     spec, count = SPECS[name]
     args = _arguments(count, dtype)
@@ -120,7 +120,8 @@ def _outside(function: Callable[..., Tensor], args: list[Tensor], factor: float)
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name", one_fast_in(2, SLOPES))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", SLOPES)
 def test_steps_of_a_derivative_may_be_stored(name: str, dtype: torch.dtype) -> None:
     function, count = SLOPES[name]
     args = _arguments(count, dtype)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from opassay.oracles.specs import SpecCall
 from tests.specs import gradients, values
-from tests.tiers import one_fast_in
 
 MODES = ("linear", "lower", "higher", "nearest", "midpoint")
 #: Numbers q, and lengths of rows: whole places, halves, those that rounding makes so, and places between.
@@ -44,7 +43,8 @@ def _refuse(q: float, x: Tensor, mode: str, answer: Tensor) -> int:
     return values(call, str(x.dtype).removeprefix("torch."), [answer]).refusals
 
 
-@pytest.mark.parametrize("mode", one_fast_in(5, MODES))
+@pytest.mark.one_fast_in(5)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("q", "length"), PLACES)
 def test_a_place_may_be_rounded(q: float, length: int, mode: str) -> None:
     for dtype in (torch.float32, torch.float64):

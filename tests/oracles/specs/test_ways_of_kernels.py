@@ -15,7 +15,6 @@ from opassay.oracles.bound import accept
 from opassay.oracles.bound.contract import LOG_SUM
 from opassay.reference.formats import FORMATS
 from tests.oracles.spec_judging import accepted, name_of, read
-from tests.tiers import one_fast_in
 
 #: How many, their mean, and Σ (x − μ)².
 Moments = tuple[int, Tensor, Tensor]
@@ -68,7 +67,8 @@ SPECS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Moments], T
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", one_fast_in(2, SPECS))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", SPECS)
 def test_moments_may_be_put_together_of_pieces(name: str, dtype: torch.dtype) -> None:
     spec, candidate = SPECS[name]
     for length in (2, 3, 4, 5, 9):

@@ -40,6 +40,7 @@ def test_a_right_kernel_that_draws_is_accepted_everywhere(drawer: Chooser, kerne
     assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=False)))
 def test_a_biased_kernel_is_rejected(drawer: Chooser, kernel: Kernel) -> None:
     judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(torch.float32), questions=["GIVEN", "LIKELY"], seed=0)
@@ -104,7 +105,7 @@ class _OfOutput(_OfMask):
     mask_of = staticmethod(lambda mask, out: out != 0)
 
 
-@pytest.mark.one_fast_in(4)
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("function", "causes"), [(_OfMask, []), (_OfAnotherMask, ["GRAD"]), (_OfOutput, ["LIKELY"])])
 def test_gradients_of_dropout_behind_a_relu_are_judged(function: Any, causes: list[str], dtype: torch.dtype) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.layouts import MemoryLayout, place, strides_of
-from tests.tiers import one_fast_in
 
 ROWS, COLUMNS = 8, 16
 
@@ -190,7 +189,8 @@ def test_aligned_odd_and_large_sizes_are_asked(wrong: Callable[[int], bool]) -> 
     assert _causes(judge(kernel, softmax, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
 
 
-@pytest.mark.parametrize("size", one_fast_in(4, (32, 63, 129, 511)))
+@pytest.mark.one_fast_in(4)
+@pytest.mark.parametrize("size", [32, 63, 129, 511])
 def test_a_size_at_which_alone_a_kernel_is_wrong_is_asked(size: int) -> None:
     def kernel(x: Tensor) -> Tensor:
         return softmax(x) * (1.001 if x.shape[-1] == size else 1)

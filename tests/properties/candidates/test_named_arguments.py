@@ -48,6 +48,7 @@ def _failing(judgement: Judgement) -> list[str]:
     return [cause.question for cause in judgement.causes]
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("inputs", [ARGUMENTS, lambda: ARGUMENTS, lambda seed: ARGUMENTS])
 @pytest.mark.parametrize("candidate", [by_name, in_order])
 def test_arguments_by_name_reach_keyword_only_parameters(candidate: Callable[..., Tensor], inputs: Any) -> None:

@@ -14,7 +14,6 @@ from opassay.oracles.op.bits import same_bits
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.numpy_specs import Formula
-from tests.tiers import one_fast_in
 
 ODD: dict[str, Callable[[torch.Tensor], Any]] = {
     "none": lambda x: None,
@@ -50,7 +49,8 @@ SOME = ("GIVEN", "UNTOUCHED", "FRESH", "KEPT", "AGAIN", "NAN", "GRAD", "AUTOCAST
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("odd", one_fast_in(2, ODD))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("odd", ODD)
 def test_an_output_of_another_kind_is_a_finding(odd: str, spec: str) -> None:
     judgement = judge(ODD[odd], SPECS[spec], (INPUT,), questions=() if spec == "softmax" else SOME)
     right = spec == "NumPy, truth values" and "truth values" in odd

@@ -20,7 +20,6 @@ from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.layouts import MemoryLayout
 from opassay.properties.candidates.row_independence import keeps_rows
-from tests.tiers import one_fast_in
 
 KEEP: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "product": (torch.matmul, ((9, 4), (4, 3))),
@@ -182,7 +181,8 @@ def test_rows_of_a_right_candidate_are_accepted_and_told(rows: int) -> None:
     assert sampled["GIVEN"] in str(judgement)
 
 
-@pytest.mark.parametrize("name", one_fast_in(4, WRONG))
+@pytest.mark.one_fast_in(4)
+@pytest.mark.parametrize("name", WRONG)
 def test_rows_of_a_wrong_candidate_show_it(name: str) -> None:
     make, question = WRONG[name]
     judgement = judge(make(), spec, _inputs())

@@ -248,6 +248,7 @@ class Counting(Smoothed):
         return super().forward(x) * (1 if self.calls < 3 else 1.5)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("spec", "candidate"),
     [

@@ -24,14 +24,14 @@ from opassay.properties.picking import drafting
 from opassay.properties.table import PROPERTIES
 from tests.oracles import stand_in_device
 from tests.oracles.stand_in_device import DEVICE, DeviceTensor, StandInJudge, on_host
-from tests.tiers import one_fast_in
 
 #: How many samples are judged of each op.
 SAMPLES = 2
 WITH_LAWS = [name for name in CATALOG if load_op(name).laws]
 
 
-@pytest.mark.parametrize("name", one_fast_in(3, WITH_LAWS))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("name", WITH_LAWS)
 def test_laws_hold_on_a_device(name: str) -> None:
     op = load_op(name)
     op = replace(op, subjects={OWN: on_host(op.subjects[OWN])})

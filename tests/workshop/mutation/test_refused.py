@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from opassay import Cell, Outcome, Settings, run_cell
-from tests.tiers import one_fast_in
 from workshop.mutation.mutants import Mutant, mutants_of
 from workshop.mutation.planting import FOLDER, plant_mutant
 
@@ -54,7 +53,8 @@ def _mutant(file: str, function: str, old: str, new: str) -> Mutant:
     return next(m for m in mutants_of(file, text) if (m.function, m.old, m.new) == (function, old, new))
 
 
-@pytest.mark.parametrize("name", one_fast_in(4, MISTAKES))
+@pytest.mark.one_fast_in(4)
+@pytest.mark.parametrize("name", MISTAKES)
 def test_a_planted_mistake_is_refused(name: str) -> None:
     file, function, old, new, (op, code, dtype) = MISTAKES[name]
     with plant_mutant(_mutant(file, function, old, new)):

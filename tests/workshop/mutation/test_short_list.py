@@ -8,7 +8,6 @@ from typing import NamedTuple
 import pytest
 
 from opassay import Cell, Settings, run_cell
-from tests.tiers import one_fast_in
 from workshop.mutation import campaign
 from workshop.mutation.mutants import Mutant, mutants_of
 from workshop.mutation.planting import plant_mutant
@@ -73,7 +72,8 @@ def _mutants(file: str) -> list[Mutant]:
     return mutants_of(file, (campaign.folder() / file).read_text())
 
 
-@pytest.mark.parametrize("short", one_fast_in(6, LIST), ids=lambda short: f"{short.function} {short.new}"[:60])
+@pytest.mark.one_fast_in(6)
+@pytest.mark.parametrize("short", LIST, ids=lambda short: f"{short.function} {short.new}"[:60])
 def test_mutant_is_refused(short: Short) -> None:
     results = [m for m in _mutants(short.file) if (m.function, m.old, m.new) == short[1:4]]
     assert results, "no such mutant of the present text"

@@ -30,7 +30,6 @@ from tests.oracles.machine.ptx.exactly import (
     whole,
 )  # fmt: skip
 from tests.oracles.machine.ptx.running import at, compute, entry, run
-from tests.tiers import one_fast_in
 
 SEED = 90
 Row = tuple[tuple[str, ...], str, Callable[..., Any]]
@@ -230,7 +229,8 @@ def _to_integer(how: str, to: str, source: str, x: float) -> int:
 TABLE = _floats() | _comparisons() | _integers() | _conversions()
 
 
-@pytest.mark.parametrize("opcode", one_fast_in(3, TABLE))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("opcode", TABLE)
 def test_an_instruction_gives_the_exact_result(opcode: str) -> None:
     kinds, result, function = TABLE[opcode]
     print("seed", SEED)

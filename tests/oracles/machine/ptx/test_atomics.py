@@ -13,7 +13,6 @@ from opassay.oracles.machine.ptx.account import ACCOUNT
 from opassay.oracles.verdicts.verdict import Code
 from opassay.oracles.verdicts.violation import Violation
 from tests.oracles.machine.ptx.running import at, entry, run
-from tests.tiers import one_fast_in
 
 MACHINES = [hardware.NEAREST, hardware.APART]
 _INDEX = "mad.lo.s32 %r40, %c, 64, %t;\n"
@@ -42,7 +41,8 @@ _CHANGES: dict[str, Callable[[int, int], int]] = {
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 @pytest.mark.parametrize("space", ["global", "shared"])
-@pytest.mark.parametrize("opcode", one_fast_in(3, _CHANGES))
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("opcode", _CHANGES)
 def test_every_thread_finds_what_another_one_left(opcode: str, space: str, machine: hardware.Hardware) -> None:
     """Three cells are changed by all threads: what they found is a chain from the first value to the last."""
     step = f"""

@@ -10,7 +10,6 @@ from opassay.oracles.verdicts.violation import Unsupported, Violation
 from tests.oracles.machine.ptx import planted
 from tests.oracles.machine.ptx.planted import EDITS, VALUES, Edit
 from tests.oracles.machine.ptx.running import run
-from tests.tiers import one_fast_in
 
 _SMALL = 2.0**-133
 
@@ -31,7 +30,8 @@ def test_the_kernel_is_right_on_every_hardware(machine: hardware.Hardware, scale
     assert _catch(planted.kernel(scale == 1.0), scale, machine) == ""
 
 
-@pytest.mark.parametrize("machine", one_fast_in(2, [hardware.NEAREST, hardware.APART]), ids=str)
+@pytest.mark.one_fast_in(2)
+@pytest.mark.parametrize("machine", [hardware.NEAREST, hardware.APART], ids=str)
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_a_fault_is_caught_in_every_order(edit: Edit, machine: hardware.Hardware) -> None:
     text = planted.kernel(edit.scale == 1.0)
