@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from .elimination import Elimination, eliminate
-from .factors import SAFETY
+from .elimination import SAFETY, eliminate
 from .reflections import reflections
 from .residual import CholeskyResidual, Residual, SubstitutionErrors
-from .solutions import Bounds, Side, SolutionResidual
+from .solutions import Bounds, Side, SolutionResidual, merge_eliminations
 
 #: The least and the largest value of each element, of the real and of the imaginary parts.
 Ends = tuple[tuple[Any, Any], tuple[Any, Any]]
@@ -122,7 +121,7 @@ class ComplexSolutionResidual(SolutionResidual):
                 (eliminate(a, radius, one, of_parts), eliminate(a.T, radius.T, one, of_parts))
                 for of_parts in (False, True)
             ]
-        several = [_merge(rows, columns, three, eight) for rows, columns in every]
+        several = [merge_eliminations(rows, columns, three, eight) for rows, columns in every]
         if any(each is None for each in several):
             return None
         sides = [np.maximum(*(each[i] for each in several if each)) for i in range(5)]
@@ -137,17 +136,6 @@ class ComplexSolutionResidual(SolutionResidual):
         """What both parts are squared to on the way, besides."""
         with np.errstate(all="ignore"):
             return 4 * np.maximum(super()._largest(x, right, bounds), 1) ** 2
-
-
-def _merge(rows: Elimination | None, columns: Elimination | None, three: float, eight: float) -> Any:
-    """Bounds per |X| on both sides, and what `Bounds` has as numbers; None where nothing is bounded."""
-    if rows is None or columns is None or not eight * max(rows.skeel, columns.skeel) <= 0.25:
-        return None
-    plain = np.maximum(three * rows.factors, three * columns.factors.T)
-    jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 * SAFETY for each in (rows, columns)]
-    largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
-    numbers = max(rows.lost, columns.lost), largest, max(rows.reciprocal, columns.reciprocal)
-    return np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T), *numbers
 
 
 def _system_of(ends: Ends) -> tuple[Any, Any]:

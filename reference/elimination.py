@@ -18,7 +18,7 @@ import numpy as np
 #: More sequences of pivots than this are not followed; then the growth is not known, and nothing is judged.
 _MOST_SEQUENCES = 32
 #: More than sums and products in float64 of numbers of one sign can be off by here.
-_SAFETY = 1 + 2.0**-20
+SAFETY = 1 + 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def eliminate(matrix: Any, radius: Any, gamma: float, of_parts: bool = False) ->
     n = len(matrix)
     # The arithmetic here makes errors of its own, which count like those of an evaluation.
     is_complex, widest = np.iscomplexobj(matrix), math.sqrt(2) if of_parts else 1.0
-    gamma = (gamma + (8 * (n + 8) if is_complex else 2 * (n + 4)) * 2.0**-53) * _SAFETY
+    gamma = (gamma + (8 * (n + 8) if is_complex else 2 * (n + 4)) * 2.0**-53) * SAFETY
     # A multiplier by a rounded reciprocal may exceed the largest by as much.
-    most = widest * _SAFETY * (1 + gamma if is_complex else 1.0)
+    most = widest * SAFETY * (1 + gamma if is_complex else 1.0)
     work = np.array(matrix, np.complex128 if is_complex else np.float64)
     stages, every, followed = [_Stage(np.arange(n), work, np.zeros((n, n)), 0, most)], [], 0
     with np.errstate(all="ignore"):
@@ -141,7 +141,7 @@ def _spread_left(stage: _Stage, radius: Any, gamma: float) -> Any:
     right = np.abs(inverses[1] @ work[:k, k:])
     right += np.linalg.solve(np.eye(k) - share, inverse @ (errors[:k, k:] + errors[:k, :k] @ right))
     of_rows = np.abs(work[k:, :k] @ inverses[0]) @ errors[:k] + errors[k:]
-    return (of_rows[:, :k] @ right + of_rows[:, k:]) * _SAFETY / (1 - gamma)
+    return (of_rows[:, :k] @ right + of_rows[:, k:]) * SAFETY / (1 - gamma)
 
 
 def _bound_of(stage: _Stage) -> Elimination | None:
@@ -152,9 +152,9 @@ def _bound_of(stage: _Stage) -> Elimination | None:
     share = inverse @ np.triu(stage.radii)
     if not np.diag(share).max() < 0.5:
         return None
-    inverse = np.linalg.solve(np.eye(n) - share, inverse) * _SAFETY
-    factors, skeel = lower @ upper * _SAFETY, inverse @ upper
-    condition = factors @ skeel * _SAFETY
+    inverse = np.linalg.solve(np.eye(n) - share, inverse) * SAFETY
+    factors, skeel = lower @ upper * SAFETY, inverse @ upper
+    condition = factors @ skeel * SAFETY
     if not np.isfinite(condition).all():
         return None
     size = 1 + upper.sum(1).max() + upper.sum(0).max() + np.diag(upper).max() ** 2

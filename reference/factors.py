@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .elimination import SAFETY as SAFETY
 from .residual import MatrixResidual, Residual, SubstitutionErrors, integers_of, moved_as, nearest_float
-
-#: More than sums in float64 of numbers of one sign can be off by here.
-SAFETY = 1 + 2.0**-20
 
 
 class FactorResidual(MatrixResidual):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .elimination import eliminate, solve_middles
+from .elimination import SAFETY, Elimination, eliminate, solve_middles
 from .reflections import reflections
 from .residual import MatrixResidual, SubstitutionErrors, describe_ratio, integers_of
 
@@ -43,6 +43,21 @@ class Bounds:
     lost: float
     largest: float
     reciprocal: float
+
+
+def merge_eliminations(rows: Elimination | None, columns: Elimination | None, three: float, eight: float) -> Any:
+    """Bounds per |X| on both sides, and what `Bounds` has as numbers; None where nothing is bounded.
+
+    Args:
+        rows, columns: of A by pivots of rows, and of its transpose. three, eight: γ of so many chains of operations.
+    """
+    if rows is None or columns is None or not eight * max(rows.skeel, columns.skeel) <= 0.25:
+        return None  # What is of higher order than the first would not be small against that.
+    plain = np.maximum(three * rows.factors, three * columns.factors.T)
+    jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 * SAFETY for each in (rows, columns)]
+    largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
+    numbers = max(rows.lost, columns.lost), largest, max(rows.reciprocal, columns.reciprocal)
+    return np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T), *numbers
 
 
 class SolutionResidual(MatrixResidual):
@@ -76,24 +91,18 @@ class SolutionResidual(MatrixResidual):
         gammas = [self.errors.gamma(count * chain, count) for count in (1, 3, 8)]
         if turned is None or None in gammas or not (np.isfinite(low).all() and np.isfinite(high).all()):
             return None
-        one, three, eight = (float(each or 0) * (1 + 2.0**-20) for each in gammas)
+        one, three, eight = (float(each or 0) * SAFETY for each in gammas)
         with np.errstate(all="ignore"):
             middle = (low / 2 + high / 2).astype(np.float64)
-            radius = np.maximum(np.abs(high - middle), np.abs(middle - low)).astype(np.float64) * (1 + 2.0**-20)
+            radius = np.maximum(np.abs(high - middle), np.abs(middle - low)).astype(np.float64) * SAFETY
             most = np.abs(middle) + radius
             lost = (2 * n + 2) * 2 * self.errors.underflow
             rows, columns = eliminate(middle, radius + lost, one), eliminate(middle.T, radius.T + lost, one)
-        if rows is None or columns is None or not eight * max(rows.skeel, columns.skeel) <= 0.25:
-            return None  # What is of higher order than the first would not be small against that.
         # Reflections of A and of B, and substitution.
         share = float((1 + turned) ** 2 * (1 + Fraction(three)) - 1)
-        lengths = [share * np.sqrt((each**2).sum(0)) * (1 + 2.0**-20) for each in (most, most.T)]
-        plain = np.maximum(three * rows.factors, three * columns.factors.T)
-        jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 * (1 + 2.0**-20) for each in (rows, columns)]
-        sides = np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T)
-        largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
-        lost, reciprocal = max(rows.lost, columns.lost), max(rows.reciprocal, columns.reciprocal)
-        return Bounds(sides[0], sides[1], lengths[0], lengths[1], lost, largest, reciprocal)
+        lengths = [share * np.sqrt((each**2).sum(0)) * SAFETY for each in (most, most.T)]
+        eliminations = merge_eliminations(rows, columns, three, eight)
+        return None if eliminations is None else Bounds(*eliminations[:2], *lengths, *eliminations[2:])
 
     def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
         none, bounds = np.zeros(values.shape, dtype=bool), self._bounds(at) if values.size else None
