@@ -16,6 +16,7 @@ import torch
 from ..op.bits import different
 from ..op.copies import copied
 from ..op.declaration import Tensor, flat_outputs
+from ..op.documented import Documented
 from ..op.paths import Expected
 from ..verdicts.violation import error_lines, error_name
 from .holding import Standing
@@ -72,7 +73,9 @@ def judge_of_native(judge: Any) -> Any:
     if native is None:
         return None
     other = judge.again()
-    other.op = replace(judge.op, subjects={**judge.op.subjects, judge.subject_name: native}, documented={})
+    # Its own values are not what it is asked for: with what it is outside of bounds it would never come to its bits.
+    own = {judge.subject_name: Documented(native=native)}
+    other.op = replace(judge.op, subjects={**judge.op.subjects, judge.subject_name: native}, documented=own)
     other.subject = other.op.subject(judge.subject_name)
     return other
 

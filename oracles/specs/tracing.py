@@ -28,6 +28,7 @@ from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
+from ...reference.residual import Residual
 from ..process.logs import silent
 from .autograd_calls import trace_with_own_derivatives
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError, first_line
@@ -318,7 +319,7 @@ def _is_copied_input(node: torch.fx.Node) -> bool:
 def formula_of(function: Callable[..., Any], like: Sequence[Any] = ()) -> Callable[..., Any]:
     """`function` as a formula of NumPy arrays; tensors among its arguments come as arrays, and are traced in float64.
 
-    Its outputs are those of the spec; None stands for those that are not floating.
+    Its outputs are those of the spec, as balls or residuals say; None stands for those that are not floating.
 
     Args:
         function: the spec.
@@ -329,15 +330,17 @@ def formula_of(function: Callable[..., Any], like: Sequence[Any] = ()) -> Callab
     """
     traces: Traces[Traced] = Traces()
 
-    def floating(outputs: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(y if isinstance(y, Array) or getattr(y, "dtype", None) == np.float64 else None for y in outputs)
+    def is_kept(y: Any, dtype: torch.dtype) -> bool:
+        whole = isinstance(y, Residual) and dtype.is_floating_point
+        return whole or isinstance(y, Array) or getattr(y, "dtype", None) == np.float64
 
     def formula(*args: Any) -> Any:
         arrays = [a for a in args if _is_array(a)]
         shapes = [(np.shape(a), _dtype(a)) if _is_array(a) else a for a in args]
         known = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind != "f"]
         trace_of = functools.partial(_trace_of_arrays, function, args, like)
-        return floating(traces.at(repr(shapes), known, trace_of)(*arrays))
+        trace = traces.at(repr(shapes), known, trace_of)
+        return tuple(y if is_kept(y, dtype) else None for y, dtype in zip(trace(*arrays), trace.dtypes, strict=True))
 
     return formula
 

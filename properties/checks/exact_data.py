@@ -22,9 +22,10 @@ from ...oracles.op.transforms import word_name
 from ...oracles.programs.along import along_path
 from ...oracles.programs.questions import of_element
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Fault
+from ...oracles.verdicts.violation import Fault, Unsupported
 from ...reference.algorithms import Inapplicable, algorithms
 from ...reference.formats import FORMATS, round_array
+from ...reference.residual import Residual
 
 
 def _read_all_algorithms(expected: Expected, contract: Contract) -> tuple[Ball, ...]:
@@ -62,6 +63,8 @@ def check_exact_data(judge: Judge, sample: Sample) -> None:
             readings = _read_all_algorithms(expected, judge.contract)
         script = functools.partial(along_path, path)
         judge.require_outputs(computed, readings, expected.path, script)
+        if any(isinstance(each, Residual) for each in readings):
+            raise Unsupported(Code.NOT_APPLICABLE, "what is judged by its residual has no exact value")
         for number, (name, tensor, ball) in enumerate(zip(expected.names, computed, readings, strict=True)):
             certain = ball.radii() == 0
             got, fmt = to_array(tensor), FORMATS[dtype_name(tensor.dtype)]

@@ -133,11 +133,15 @@ class Shapes:
         return whole.least, max(factor * (extents[symbol] if symbol else 1), whole.least + 1)
 
     def example(self, extents: Mapping[str, int]) -> tuple[Any, ...]:
-        """Arguments with these extents, as arrays; integers have their smallest value."""
+        """Arguments with these extents, as arrays; integers have their smallest value, and matrices an inverse."""
         shapes = self.at(extents)
         least = {name: np.full(shapes[name], whole.least) for name, (whole, _) in self.integers.items()}
         return tuple(
-            np.ones(shape) if name not in least else least[name] if self.is_tensor(name) else int(least[name])
+            (np.eye(shape[-2], shape[-1]) if len(shape) > 1 else 1.0) / 2 + np.full(shape, 0.5)
+            if name not in least
+            else least[name]
+            if self.is_tensor(name)
+            else int(least[name])
             for name, shape in shapes.items()
         )
 

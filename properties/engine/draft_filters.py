@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import regimes_of
 from ...oracles.op.declaration import Draft, Sample
+from ...oracles.specs import SpecFormula
+from ...oracles.specs.work import exceeds
 from ..declaring.kinds import largest_of
 
 #: How many drafts may be passed over in search of one that suits.
 PATIENCE = 160
 #: The fewest elements that fill a block of most kernels, and of how many rows they are where the op has rows.
 FILLED, MIDDLING = 1024, 8
+#: Operations and steps of a spec, at most, in a short profile: to trace and read them takes some ten seconds.
+_OPERATIONS = 6000
 
 
 class Every:
@@ -29,12 +34,34 @@ class Every:
 
 def longest(draft: Draft) -> tuple[str, int]:
     """The name and the extent of a draft's longest axis."""
-    return max(draft.extents.items(), key=lambda item: item[1])
+    return max(draft.extents.items(), key=lambda item: item[1], default=("", 0))
 
 
 def size_of(draft: Draft) -> int:
     """Its elements, all axes multiplied."""
     return math.prod(draft.extents.values())
+
+
+class Readable(Every):
+    """Drafts that the spec of an op can be read at, whatever else they must be: in loops a long axis has many steps.
+
+    Attributes:
+        too_long: by axis the least extent that has too many.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self.too_long = judge, dict[str, int]()
+
+    def is_readable(self, draft: Draft) -> bool:
+        """Whether a call of the spec has few enough operations and steps there."""
+        formula, (name, extent) = self._judge.op.reference, longest(draft)
+        readable = extent < self.too_long.get(name, extent + 1)
+        most = _OPERATIONS if self._judge.light else 8 * _OPERATIONS
+        if readable and isinstance(formula, SpecFormula) and exceeds(formula.spec, draft.sample(0).args, most):
+            self.too_long[name], readable = extent, False
+            text = f"{extent} and more not asked, where the reference takes too many steps"
+            self._judge.tally.note_first(f"{name} of ", text)
+        return readable
 
 
 class Filled(Every):
@@ -82,7 +109,7 @@ class OneLong(Every):
     def wants(self, draft: Draft) -> bool:
         self._axes |= draft.extents.keys()
         size = size_of(draft)
-        name, extent = longest(draft) if draft.extents else ("", 0)
+        name, extent = longest(draft)
         return extent in self._extents and name not in self._long and (extent == size or not self._alone)
 
     def took(self, draft: Draft, sample: Sample) -> bool:

@@ -25,7 +25,7 @@ from ..declaring.kinds import DeclarationError, drafts_of, largest_of
 from ..picking import edges
 from ..picking.drafting import DrawnDraft
 from ..table import Sampling
-from .draft_filters import PATIENCE, Ample, Every, Filled, OneLong, longest, size_of
+from .draft_filters import PATIENCE, Ample, Every, Filled, OneLong, Readable, longest, size_of
 from .limits import processor_seconds
 from .sizes import Sizes
 
@@ -73,7 +73,7 @@ class FailingDraft(Exception):
 Ask = Callable[[Draft, int], Sample]
 
 
-class Large(Every):
+class Large(Readable):
     """Some large drafts: for each axis a benign one that is longer than 4096 there, then others, of other extents.
 
     Attributes:
@@ -87,17 +87,24 @@ class Large(Every):
     """
 
     def __init__(self, judge: Judge, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
-        self._judge, self.count, self.most, self.shared = judge, count, most, shared
+        super().__init__(judge)
+        self.count, self.most, self.shared = count, most, shared
         self.largest = self.samples = self._passed = 0
         self._choosy = choosy
+        #: The axis of a draft that could not be read, in place of which one is taken that is shorter there.
+        self._instead = ""
         self._axes: set[str] = set()
         self._long: set[str] = set()
         self._bands: set[tuple[str, int]] = set()
 
     def wants(self, draft: Draft) -> bool:
-        if not self._choosy:
-            return True
-        suits = not draft.extents or self._suits(draft)
+        suits = not self._choosy or not draft.extents or self._suits(draft)
+        if suits and not self.shared and not self.is_readable(draft):  # DET reads nothing
+            (name, extent), suits = longest(draft), False
+            if extent < 2 * LONG - 1:  # Else most extents beyond LONG are shorter.
+                self._long.add(name)
+            else:
+                self._instead = name
         self._passed = 0 if suits else self._passed + 1
         return suits
 
@@ -116,9 +123,10 @@ class Large(Every):
         # The first sample with a new long axis is to be about its length alone: so its data is benign, and where the
         # op has other axes they are not all of length one.
         telling = "benign" in regimes_of(draft.regime) and (len(draft.extents) == 1 or size > extent)
-        return telling and extent > LONG and name not in self._long
+        return telling and extent > LONG and name not in self._long and self._instead in ("", name)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
+        self._instead = ""
         self.largest = max(self.largest, largest_of(sample))
         if draft.extents:
             name, extent = longest(draft)
@@ -316,7 +324,7 @@ def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str],
     judge.tally.part = LARGE
     choice = Sizes(judge, count)
     draw("sizes", DRAFTS * count, choice, "sizes")
-    if judge.contract.stores.bits == 16:
+    if judge.contract.stores.bits == 16 and not choice.too_long:
         # A count in a half type of p bits goes no further than 2^p, to which it adds one in vain.
         least = 2**judge.contract.stores.precision + 1
         draw("sizes", COUNTS, OneLong(least, alone=False, axes=choice.extents), "counts")
@@ -335,7 +343,7 @@ def _draw_large(judge: Judge, choice: Large | Filled, draw: Callable[[str, int, 
         choice = Large(judge, choice.count, choice.most, choosy=False)
         draw("large", choice.count, choice, "large")
     judge.tally.part = PLANNED
-    if choice.largest <= ORDINARY_MOST:
+    if choice.largest <= ORDINARY_MOST and not (isinstance(choice, Readable) and choice.too_long):
         raise DeclarationError(
             f"samples: kind 'large' gave tensors of at most {choice.largest} elements in {choice.samples}"
             f" samples, need more than {ORDINARY_MOST} in one of them (or raise Unsupported for this kind)"

@@ -8,7 +8,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import regimes_of
 from ...oracles.op.declaration import Draft, Sample
 from ..declaring import strategies
-from .draft_filters import PATIENCE, Every, longest, size_of
+from .draft_filters import PATIENCE, Readable, longest, size_of
 
 #: How many drafts in a row may be passed over before an axis that was never long is given up.
 SIZES_PATIENCE = 40
@@ -23,7 +23,7 @@ def _is_outlying(draft: Draft) -> bool:
     return strategies.OUTLYING in regimes_of(draft.regime)
 
 
-class Sizes(Every):
+class Sizes(Readable):
     """Drafts with one axis at a size where kernels change their algorithm: every axis, and every band of sizes in turn.
 
     Other axes have more than one element together, because what goes wrong between two rows needs two; only of an axis
@@ -39,7 +39,8 @@ class Sizes(Every):
     """
 
     def __init__(self, judge: Judge, count: int, *bands: frozenset[int]) -> None:
-        self._judge, self.count, self.extents = judge, count, dict[str, set[int]]()
+        super().__init__(judge)
+        self.count, self.extents = count, dict[str, set[int]]()
         self._outlying = HARDLY if count > 1 else 0
         # Sizes that take seconds to judge are left to long profiles, and so is 65,536 but for float32, unless the
         # caller names the bands.
@@ -57,7 +58,7 @@ class Sizes(Every):
         for axis in draft.extents:
             self.extents.setdefault(axis, set())
         if self._is_vector(draft):
-            return True
+            return self.is_readable(draft)
         own, band = self.extents[name], next((band for band in self._bands if extent in band), frozenset[int]())
         # Axes take turns, and so do the bands of each axis. Some axes are never long, so the search has an end.
         if self._passed >= SIZES_PATIENCE:
@@ -72,7 +73,7 @@ class Sizes(Every):
         due = behind and len(own & band) == rarest and crossed and fitting
         if self._passed >= PATIENCE:
             due = crossed or (name, band) not in self._crossed
-        suits = extent in band - own and due
+        suits = extent in band - own and due and self.is_readable(draft)
         self._passed = 0 if suits else self._passed + 1
         return suits
 

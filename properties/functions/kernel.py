@@ -30,6 +30,7 @@ from ...oracles.process import interrupt
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
+from ...reference.residual import Residual
 from ..declaring import choices, strategies
 from ..declaring.declare import by_position
 from ..declaring.shapes import Argument, Shapes, samples_by
@@ -90,12 +91,14 @@ def custom_kernel(
     formula = _formula(reference, call, operands, title)
     subject = _writing(kernel, names, fixed, formula, operands) or _by_name("kernel", kernel, names, fixed)
     writes = _find_writes(formula, names, operands)
+    # Of what is judged by its residual no derivative is; and autograd would have to pass through a write.
+    if isinstance(formula, SpecFormula) and any(isinstance(y, Residual) for y in _read(formula, operands)):
+        wrt = ()
     op = Op(
         title,
         formula,
         {"opassay": offer.picked(subject)},
         by_position(Signature(call), title, samples_by(by_symbol, regimes)),
-        # Autograd would have to pass through the write.
         tuple(name for name in wrt if name not in writes) if offer.differentiable is not None or not writes else (),
         Promises(
             lambda args: _dtypes_of(formula, operands, op.functional)(args),
@@ -285,22 +288,9 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
         outputs = _read(formula, operands)
     except UntraceableError as err:
         raise TypeError(f"reference: as plain PyTorch, {err}; with NumPy arrays, {_fails(call, operands)}") from err
-    if any(y is None for y in outputs) and _has_numbers_without_a_ball(formula, operands, outputs):
-        raise TypeError("reference: gives what is judged by its residual, as a solution; opassay.judge takes it")
+    if all(y is None for y in outputs):
+        raise TypeError("reference: has no floating output, and no other is compared; opassay.judge compares them")
     return formula
-
-
-def _has_numbers_without_a_ball(formula: SpecFormula, operands: Sequence[Any], outputs: Sequence[Any]) -> bool:
-    """Whether a floating output was not read as a ball; integers, which may be places, need none."""
-    try:
-        results = pytree.tree_leaves(formula.spec(*_as_tensors(operands)))
-    except RuntimeError:  # It is singular.
-        return True
-    return any(y is None and is_float(result) for y, result in zip(outputs, results, strict=True))
-
-
-def _as_tensors(operands: Sequence[Any]) -> list[Any]:
-    return [torch.from_numpy(np.array(o)) if _is_array(o) else o for o in operands]
 
 
 def _read(formula: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
@@ -330,7 +320,7 @@ def _find_writes(formula: Any, names: Sequence[str], operands: Sequence[Any]) ->
     """Names of the arguments that a reference in PyTorch writes."""
     if not isinstance(formula, SpecFormula):
         return ()
-    tensors = _as_tensors(operands)
+    tensors = [torch.from_numpy(np.array(o)) if _is_array(o) else o for o in operands]
     formula.spec(*tensors)
     return tuple(name for name, t in zip(names, tensors, strict=True) if isinstance(t, torch.Tensor) and t._version)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Algorithm, Reverse
-from ..array import MOVING, Array, Operands, Params, among, bind, store
+from ..array import MOVING, Array, Operands, Params, among, bind, is_special, scatter, store
 from .rules import DIAGONAL, pull_cotangent, push_tangent
 from .steps import Steps, Stored, Wrapped, format_of_steps, sum_of_stored
 
@@ -166,6 +167,11 @@ class _Step:
     params: Params
     format: str
 
+    @functools.cached_property
+    def ends(self) -> Sequence[int]:
+        """Where each operand of `concatenate` ends, counted once: a loop joins as many as it has steps."""
+        return list(itertools.accumulate(np.shape(x)[self.params["axis"]] for x in self.xs))
+
 
 def _as_tuple(outputs: Any) -> Arrays:
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
@@ -209,19 +215,43 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
 
     def pullback(*cotangents: Any) -> Arrays:
         grads: dict[int, list[Any]] = {}
+        pieces: dict[int, list[tuple[_Step, Any]]] = {}
+
+        def total(node: Node) -> Any:
+            return _total([*grads.pop(id(node), ()), *_join(pieces.pop(id(node), ()))], node.format)
+
         for y, own, g in zip(outputs, mine, cotangents, strict=True):
             if own:
                 grads.setdefault(id(y), []).append(g)
         for step in reversed(tape):
-            g = _total(grads.pop(id(step.out), ()), step.out.format)
+            g = total(step.out)
             if g is None:
                 continue
             for position, parent in step.inputs:
-                grads.setdefault(id(parent), []).append(_contribution(step, position, g))
-        totals = (_total(grads.get(id(node), ()), node.format) for node in inputs)
-        return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(totals, primals, strict=True))
+                if step.primitive == "getitem":
+                    pieces.setdefault(id(parent), []).append((step, g))
+                else:
+                    grads.setdefault(id(parent), []).append(_contribution(step, position, g))
+        return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(map(total, inputs), primals, strict=True))
 
     return values, pullback
+
+
+def _join(pieces: Sequence[tuple[_Step, Any]]) -> list[Any]:
+    """Contributions to the cotangent of an operand of steps that took pieces of it; one, if these do not overlap.
+
+    Nothing is added to such a piece. And a loop that takes its operand row by row has as many pieces as rows: with each
+    of them in zeros of the whole shape, a derivative would cost the square of the rows.
+    """
+    if len(pieces) > 2:
+        (operand,) = pieces[0][0].xs
+        numbers = np.arange(math.prod(operand.shape)).reshape(operand.shape)
+        places = np.concatenate([np.ravel(numbers[step.params["index"]]) for step, _ in pieces])
+        if np.unique(places).size == places.size:
+            flat = np.concatenate([np.reshape(g, (-1,)) for _, g in pieces])
+            whole = scatter(flat, (places,), (numbers.size,), inserted=is_special(operand))
+            return [np.reshape(whole, operand.shape)]
+    return [_contribution(step, 0, g) for step, g in pieces]
 
 
 def _contribution(step: _Step, position: int, g: Any) -> Any:
@@ -231,6 +261,9 @@ def _contribution(step: _Step, position: int, g: Any) -> Any:
         return among(ways, *step.xs, store(g, step.format, always=False) if step.format else g)
     if step.primitive == "store" and step.format == step.params["dtype"] and not step.params["always"]:
         return g  # which is stored before it is read
+    if step.primitive == "concatenate":
+        axis, end = step.params["axis"], step.ends[position]
+        return g[(slice(None),) * axis + (slice(end - np.shape(step.xs[position])[axis], end),)]
 
     def rule(g: Any, y: Any, xs: Operands) -> Any:
         return pull_cotangent(step.primitive, position, g, y, xs, step.params)

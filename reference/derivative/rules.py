@@ -334,12 +334,8 @@ def _transpose(primitive: str, position: int, g: Any, xs: Operands, params: Para
             # What was not taken has no part in the result, also where an infinity is multiplied with this zero.
             unused = is_special(xs[position])
             return scatter(g, params["index"], shape, in_place=isinstance(g, Stored), inserted=unused)
-        case "scatter":
+        case _:  # of "scatter"; that of "concatenate" is in `levels`, where its operands are counted once
             return g[params["index"]]
-        case _:
-            axis = params["axis"]
-            start = sum(np.shape(x)[axis] for x in xs[:position])
-            return g[(slice(None),) * axis + (slice(start, start + shape[axis]),)]
 
 
 def pull_cotangent(primitive: str, position: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:

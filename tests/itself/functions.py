@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,13 +30,14 @@ class Itself:
 
     Attributes:
         function: of tensors, in the order of `shapes`. shapes, sizes: as for `opassay.custom_kernel`.
-        order: the highest derivative that torch has of it.
+        order: the highest derivative that torch has of it. dtype: of the floating tensors.
     """
 
     function: Callable[..., Any]
     shapes: Mapping[str, Any] = field(default_factory=lambda: _ROWS)
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     order: int = 1
+    dtype: str = "float32"
 
     def declared(self, name: str) -> opassay.Op:
         return opassay.custom_kernel(
@@ -57,6 +58,18 @@ def _rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _spectrum(x: Tensor) -> Tensor:
     sizes: Tensor = torch.fft.rfft(x).abs()
     return sizes
+
+
+def _recurrent(x: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    h, states = torch.zeros(len(x), len(u), dtype=x.dtype), []
+    for t in range(x.shape[1]):
+        h = torch.tanh(x[:, t] @ w + h @ u)
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def _grid_sample(x: Tensor, grid: Tensor) -> Tensor:
+    return F.grid_sample(x, grid, align_corners=False)
 
 
 def _turned(x: Tensor, y: Tensor) -> Tensor:
@@ -180,12 +193,55 @@ FUNCTIONS: dict[str, Itself] = {
     # linear algebra
     "trace": Itself(torch.trace, _SQUARE),
     "cdist": Itself(torch.cdist, {"x1": ("N", "d"), "x2": ("M", "d")}),
+    "det": Itself(torch.linalg.det, {"A": ("n", "n")}),
+    "inv": Itself(torch.linalg.inv, {"A": ("n", "n")}),
+    "solve": Itself(torch.linalg.solve, {"A": ("n", "n"), "B": ("n", "k")}),
+    "kron": Itself(torch.kron, {"input": ("N", "n"), "other": ("M", "m")}),
+    "cross": Itself(torch.linalg.cross, {"input": ("N", 3), "other": ("N", 3)}),
+    "einsum": Itself(
+        lambda x, y, z: torch.einsum("nk,km,ml->nl", x, y, z), {"x": ("N", "k"), "y": ("k", "m"), "z": ("m", "l")}
+    ),
     # complex numbers inside
     "rfft": Itself(_spectrum, {"x": ("N", "n")}, {"n": (2, 3, 4, 8)}),
     "complex_product": Itself(_turned, _PAIR),
     # integers beside
     "chunk_scale": Itself(lambda x, k: x * k, {"x": ("N", "n"), "k": Integers(5, least=1)}),
+    # of two numbers
+    "logaddexp": Itself(torch.logaddexp, {"input": ("N", "n"), "other": ("N", "n")}),
+    "hypot": Itself(torch.hypot, {"input": ("N", "n"), "other": ("N", "n")}),
+    "addcmul": Itself(
+        lambda x, y, z: torch.addcmul(x, y, z, value=0.5), {"x": ("N", "n"), "y": ("N", "n"), "z": ("N", "n")}
+    ),
+    # special functions
+    "lgamma": Itself(torch.lgamma),
+    "digamma": Itself(torch.digamma),
+    "polygamma": Itself(lambda x: torch.polygamma(1, x)),
+    # quantiles and places
+    "quantile": Itself(lambda x: torch.quantile(x, 0.3, dim=-1)),
+    "searchsorted": Itself(lambda x, y: y * torch.searchsorted(x.sort(-1).values, y), {"x": ("n",), "y": ("N", "m")}),
+    "bucketize": Itself(lambda x: x * torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5]))),
+    # images
+    "local_response_norm": Itself(lambda x: F.local_response_norm(x, 3), _IMAGE),
+    "pixel_shuffle": Itself(lambda x: F.pixel_shuffle(x, 2), {"x": ("N", "4*c", "h", "w")}),
+    "unfold": Itself(lambda x: F.unfold(x, 3, padding=1), _IMAGE),
+    "fold": Itself(lambda x: F.fold(x, (4, 5), 2), {"x": ("N", "4*c", 12)}),
+    "grid_sample": Itself(_grid_sample, {"x": ("N", "C", 4, 5), "grid": ("N", "h", "w", 2)}),
+    # rearranged
+    "triu": Itself(torch.triu, _SQUARE),
+    "flip": Itself(lambda x: x.flip(0, 1)),
+    "repeat_interleave": Itself(lambda x: x.repeat_interleave(3, -1)),
+    # loops
+    "recurrent": Itself(_recurrent, {"x": ("N", "T", "d"), "w": ("d", "h"), "u": ("h", "h")}),
 }
+for _dtype, _names in {
+    "bfloat16": "gelu softmax layer_norm matmul sum cross_entropy silu_mul attention cumsum mean",
+    "float16": "sigmoid log_softmax rms_norm linear var mse_loss rope conv1d logsumexp maximum",
+}.items():
+    FUNCTIONS |= {f"{name}_{_dtype}": replace(FUNCTIONS[name], dtype=_dtype) for name in _names.split()}
+for _rank, _axes in {"0d": (), "3d": ("B", "N", "n")}.items():
+    for _name in ("tanh", "mul", "sum_of_all", "clamp", "gelu"):
+        _row = FUNCTIONS[_name]
+        FUNCTIONS[f"{_name}_{_rank}"] = replace(_row, shapes=dict.fromkeys(_row.shapes, _axes))
 
 #: Those that the fast tests ask: a kind of trouble each.
 SAMPLE = ("sigmoid", "amax", "gelu", "cross_entropy", "group_norm", "attention")

@@ -46,7 +46,7 @@ def _arguments(name: str) -> tuple[Any, ...]:
     arguments: list[Any] = []
     for argument, shape in shapes.at(extents).items():
         if argument not in shapes.integers:
-            arguments.append(torch.randn(shape, generator=generator))
+            arguments.append(torch.randn(shape, generator=generator).to(getattr(torch, row.dtype)))
             continue
         least, below = shapes.range_of(argument, extents)
         numbers = torch.randint(least, below, shape, generator=generator)
@@ -58,7 +58,9 @@ def verify_kernel(name: str) -> list[str]:
     """`opassay.verify_kernel` with its defaults."""
     row = FUNCTIONS[name]
     offer = opassay.Offer(max_order=row.order)
-    verdicts = opassay.verify_kernel(row.function, row.function, row.shapes, sizes=row.sizes, offer=offer)
+    verdicts = opassay.verify_kernel(
+        row.function, row.function, row.shapes, sizes=row.sizes, offer=offer, dtypes=(row.dtype,)
+    )
     red = _red(verdicts)
     return red or ([] if opassay.ok(verdicts) else ["nothing is verified"])
 
@@ -66,7 +68,7 @@ def verify_kernel(name: str) -> list[str]:
 def in_pytest(name: str) -> list[str]:
     """`assert_verified` of each question, as a test of its own would call it."""
     op, red = getattr(functions, name), []
-    for parameter in questions(op):
+    for parameter in questions(op, dtypes=(FUNCTIONS[name].dtype,)):
         try:
             assert_verified(op, *parameter.values)
         except Skipped as reason:
@@ -78,10 +80,10 @@ def in_pytest(name: str) -> list[str]:
 
 
 def run(name: str) -> list[str]:
-    """`opassay run --op` of its declaration: every property, in float32."""
+    """`opassay run --op` of its declaration: every property, in its dtype."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "opassay", "run", "--op", f"tests.itself.functions:{name}"]
-        command += ["--dtype", "float32", "--profile", "brief", "--report-dir", folder]
+        command += ["--dtype", FUNCTIONS[name].dtype, "--profile", "brief", "--report-dir", folder]
         environment = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
         done = subprocess.run(
             command, cwd=_REPOSITORY, env=environment, capture_output=True, text=True, timeout=600, check=False

@@ -38,6 +38,8 @@ def _below_one(rng: Any, shape: tuple[int, ...]) -> Any:
 
 #: name -> (formula, shapes of its operands, how to draw them)
 FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]] = {
+    "rows in turn": (lambda a: np.stack([np.sin(a[i]) for i in (3, 0, 2)]), ((4, 3),), _any),
+    "rows that overlap": (lambda a: np.stack([np.sin(a[i : i + 2]) for i in range(3)]), ((4, 3),), _any),
     "add": (lambda a, b: a + b, ((2, 3), (3,)), _any),
     "subtract": (lambda a, b: a - b, ((3,), (2, 3)), _any),
     "multiply": (lambda a, b: a * b, ((2, 1), (2, 3)), _any),
@@ -293,3 +295,13 @@ def test_a_sum_of_many_gradients_is_bounded_in_every_order() -> None:
     (ball,) = balls(lambda x, *g: derivative.vjp(copies, [x])[1](*g), operands, contract("float32"))
     assert ball.centre[0] == u
     assert 2 * u <= ball.radii()[0] < 6 * u
+
+
+def test_nothing_is_added_to_the_cotangent_of_a_row_that_is_used_once() -> None:
+    """A sum with the zeros of all other rows would round as often as there are rows."""
+
+    def scaled(a: Any, g: Any) -> Any:
+        return derivative.vjp(lambda a: np.stack([a[i] * 3.0 for i in range(9)]), (a,))[1](g)
+
+    (ball,) = balls(scaled, [np.ones((9, 2)), np.full((9, 2), 1.0 + 2.0**-20)], contract("float32", order=1))
+    assert np.all(ball.radii() <= contract("float32", order=1).roundoff * 4.0)

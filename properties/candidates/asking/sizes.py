@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ....oracles.specs.tracing import without_fused_operations
+from ....oracles.specs.work import Workload, WorkCounter
 from ....oracles.verdicts.verdict import Outcome
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
@@ -40,9 +39,6 @@ _FARTHEST, _READING_SECONDS = 3, 1.0
 #: A call that takes longer to read is read in place of others if it differs from torch so many times as much for each
 #: second.
 _STANDS_OUT = 8.0
-#: Seconds of the processor that an operation takes, which is traced and read, and those that one of its elements takes.
-#: They were measured at loops of recurrent layers and at attention; only how much is read depends on them.
-_PER_OPERATION, _PER_ELEMENT = 2e-3, 6e-8
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
@@ -54,8 +50,8 @@ _OPERATIONS, _TIMES_GIVEN = 1000, 2
 #: The same for multiplications in products of matrices. In a chain of products of a matrix with its own transpose, such
 #: as Newton-Schulz iterations, each product takes the cube of the size, however few elements the arguments have.
 _MULTIPLICATIONS = 2**29
-_aten = torch.ops.aten
-_MATRIX_PRODUCTS = (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm)
+#: The same for elements of results, which broadcasting multiplies, however few elements the arguments have.
+_ELEMENTS = 2**26
 #: The largest number of output elements if kernels are executed as PTX, thread by thread: each may be a long sum.
 _EXECUTED = 2**15
 
@@ -97,7 +93,7 @@ def sizes(session: Session) -> Finding:
     return refusals[-1] if refusals else not_asked("SIZES", "the spec takes no other sizes")
 
 
-def _calls_at(session: Session, every: Iterable[CallArguments], most: _Work) -> Iterator[_OtherCall]:
+def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) -> Iterator[_OtherCall]:
     """Calls of the candidate at those arguments that the spec accepts with at most `most` work."""
     writes = session.writes_at(session.given_rows, session.spec.state)
     for arguments in every:
@@ -168,7 +164,7 @@ def _many_rows(session: Session) -> Finding | None:
     many = session.arguments.with_tensors(tensors)
     shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
-    most = _count_work(session)._replace(multiplications=math.inf, elements=math.inf)
+    most = _count_work(session)._replace(multiplications=math.inf, elements=math.inf, steps=math.inf)
     if _work_at(session, _with_shapes(session, shapes, rng), most) is None:
         return None
     part = part_of(session.spec, many, session.terms, _READ)
@@ -186,7 +182,7 @@ def _many_rows(session: Session) -> Finding | None:
     return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
 
 
-def _other_sizes(session: Session, most: _Work) -> Iterator[CallArguments]:
+def _other_sizes(session: Session, most: Workload) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
     tensors, extents = session.arguments.tensors, resizable(session.spec, session.arguments)
     # Among the large sizes the largest that fits is used, because a fault that begins at a size remains above it.
@@ -203,65 +199,32 @@ def _other_sizes(session: Session, most: _Work) -> Iterator[CallArguments]:
             yield arguments
 
 
-class _Work(NamedTuple):
-    """Numbers: of operations of torch, of multiplications in products of matrices, of elements of results."""
-
-    operations: float
-    multiplications: float
-    elements: float
-
-    @property
-    def seconds(self) -> float:
-        """About how long it takes to trace and read these operations."""
-        return self.operations * _PER_OPERATION + self.elements * _PER_ELEMENT
-
-
-class _Counter(TorchDispatchMode):
-    """Counts the work of operations of torch, and raises SpecError before the operation that exceeds `most`."""
-
-    def __init__(self, most: _Work) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.most, self.work = most, _Work(0, 0, 0)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        operations, multiplications, elements = self.work
-        if func.overloadpacket in _MATRIX_PRODUCTS:
-            left, right = args[-2:]
-            multiplications += left.numel() * right.shape[-1]
-        self.work = _Work(operations + 1, multiplications, elements)
-        if any(count > most for count, most in zip(self.work, self.most, strict=True)):
-            raise SpecError("has too many operations at this size")
-        result = func(*args, **(kwargs or {}))
-        count = sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
-        self.work = self.work._replace(elements=elements + count)
-        return result
-
-
-def _count_work(session: Session) -> _Work:
+def _count_work(session: Session) -> Workload:
     """The work of a call of the spec at the given inputs."""
-    counter = _Counter(_Work(math.inf, math.inf, math.inf))
+    counter = WorkCounter(Workload(*[math.inf] * 4))
     with counter, without_fused_operations():
         session.spec.outputs(session.arguments, session.spec.state)
     return counter.work
 
 
-def _most_work(session: Session) -> _Work:
+def _most_work(session: Session) -> Workload:
     """The largest work of a call of the spec at another size."""
     work = _count_work(session)
-    return _Work(
+    return Workload(
         max(_OPERATIONS, _TIMES_GIVEN * work.operations),
         max(_MULTIPLICATIONS, _TIMES_GIVEN * work.multiplications),
+        max(_ELEMENTS, _TIMES_GIVEN * work.elements),
         math.inf,
     )
 
 
-def _work_at(session: Session, arguments: CallArguments, most: _Work) -> _Work | None:
+def _work_at(session: Session, arguments: CallArguments, most: Workload) -> Workload | None:
     """The work at some arguments; None if the spec refuses them, if it is more than `most`, or if kernels are executed
     and have many outputs.
     """
     others = stand_in(arguments)  # outside of the count
     try:
-        with _Counter(most) as counter, without_fused_operations():
+        with WorkCounter(most) as counter, without_fused_operations():
             outputs = session.spec.outputs(others, session.spec.state)
     except SpecError:
         return None
