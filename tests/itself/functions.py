@@ -234,8 +234,8 @@ FUNCTIONS: dict[str, Itself] = {
     "recurrent": Itself(_recurrent, {"x": ("N", "T", "d"), "w": ("d", "h"), "u": ("h", "h")}),
 }
 for _dtype, _names in {
-    "bfloat16": "gelu softmax layer_norm matmul sum cross_entropy silu_mul attention cumsum mean",
-    "float16": "sigmoid log_softmax rms_norm linear var mse_loss rope conv1d logsumexp maximum",
+    "bfloat16": "gelu softmax tanh matmul sum cross_entropy silu_mul attention cumsum mean",
+    "float16": "sigmoid log_softmax rms_norm linear var silu rope amax logsumexp maximum",
 }.items():
     FUNCTIONS |= {f"{name}_{_dtype}": replace(FUNCTIONS[name], dtype=_dtype) for name in _names.split()}
 for _rank, _axes in {"0d": (), "3d": ("B", "N", "n")}.items():

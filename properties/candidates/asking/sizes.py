@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from ....oracles.specs.tracing import without_fused_operations
-from ....oracles.specs.work import Workload, WorkCounter
+from ....oracles.specs.work import WorkCounter, Workload
 from ....oracles.verdicts.verdict import Outcome
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
