@@ -78,6 +78,7 @@ def test_forward_mode_in_any_memory_order(training: bool, shape: tuple[int, ...]
         assert_equals_loop(moved, expected)
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_backward_every_in_dims(dtype: torch.dtype, training: bool) -> None:

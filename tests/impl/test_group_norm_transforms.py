@@ -49,7 +49,7 @@ def test_forward_every_in_dims(dtype: torch.dtype, mixed: bool) -> None:
         compare_with_loop(lambda x, w, b: native_group_norm(x, w, b, *SIZES, EPS), in_dims, args, "native_group_norm")
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("mask", [(True, True, True), (True, False, False), (False, True, False), (False, False, True)])
 def test_backward_every_in_dims(dtype: torch.dtype, mask: tuple[bool, bool, bool]) -> None:

@@ -100,6 +100,7 @@ def test_forward_without_affine(missing: tuple[bool, bool]) -> None:
         compare_with_loop(forward, in_dims, args, "native_layer_norm")
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_backward_every_in_dims(dtype: torch.dtype) -> None:
     """All 31 combinations of batched and unbatched operands."""

@@ -42,6 +42,7 @@ def _without_forms(spec: Spec, tensors: tuple[Tensor, ...], monkeypatch: pytest.
         return ball
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_has_a_radius_that_legal_evaluations_come_near(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, text, shape = CHAINS[name]
@@ -57,6 +58,7 @@ def test_a_chain_has_a_radius_that_legal_evaluations_come_near(name: str, monkey
     assert np.median(plain / radius.numpy()) > 100
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_form_holds_the_exact_value_and_random_evaluations(name: str) -> None:
     spec, _, shape = CHAINS[name]

@@ -253,6 +253,7 @@ def _gradient(op: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[...
     return formula
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_right_evaluations_of_a_gradient_stay_in_their_accept_sets(name: str) -> None:
     op, others, evaluations = GRADIENTS[name]

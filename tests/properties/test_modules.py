@@ -24,7 +24,7 @@ OPS = (
     "nll_loss", "cross_entropy", "cross_map_lrn2d",
 )  # fmt: skip
 OWN = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", "cross_map_lrn2d")
-FEW = Settings("brief", max_examples=3)
+FEW = Settings("brief", max_examples=3, simpler=False)
 
 
 @pytest.mark.parametrize("op", OPS)

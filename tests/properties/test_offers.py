@@ -14,7 +14,7 @@ from opassay import Code, Offer, Outcome, Settings, Verdict, verify_kernel
 from opassay.pytest import questions
 
 Tensor = torch.Tensor
-FEW = Settings("brief", max_examples=8)
+FEW = Settings("brief", max_examples=8, simpler=False)
 ROWS: dict[str, Any] = {"x": ("N", "n")}
 
 
@@ -73,7 +73,7 @@ def split_from(rows: int) -> Callable[[Tensor], Tensor]:
 @pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("rows", [2, 4, 32, 256])
 def test_a_promise_of_bits_in_any_batch_is_asked_for(rows: int) -> None:
-    options: dict[str, Any] = {"offer": Offer(invariant="N"), "settings": Settings("brief")}
+    options: dict[str, Any] = {"offer": Offer(invariant="N"), "settings": Settings("brief", simpler=False)}
     assert ask(split_from(rows), "INV", **options)["INV"].outcome is Outcome.FAIL
 
 

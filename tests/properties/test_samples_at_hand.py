@@ -13,7 +13,7 @@ from opassay import Integers, Op, Outcome, Settings, declare, verify, verify_ker
 from opassay.properties.declaring.user_samples import drawer
 
 Tensor = torch.Tensor
-FEW = Settings("brief", max_examples=6)
+FEW = Settings("brief", max_examples=6, simpler=False)
 X, W = torch.randn(3, 5), torch.randn(5)
 SHAPES: dict[str, Any] = {"x": ("N", "n"), "k": Integers(4, least=2)}
 LABELS: dict[str, Any] = {"x": ("N", "C"), "target": Integers("C", ("N",))}

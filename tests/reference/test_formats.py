@@ -228,6 +228,7 @@ def test_ulp_of_binary64_is_that_of_python() -> None:
             assert ulp(BINARY64, from_float(value)) == math.ulp(value)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("fmt", HALVES, ids=lambda fmt: fmt.name)
 def test_neighbours_of_every_half_and_of_every_middle(fmt: Format) -> None:
     infinity = to_bits(fmt, finf)

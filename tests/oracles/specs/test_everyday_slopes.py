@@ -80,6 +80,7 @@ def _weighted(x: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(x, y, weight=many.flip(0), pos_weight=many)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
 def test_cross_entropy_of_logits_has_the_slope_of_a_sigmoid(scale: float, dtype: torch.dtype) -> None:
@@ -156,6 +157,7 @@ FAULTS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", SLOPES)
 def test_a_slope_of_the_saved_result_is_right(name: str, dtype: torch.dtype) -> None:

@@ -81,6 +81,7 @@ def test_a_mask_that_is_an_argument_leaves_bounds(mask: str, dtype: torch.dtype)
         assert bool(torch.isfinite(radius).all())
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_mask_that_is_added_to_products_leaves_bounds(mask: str, dtype: torch.dtype) -> None:

@@ -109,6 +109,7 @@ READ: dict[str, tuple[Spec, Spec, Any]] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_spec_of_this_kind_accepts_itself_and_refuses_a_fault(name: str) -> None:

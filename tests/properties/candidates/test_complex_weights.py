@@ -247,6 +247,7 @@ def _conjugated(layer: Any, z: Tensor) -> None:
     layer.total = layer.total.conj()
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("spec", [_in_place, _replaced])
 @pytest.mark.parametrize(
     ("moves", "verdict"),

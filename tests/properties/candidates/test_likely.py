@@ -153,6 +153,7 @@ def _total_online(x: Tensor) -> Tensor:
     return most + torch.log(total)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("candidate", "spec", "shapes"),

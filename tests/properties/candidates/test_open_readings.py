@@ -62,6 +62,7 @@ def _indices_of_another(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor]
     return values.gather(1, first_of_ties(scores, 2)[1]), last_of_ties(scores, 2)[1]
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("spec", "candidate", "verdict"),
     [

@@ -212,7 +212,7 @@ class _Square(torch.autograd.Function):
         return torch._neg_view(cotangents[0] * ctx.saved_tensors[0] * -2)
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("candidate", "spec", "argument"),
     [

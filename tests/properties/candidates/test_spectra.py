@@ -102,6 +102,7 @@ def judge_spectrum(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype)
     return judge(candidate, spec, (a,), questions=ASKED, seed=0)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),

@@ -86,6 +86,7 @@ RIGHT: dict[str, tuple[Kernel, Kernel, tuple[tuple[int, ...], ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_spreads_otherwise_is_said_and_not_counted(name: str, dtype: torch.dtype) -> None:
