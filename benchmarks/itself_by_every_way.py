@@ -3,7 +3,7 @@
     python benchmarks/itself_by_every_way.py [NAME ...] [--way judge verify_kernel pytest run] [--share K/N]
 
 A line for each function and way: the seconds of the processor, and every question that is neither held nor left out
-with a reason. Exit code 1 if there is one. All of them take half an hour on one core.
+with a reason. Exit code 1 if there is one. All of them take an hour and a half on one core.
 """
 
 from __future__ import annotations

@@ -68,12 +68,9 @@ class WorkCounter(TorchDispatchMode):
 
 def exceeds(spec: Callable[..., Any], args: Sequence[Any], operations: float) -> bool:
     """Whether a call of a spec has more operations or steps than these; what it refuses has not."""
+    most = Workload(operations, math.inf, math.inf, operations)
     try:
-        with (
-            torch.no_grad(),
-            WorkCounter(Workload(operations, math.inf, math.inf, operations)),
-            without_fused_operations(),
-        ):
+        with torch.no_grad(), WorkCounter(most), without_fused_operations():
             spec(*args)
     except Exception as err:
         return isinstance(err, WorkExceededError)

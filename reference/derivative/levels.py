@@ -232,7 +232,8 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
                     pieces.setdefault(id(parent), []).append((step, g))
                 else:
                     grads.setdefault(id(parent), []).append(_contribution(step, position, g))
-        return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(map(total, inputs), primals, strict=True))
+        totals = map(total, inputs)
+        return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(totals, primals, strict=True))
 
     return values, pullback
 

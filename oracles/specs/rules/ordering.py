@@ -128,11 +128,10 @@ def _accumulate_pairs(x: Any, dim: int) -> Any:
     largest = scanned(constant(rows), 0, np.maximum)
     infinite = surely(np.isinf(largest))  # An infinity less itself is NaN, and the sum is infinite without that.
     largest = np.where(infinite, 0.0, largest) if np.any(infinite) else largest
-    total = np.exp(rows[0] - largest[0])
-    sums = [total]
+    powers, factors = np.exp(rows - largest), np.exp(largest[:-1] - largest[1:])
+    sums = [powers[0]]
     for i in range(1, np.shape(rows)[0]):
-        total = total * np.exp(largest[i - 1] - largest[i]) + np.exp(rows[i] - largest[i])
-        sums.append(total)
+        sums.append(sums[-1] * factors[i - 1] + powers[i])
     return np.moveaxis(np.log(np.stack(sums, 0)) + largest, 0, dim)
 
 
