@@ -6,11 +6,15 @@ must not import; `tests/reports/test_explain.py` holds both lists against each o
 
 from __future__ import annotations
 
+import functools
+import re
 import textwrap
+from importlib import resources
 
 from ..oracles.verdicts.explanations import EXPLANATIONS
 from ..oracles.verdicts.verdict import Code, Outcome
 
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 #: Columns of a terminal that texts are wrapped to.
 WIDTH = 96
 
@@ -78,3 +82,18 @@ def explain(code: Code) -> str:
     return paragraphs(
         f"{code} {code.name}: {explanation.title}", explanation.meaning, f"Look at: {explanation.look_at}"
     )
+
+
+@functools.cache
+def read_glossary() -> dict[str, str]:
+    """The text of every word of docs/glossary.md, of which the wheel has a copy, without links.
+
+    Two words that share a text have it each.
+    """
+    page = resources.files(__package__).joinpath("glossary.md").read_text(encoding="utf-8")
+    texts: dict[str, str] = {}
+    for entry in re.split(r"^### ", page, flags=re.MULTILINE)[1:]:
+        words, _, text = entry.partition("\n")
+        plain = _LINK.sub(r"\1", re.split(r"^#", text, flags=re.MULTILINE)[0])
+        texts |= dict.fromkeys(words.strip().split(", "), " ".join(plain.split()))
+    return texts

@@ -22,8 +22,7 @@ from opassay.properties.campaign.performing import perform, release
 from opassay.properties.engine.plan import Selection
 from opassay.properties.places.pool import PoolTerms
 from opassay.reports import record
-from opassay.reports.cli.campaign.cells import CellWork
-from opassay.reports.cli.campaign.draws import join_verdicts, seeds_of
+from opassay.reports.cli.campaign.cells import CellWork, join_verdicts, seeds_of
 from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.cli.main import main
 from opassay.reports.cli.session import Request

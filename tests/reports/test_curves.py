@@ -10,7 +10,7 @@ import pytest
 from opassay import Cell, Settings, run_cell
 from opassay.oracles.bound.rounding import lengths
 from opassay.oracles.verdicts.verdict import Bin, Verdict
-from opassay.reports.cli.campaign.draws import join_verdicts
+from opassay.reports.cli.campaign.cells import join_verdicts
 from opassay.reports.page.curves import HEIGHT, WIDTH, Panel, figures
 from opassay.reports.page.html import render
 from opassay.reports.record import RecordError, decode, encode

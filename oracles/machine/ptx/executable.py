@@ -8,10 +8,9 @@ from ..compiling import ARCHITECTURE
 from .accesses import copy, is_strong, load, store
 from .atomics import update
 from .comparisons import compare_pairs
-from .flow import barrier, branch, end, fence
+from .flow import barrier, branch, end, fence, rank_blocks
 from .grammar import require_known, unknown
 from .integers import carry
-from .joining import rank_blocks
 from .listing import Instruction, Listing, read_entry
 from .moves import compute, move
 from .operands import Step

@@ -1,13 +1,72 @@
-"""Steps that say where threads go: branches, the end, barriers."""
+"""Where threads go: branches, the end, barriers, and the order in which parted threads run."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .chunk import Chunk
+from .formats import Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing
 from .operands import Step, active
+
+
+def rank_blocks(entry: Listing) -> Lanes:
+    """The place of every basic block in the order in which parted threads run, and behind them that of the end.
+
+    A GPU takes parted threads on to the next block that all of their ways lead to. Where blocks run in an order in
+    which each stands behind all from which a way leads to it, but for the ways around a loop, the threads that are
+    earliest in the order always catch up with the others there. The text has such an order in most cases, not in all:
+    compilers put the end of a loop before its beginning.
+    """
+    following = [_following(entry, number) for number in range(len(entry.blocks))]
+    reach = [_reach(following, number) for number in range(len(entry.blocks))]
+    begun: set[int] = set()
+    ended: list[int] = []
+
+    def in_turn(number: int) -> list[int]:
+        """What follows a block: first what leaves its loop, which has to run last; else the last of the text first."""
+        return sorted(following[number], key=lambda each: (number in reach[each], -each))
+
+    for root in range(len(entry.blocks)):
+        if root in begun:
+            continue
+        begun.add(root)
+        path = [(root, iter(in_turn(root)))]
+        while path:
+            _, others = path[-1]
+            other = next((each for each in others if each not in begun), None)
+            if other is None:
+                ended.append(path.pop()[0])
+            else:
+                begun.add(other)
+                path.append((other, iter(in_turn(other))))
+    ranks = np.empty(len(entry.blocks) + 1, np.int64)
+    ranks[[*reversed(ended), len(entry.blocks)]] = np.arange(len(entry.blocks) + 1)
+    return ranks
+
+
+def _following(entry: Listing, number: int) -> list[int]:
+    """The blocks to which threads may go from a block."""
+    last = entry.blocks[number][-1]
+    beside = [number + 1] if number + 1 < len(entry.blocks) else []
+    if last.name == "bra":
+        target = entry.labels[str(last.operands[0])]
+        jump = [target] if target < len(entry.blocks) else []
+        return [*jump, *(beside if last.predicate else [])]
+    return beside if last.predicate or last.name not in ("ret", "exit") else []
+
+
+def _reach(following: list[list[int]], number: int) -> set[int]:
+    """The blocks to which some way leads from a block."""
+    reachable: set[int] = set()
+    waiting = list(following[number])
+    while waiting:
+        each = waiting.pop()
+        if each not in reachable:
+            reachable.add(each)
+            waiting += following[each]
+    return reachable
 
 
 def branch(instruction: Instruction, entry: Listing) -> Step:

@@ -13,8 +13,7 @@ from ....properties.names import SUBJECTS
 from ....properties.table import PROPERTIES, QUESTIONS, TABLE
 from ... import exit_codes
 from ...causes.severity import Severity
-from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, WIDTH, explain, paragraphs
-from ...glossary import read_glossary
+from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, WIDTH, explain, paragraphs, read_glossary
 from ...text import GLYPHS
 from ..commands import COMMANDS
 from ..host import Stop
