@@ -137,11 +137,7 @@ class Shapes:
         shapes = self.at(extents)
         least = {name: np.full(shapes[name], whole.least) for name, (whole, _) in self.integers.items()}
         return tuple(
-            (np.eye(shape[-2], shape[-1]) if len(shape) > 1 else 1.0) / 2 + np.full(shape, 0.5)
-            if name not in least
-            else least[name]
-            if self.is_tensor(name)
-            else int(least[name])
+            _regular(shape) if name not in least else least[name] if self.is_tensor(name) else int(least[name])
             for name, shape in shapes.items()
         )
 
@@ -184,6 +180,10 @@ class Shapes:
             symbol = long[-2] if len(long) > 1 else long[-1]
             smaller[symbol] = max(1, smaller[symbol] // 2)
         return smaller
+
+
+def _regular(shape: tuple[int, ...]) -> Any:
+    return 0.5 + 0.5 * np.eye(shape[-2], shape[-1]) * np.ones(shape) if len(shape) > 1 else np.ones(shape)
 
 
 def _require_tuple(what: str, name: str, extents: Any, example: str) -> None:

@@ -153,3 +153,30 @@ def test_bits_are_excused_where_torch_does_not_keep_its_own_and_is_outside_of_it
         reference, reference, shapes, properties=("DET",), dtypes=("bfloat16",), settings=settings
     )
     assert verdict.outcome is Outcome.VERIFIED
+
+
+def test_numbers_are_tensors_without_axes() -> None:
+    def bounded(x: Tensor) -> Tensor:
+        return x.clamp(-1, 1)
+
+    assert ask(bounded, bounded, "VJP", {"x": ()}).outcome is Outcome.VERIFIED
+
+
+class Unguarded(torch.autograd.Function):
+    """A product whose backward reads its operands past autograd's guard against writes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.operands = x.detach(), y.detach()
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, ...]:
+        return ctx.operands[1] * cotangents[0], ctx.operands[0] * cotangents[0]
+
+
+def test_what_is_read_after_a_write_is_excused_only_where_torch_reads_it_too() -> None:
+    both = {"input": ("N", "n"), "other": ("M", "m")}
+    assert ask(torch.kron, torch.kron, "SAVE", both).outcome is not Outcome.FAIL
+    pair = {"x": ("N", "n"), "y": ("N", "n")}
+    assert ask(Unguarded, lambda x, y: x * y, "SAVE", pair).outcome is Outcome.FAIL
