@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 
 from ...properties.candidates.cases import parts_of
+from ...properties.names import nearest_of
 from .. import exit_codes
 from .host import Stop
-from .project.hints import did_you_mean
 
 #: By these a file may define names that its text does not show.
 _DYNAMIC = ("globals", "exec", "setattr", "vars", "__getattr__")
@@ -27,7 +27,7 @@ def require_in_file(address: str) -> None:
     if path.is_file() and path.suffix == ".py":
         _require_name(address, path, name)
     if not path.exists():
-        near = did_you_mean(path.name, [each.name for each in path.parent.glob("*.py")])
+        near = nearest_of(path.name, [each.name for each in path.parent.glob("*.py")])
         lack = "no such file" if path.suffix == ".py" else "no such file, and no pair module:name"
         raise Stop(exit_codes.USAGE, f"{path}: {lack}{near}")
 
@@ -49,4 +49,4 @@ def _require_name(address: str, path: Path, name: str) -> None:
     name = name.partition(".")[0]
     if not name or "::" in name or name in defined or "*" in defined or (names | defined) & {*_DYNAMIC}:
         return
-    raise Stop(exit_codes.USAGE, f"{address}: has no {name}{did_you_mean(name, defined)}")
+    raise Stop(exit_codes.USAGE, f"{address}: has no {name}{nearest_of(name, defined)}")

@@ -21,13 +21,14 @@ import click
 
 from ....properties import candidates
 from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan
+from ....properties.names import nearest_of
 from ....properties.table import TABLE
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
 from ..addresses import require_in_file
 from ..host import Host, Stop, require
-from ..project.hints import completing, did_you_mean
+from ..project.hints import completing
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
@@ -262,7 +263,7 @@ def _require_questions(names: Sequence[str]) -> None:
     """Stop for a code that no question has."""
     for code in names:
         if code not in (codes := [*TABLE, ALL_CODES]):
-            hint = did_you_mean(code, codes)
+            hint = nearest_of(code, codes)
             raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint or ', need one of ' + ', '.join(codes)}")
 
 
@@ -275,7 +276,7 @@ def _dtype_of(name: str | None) -> str:
     if not name or dtype_name(name) in FORMATS:
         return dtype_name(name or "")
     names = [*FORMATS, *(fmt.short for fmt in FORMATS.values())]
-    hint = did_you_mean(name, names)
+    hint = nearest_of(name, names)
     raise Stop(exit_codes.USAGE, f"--dtype: got {name[:100]!r}{hint}, need one of {', '.join(names)}")
 
 

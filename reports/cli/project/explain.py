@@ -9,7 +9,7 @@ import click
 
 from ....oracles.verdicts.verdict import Code, Outcome
 from ....properties.engine.profiles import PROFILES
-from ....properties.names import SUBJECTS
+from ....properties.names import SUBJECTS, nearest_of
 from ....properties.table import PROPERTIES, QUESTIONS, TABLE
 from ... import exit_codes
 from ...causes.severity import Severity
@@ -18,7 +18,6 @@ from ...text import GLYPHS
 from ..commands import COMMANDS
 from ..host import Stop
 from ..lazy import Branch, help_lines
-from .hints import did_you_mean
 
 #: The codes that a cell of each outcome has.
 _CODES = {
@@ -48,7 +47,7 @@ def explain_command(words: tuple[str, ...]) -> int:
     # A name may mean two things: one text for each.
     texts = [text for topic, text in topics if topic.lower() == name.lower()] or _describe_combination(name)
     if not texts:
-        hint = did_you_mean(name, list(dict.fromkeys(topic for topic, _ in topics)))
+        hint = nearest_of(name, list(dict.fromkeys(topic for topic, _ in topics)))
         text = f"unknown name: got {name[:100]!r}{hint}, need a name such as OA100; `opassay explain` lists them"
         raise Stop(exit_codes.USAGE, text)
     click.echo("\n\n".join(texts))

@@ -16,9 +16,6 @@ else:
     _Choice = click.Choice
 
 
-did_you_mean = nearest_of
-
-
 def completing(names: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """What a shell offers for the beginning of an argument: the names that begin so, in upper or lower case."""
     return lambda context, parameter, begun: [name for name in names if name.lower().startswith(begun.lower())]
@@ -31,5 +28,5 @@ class HintedChoice(_Choice):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as err:
-            hint = did_you_mean(str(value), map(str, self.choices))
+            hint = nearest_of(str(value), map(str, self.choices))
             self.fail(f"{err.message.rstrip('.')}{hint}.", param, ctx)

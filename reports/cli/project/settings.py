@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
+from ....properties.names import nearest_of
 from ... import exit_codes
 from ...text import one_line
 from ..host import Stop
 from ..lazy import LazyGroup
-from .hints import did_you_mean
 
 NAME = "pyproject.toml"
 _LARGEST = 2**20  # bytes of a pyproject.toml that is read
@@ -81,7 +81,7 @@ def read_settings(path: Path, commands: Collection[str]) -> ProjectSettings | No
         raise _wrong(path, "tool.opassay", f"got {tables!r}, need a table")
     for name, table in tables.items():
         if name not in commands:
-            text = f"got {name!r}{did_you_mean(name, commands)}, need the name of a command"
+            text = f"got {name!r}{nearest_of(name, commands)}, need the name of a command"
             raise _wrong(path, "tool.opassay", text)
         if name in WITHOUT:
             raise _wrong(path, f"tool.opassay.{name}", f"{name} takes no settings: {WITHOUT[name]}")
@@ -115,7 +115,7 @@ class _Reader:
         for key, value in table.items():
             option = options.get(key.replace("_", "-"))
             if option is None or option.name is None:
-                text = f"got {key!r}{did_you_mean(key, options)}, need one of {', '.join(options)}"
+                text = f"got {key!r}{nearest_of(key, options)}, need one of {', '.join(options)}"
                 raise _wrong(self.settings.path, where, text)
             try:
                 values[option.name] = self._value(option, value)
@@ -134,7 +134,7 @@ class _Reader:
             if usual is not None and not isinstance(inner, dict):
                 own[name] = inner
             elif command is None or not isinstance(inner, dict):
-                text = f"got {name!r}{did_you_mean(name, names)}, need a table of one of {', '.join(names)}"
+                text = f"got {name!r}{nearest_of(name, names)}, need a table of one of {', '.join(names)}"
                 raise _wrong(self.settings.path, where, text)
             else:
                 values[name] = self.defaults(f"{where}.{name}", inner, command)

@@ -13,13 +13,13 @@ import click
 from rich.table import Table
 
 from ....oracles.verdicts.verdict import quantity
+from ....properties.names import nearest_of
 from ... import exit_codes
 from ...over_time.history import Intake, open_history, records_in
 from ...over_time.trends import Course, HistoryRun, Trend, bars, describe_state, failures_of, runs_of, trends_of
 from ...progress import make_console
 from ...text import clean, duration, number, one_line
 from ..host import Stop
-from ..project.hints import did_you_mean
 from ..reading import FILE, FOLDER, as_usage, write_page
 
 _NAME = "history.sqlite"
@@ -97,7 +97,7 @@ def _choose_trends(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequen
         for name in names:
             if name not in names_in_runs:
                 raise Stop(
-                    exit_codes.USAGE, f"unknown {kind}: got {name!r}{did_you_mean(name, names_in_runs)}; no run has it"
+                    exit_codes.USAGE, f"unknown {kind}: got {name!r}{nearest_of(name, names_in_runs)}; no run has it"
                 )
     return [trend for trend in trends if (not ops or trend.op in ops) and (not subjects or trend.subject in subjects)]
 
