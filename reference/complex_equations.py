@@ -93,19 +93,19 @@ class ComplexSolutionResidual(SolutionResidual):
         n = self.shape[-2] // 2
         return self.moved(lambda x: np.stack([x[..., :n, :], x[..., n:, :]], axis=-1))
 
-    def _bounds(self, at: tuple[int, ...]) -> Bounds | None:
-        real, own = super()._bounds(at), self._bounds_of_complex(at)
+    def bounds(self, at: tuple[int, ...]) -> Bounds | None:
+        real, own = super().bounds(at), self._bounds_of_complex(at)
         if real is None or own is None:
             return None
         least = min(1 / max(real.reciprocal, own.reciprocal), 1.0)
         if not least**2 * self.errors.unit > self.errors.underflow:
             return None
-        names = ("right", "columns", "lost", "largest", "reciprocal")
+        names = ("right", "columns", "lost", "largest", "reciprocal", "eliminated")
         return replace(own, **{name: np.maximum(getattr(real, name), getattr(own, name)) for name in names})
 
     def _bounds_of_complex(self, at: tuple[int, ...]) -> Bounds | None:
         """What bounds the residual of complex eliminations and reflections, for the real form of X."""
-        low, high = (each[at].astype(np.float64) for each in self._matrix)
+        low, high = (each[at].astype(np.float64) for each in self.matrix)
         n, errors = len(low) // 2, self.errors
         chain = math.ceil(math.sqrt(2) * (2 * n + 3 * errors.division + 5)) + 3
         gammas = [errors.gamma(count * chain, 2 * count) for count in (1, 3, 8)]
@@ -130,7 +130,8 @@ class ComplexSolutionResidual(SolutionResidual):
         # A magnitude is no larger than the sum of both parts.
         right, left = (np.tile(each, (2, 2)) for each in sides[:2])
         columns, rows = (np.tile(each, 2) for each in lengths)
-        return Bounds(right, left, columns, rows, *(4 * float(each) for each in sides[2:]))
+        numbers = [4 * float(each) for each in sides[2:]]
+        return Bounds(right, left, columns, rows, numbers[0], numbers[1], numbers[2], right)
 
     def _largest(self, x: Any, right: list[Any], bounds: Bounds) -> Any:
         """What both parts are squared to on the way, besides."""
@@ -160,7 +161,7 @@ class ComplexInverseResidual(ComplexSolutionResidual):
             return np.concatenate([x[:n].T, x[n:].T])
 
         # The real form of the transpose of A has transposed blocks, which stay where they are.
-        ends = [each[at] for each in self._matrix]
+        ends = [each[at] for each in self.matrix]
         matrix = [np.hstack([turn(each[:, :n]), turn(each[:, n:])]) for each in ends]
         mirror = replace(bounds, right=bounds.left.T, columns=bounds.rows)
         wrong, twice, allowed, unit = self._side(matrix, values=turn(values), right=right, bounds=mirror)

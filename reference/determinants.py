@@ -15,9 +15,8 @@ the sum of the sizes of these. The exact determinant is that of integers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import permutations
 from typing import Any
 
@@ -26,116 +25,85 @@ import numpy as np
 from .elimination import eliminate
 from .factors import SAFETY, middle_of
 from .reflections import reflections
-from .residual import MatrixResidual, SubstitutionErrors, integers_of, nearest_float
+from .residual import SubstitutionErrors, integers_of, nearest_float
 
 #: Up to so many rows a sum of all products is one of the evaluations.
 _MOST_ROWS_OF_SUMS = 4
 
 
-class DeterminantResidual(MatrixResidual):
-    """The determinant of each of a stack of matrices, its sign, or the logarithm of its size: a matrix of one element.
+def determinants(role: str, ends: tuple[Any, Any], errors: SubstitutionErrors, logarithm: float = 0.0) -> Any:
+    """Between which ends evaluations give the determinant of each of a stack of matrices.
 
-    Where a matrix may be singular, a determinant is known to less than its half, or more sequences of pivots are
-    possible than are followed, nothing is judged; nor is a determinant whose pivots have a product on the way that
-    may overflow or underflow.
+    They are infinite where a matrix may be singular, a determinant is known to less than its half, or more sequences of
+    pivots are possible than are followed; and of a determinant whose pivots have a product on the way that may overflow
+    or underflow.
+
+    Args:
+        role: "det", "sign", or "log" of the size. errors: of rounding.
+        ends: the least and the largest value of each element of A, (*, n, n).
+        logarithm: by which share of itself a logarithm may be off.
     """
-
-    def __init__(self, role: str, ends: tuple[Any, Any], errors: SubstitutionErrors, logarithm: float = 0.0) -> None:
-        """
-        Args:
-            role: "det", "sign", "log" of the size, or "logdet", of which a negative determinant has none.
-            ends: the least and the largest value of each element of A, (*, n, n). errors: of rounding.
-            logarithm: by which share of itself a logarithm may be off.
-        """
-        super().__init__((*ends[0].shape[:-2], 1, 1), errors)
-        self.role, self.ends, self._logarithm = role, ends, logarithm
-
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        none, facts = np.zeros((1, 1), dtype=bool), self._facts(at)
+    *stack, n, _ = ends[0].shape
+    out = np.stack([np.full(stack, -np.inf), np.full(stack, np.inf)])
+    for at in np.ndindex(*stack):
+        facts = _facts(role, ends, at, errors)
         if facts is None:
-            return none, none, lambda i, j: ""
+            continue
         exact, share, size = facts
-        value = float(values[0, 0])
-        if self.role == "logdet" and exact < 0:
-            return none | (not math.isnan(value)), ~none, lambda i, j: "a negative determinant has no logarithm"
-        if self.role == "sign":
-            sign = 1.0 if exact > 0 else -1.0
-            return none | (value != sign), ~none, lambda i, j: f"the sign is that of {sign:g}, whatever is rounded"
-        if self.role == "det":
-            right, allowed = exact, abs(exact) * Fraction(share)
+        middle, off = nearest_float(exact), abs(nearest_float(exact)) * share
+        if role == "log":
+            middle = _logarithm(abs(exact))
+            off = (size * (logarithm + float(errors.gamma(n) or 0)) - math.log1p(-share)) * SAFETY
+        if role == "sign":
+            out[:, *at] = math.copysign(1.0, exact)
         else:
-            right = Fraction(_logarithm(abs(exact)))
-            moved = -math.log1p(-share) + size * (self._logarithm + float(self.errors.gamma(self._rows) or 0))
-            allowed = Fraction(moved * SAFETY + 2.0**-50 * (abs(float(right)) + 1))
-        off = abs(Fraction(value) - right) if math.isfinite(value) else None
-        what = "the determinant" if self.role == "det" else "the logarithm"
+            out[:, *at] = np.array([-1, 1]) * (off + 2.0**-50 * (abs(middle) + (role == "log"))) + middle
+    return out
 
-        def describe(i: int, j: int) -> str:
-            if off is None:
-                return "no evaluation overflows there"
-            text = f"{what} is off by {nearest_float(off):.6g}, and rounding explains {nearest_float(allowed):.3g}"
-            return f"{text} (a share of {nearest_float(off / allowed):.4g})" if allowed else text
 
-        return none | (off is None or off > allowed), ~none, describe
+def _facts(
+    role: str, ends: tuple[Any, Any], at: tuple[int, ...], errors: SubstitutionErrors
+) -> tuple[Fraction, float, float] | None:
+    """The exact determinant, by which share of itself it may be off, and the sum of the logarithms of pivots.
 
-    @property
-    def _rows(self) -> int:
-        return int(self.ends[0].shape[-1])
-
-    def _facts(self, at: tuple[int, ...]) -> tuple[Fraction, float, float] | None:
-        """The exact determinant, by which share of itself it may be off, and the sum of the logarithms of pivots.
-
-        It is None where nothing is judged.
-        """
-        n, errors = self._rows, self.errors
-        if n == 0:
-            return Fraction(1), 0.0, 0.0
-        low, high = (end[at].astype(np.float64) for end in self.ends)
-        gammas = errors.gamma(n - 1 + errors.division), errors.gamma(n), reflections(n, n, errors)
-        if not (np.isfinite(low).all() and np.isfinite(high).all()) or None in gammas:
+    It is None where nothing is judged.
+    """
+    n = ends[0].shape[-1]
+    if n == 0:
+        return Fraction(1), 0.0, 0.0
+    low, high = (end[at].astype(np.float64) for end in ends)
+    gammas = errors.gamma(n - 1 + errors.division), errors.gamma(n), reflections(n, n, errors)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()) or None in gammas:
+        return None
+    of_step, of_product, turned = (float(each or 0) * SAFETY for each in gammas)
+    a, radius, most = middle_of(ends, at), high - low, np.maximum(np.abs(low), np.abs(high))
+    with np.errstate(all="ignore"):
+        lost = (2 * n + 4) * 2 * errors.underflow
+        rows, columns = eliminate(a, radius + lost, of_step), eliminate(a.T, radius.T + lost, of_step)
+        if rows is None or columns is None:
             return None
-        of_step, of_product, turned = (float(each or 0) * SAFETY for each in gammas)
-        a, radius, most = middle_of(self.ends, at), high - low, np.maximum(np.abs(low), np.abs(high))
-        with np.errstate(all="ignore"):
-            lost = (2 * n + 4) * 2 * errors.underflow
-            rows, columns = eliminate(a, radius + lost, of_step), eliminate(a.T, radius.T + lost, of_step)
-            if rows is None or columns is None:
-                return None
-            largest = max(float(each.factors.max()) for each in (rows, columns))
-            least = 1 / max(each.reciprocal for each in (rows, columns))
-            inverse, lengths = np.linalg.inv(a), np.sqrt((most**2).sum(0)) * SAFETY
-            moves = np.maximum(of_step * rows.factors, of_step * columns.factors.T) + radius + lost * (1 + largest) ** 2
-            share = _share_of(np.abs(inverse), moves)
-            norm = float(np.linalg.norm(inverse, 2)) / (1 - min(share, 0.5)) * SAFETY
-            turns = norm * (turned * lengths + np.sqrt((radius**2).sum(0)) + math.sqrt(n) * lost * (1 + largest))
-            share = max(share, float(np.prod(1 + turns)) - 1)
-            # Of a triangle by reflections, no diagonal exceeds a column of A, or falls below the least singular value.
-            largest, least = max(largest, 2 * float(lengths.max())), min(least, 0.5 / norm)
-            exact = _determinant(a)
-        if exact == 0 or not share < 0.5:
-            return None
-        share = (1 + share) * (1 + of_product) - 1
-        if n <= _MOST_ROWS_OF_SUMS and not radius.any():
-            gamma = errors.gamma(math.factorial(n) + n, n)
-            of_underflow = (
-                4 * math.factorial(n) * n * Fraction(errors.underflow) * (1 + Fraction(float(most.max()))) ** n
-            )
-            by_sums = Fraction(gamma or 1) * _sum_of_sizes(most) + of_underflow
-            share = max(share, nearest_float(by_sums / abs(exact)))
-        sizes = n * max(abs(math.log(least)), abs(math.log(largest)))
-        in_range = sizes < math.log(errors.largest) and -sizes > math.log(errors.underflow / errors.unit**2)
-        return (exact, share * SAFETY, sizes) if share < 0.5 and (in_range or self.role != "det") else None
-
-    def likely(self) -> Any:
-        out = np.full(self.shape, np.nan)
-        for at in np.ndindex(self.shape[:-2]):
-            a = middle_of(self.ends, at)
-            if np.isfinite(a).all():
-                sign, logarithm = np.linalg.slogdet(a)
-                negative = self.role == "logdet" and sign < 0
-                det = float(np.linalg.det(a))
-                out[at] = {"det": det, "sign": sign}.get(self.role, math.nan if negative else logarithm)
-        return out
+        largest = max(float(each.factors.max()) for each in (rows, columns))
+        least = 1 / max(each.reciprocal for each in (rows, columns))
+        inverse, lengths = np.linalg.inv(a), np.sqrt((most**2).sum(0)) * SAFETY
+        moves = np.maximum(of_step * rows.factors, of_step * columns.factors.T) + radius + lost * (1 + largest) ** 2
+        share = _share_of(np.abs(inverse), moves)
+        norm = float(np.linalg.norm(inverse, 2)) / (1 - min(share, 0.5)) * SAFETY
+        turns = norm * (turned * lengths + np.sqrt((radius**2).sum(0)) + math.sqrt(n) * lost * (1 + largest))
+        share = max(share, float(np.prod(1 + turns)) - 1)
+        # Of a triangle by reflections, no diagonal exceeds a column of A, or falls below the least singular value.
+        largest, least = max(largest, 2 * float(lengths.max())), min(least, 0.5 / norm)
+        exact = _determinant(a.tobytes(), n)
+    if exact == 0 or not share < 0.5:
+        return None
+    share = (1 + share) * (1 + of_product) - 1
+    if n <= _MOST_ROWS_OF_SUMS and not radius.any():
+        gamma = errors.gamma(math.factorial(n) + n, n)
+        of_underflow = 4 * math.factorial(n) * n * Fraction(errors.underflow) * (1 + Fraction(float(most.max()))) ** n
+        by_sums = Fraction(gamma or 1) * _sum_of_sizes(most) + of_underflow
+        share = max(share, nearest_float(by_sums / abs(exact)))
+    sizes = n * max(abs(math.log(least)), abs(math.log(largest)))
+    in_range = sizes < math.log(errors.largest) and -sizes > math.log(errors.underflow / errors.unit**2)
+    return (exact, share * SAFETY, sizes) if share < 0.5 and (in_range or role != "det") else None
 
 
 def _share_of(inverse: Any, moves: Any) -> float:
@@ -153,9 +121,10 @@ def _share_of(inverse: Any, moves: Any) -> float:
     return min(float(np.prod(1 + share.sum(axis))) for axis in (0, 1)) - 1
 
 
-def _determinant(a: Any) -> Fraction:
+@lru_cache(maxsize=2)
+def _determinant(data: bytes, rows: int) -> Fraction:
     """Exactly, by E. H. Bareiss, Sylvester's identity and multistep integer-preserving Gaussian elimination, 1968."""
-    (work,), unit = integers_of(a)
+    (work,), unit = integers_of(np.frombuffer(data).reshape(rows, rows))
     n, sign, before = len(work), 1, 1
     for k in range(n - 1):
         pivot = next((i for i in range(k, n) if work[i, k]), None)

@@ -201,7 +201,7 @@ class CholeskyResidual(MatrixResidual):
         self.low = np.minimum(low, np.swapaxes(low, -1, -2))
         self.high = np.maximum(high, np.swapaxes(high, -1, -2))
         meet = (low <= np.swapaxes(high, -1, -2)) & np.isfinite(low) & np.isfinite(high)
-        self._symmetric, self._upper = np.all(meet, axis=(-2, -1)), upper
+        self._symmetric, self.upper = np.all(meet, axis=(-2, -1)), upper
         n = self.shape[-1]
         self._gamma = errors.gamma(n - 1 + max(errors.division, errors.root))
         below = np.tri(n, dtype=bool)
@@ -215,7 +215,7 @@ class CholeskyResidual(MatrixResidual):
         # An evaluation that breaks down may leave the pivot that is not above zero, and the rest as it is.
         if not finite.all() or (not never_fails and (np.diag(values) <= 0).any()):
             return ~finite & never_fails, none | never_fails, lambda i, j: "A is positive definite, whatever is rounded"
-        factor = values.T if self._upper else values
+        factor = values.T if self.upper else values
         misplaced, low_diagonal = self._zeros & (values != 0), np.eye(n, dtype=bool) & (values <= 0)
         (exact,), unit = integers_of(factor)
         ends, unit_of_ends = integers_of(self.low[at], self.high[at])
@@ -228,7 +228,7 @@ class CholeskyResidual(MatrixResidual):
         lost = absolute * unit_of_ends * (lost + Fraction(1, unit) * diagonal[None, :] ** 2 * size)
         allowed = 2 * (self._gamma * sizes + lost) + known
         outside = (np.abs(twice) > allowed) & (np.tri(n, dtype=bool))
-        wrong = misplaced | low_diagonal | (outside.T if self._upper else outside)
+        wrong = misplaced | low_diagonal | (outside.T if self.upper else outside)
 
         def describe(i: int, j: int) -> str:
             if misplaced.any():
@@ -236,7 +236,7 @@ class CholeskyResidual(MatrixResidual):
             if low_diagonal[i, j]:
                 return "the diagonal is above 0"
             row, column = max(i, j), min(i, j)
-            what = "U^T U" if self._upper else "L L^T"
+            what = "U^T U" if self.upper else "L L^T"
             return describe_ratio(f"{what} - A", (row, column), twice, allowed, 2 * unit * unit * unit_of_ends)
 
         return wrong, ~none, describe
@@ -271,7 +271,7 @@ class CholeskyResidual(MatrixResidual):
         for at in np.ndindex(self.shape[:-2]):
             try:
                 lower = np.linalg.cholesky(middle[at])
-                out[at] = lower.T if self._upper else lower
+                out[at] = lower.T if self.upper else lower
             except np.linalg.LinAlgError:
                 continue
         return out
@@ -301,14 +301,14 @@ class TriangularResidual(MatrixResidual):
         triangle = [np.where(counts, each, 0.0) for each in matrix]
         if unit_diagonal:
             triangle = [np.where(np.eye(n, dtype=bool), 1.0, each) for each in triangle]
-        self._matrix = [np.broadcast_to(each, (*stack, n, n)) for each in triangle]
-        self._right = [np.broadcast_to(each, self.shape) for each in right]
+        self.matrix = [np.broadcast_to(each, (*stack, n, n)) for each in triangle]
+        self.right = [np.broadcast_to(each, self.shape) for each in right]
         self._gamma = errors.gamma(n - 1 + errors.division)
         self._order = list(range(n))[:: -1 if upper else 1]
 
     def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
         none, n = np.zeros(values.shape, dtype=bool), self.shape[-2]
-        matrix, right = [each[at] for each in self._matrix], [each[at] for each in self._right]
+        matrix, right = [each[at] for each in self.matrix], [each[at] for each in self.right]
         diagonals = [np.diagonal(each) for each in matrix]
         smallest = np.minimum(np.abs(diagonals[0]), np.abs(diagonals[1]))
         regular = np.all((np.sign(diagonals[0]) == np.sign(diagonals[1])) & (smallest > self.errors.underflow))
@@ -360,7 +360,7 @@ class TriangularResidual(MatrixResidual):
         return 4 * bound_substitution(size, least, b, self._order)[1] < self.errors.largest
 
     def likely(self) -> Any:
-        return solve_middles(self._matrix, self._right)
+        return solve_middles(self.matrix, self.right)
 
 
 def integers_of(*arrays: Any) -> tuple[list[Any], int]:

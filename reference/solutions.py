@@ -33,6 +33,7 @@ class Bounds:
         right, left: of A X − B per |X|, and of X A − I, after an elimination.
         columns, rows: of the 2-norm of a column of A X − B per |X|, and of a row of X A − I, after reflections.
         lost: of underflow, a share of an operation's.
+        eliminated: of both after an elimination with substitution, and not by Gauss and Jordan.
         largest: how much larger than X and 1 what is computed on the way is. reciprocal: the largest of a pivot.
     """
 
@@ -43,6 +44,7 @@ class Bounds:
     lost: float
     largest: float
     reciprocal: float
+    eliminated: Any
 
 
 def merge_eliminations(rows: Elimination | None, columns: Elimination | None, three: float, eight: float) -> Any:
@@ -57,7 +59,7 @@ def merge_eliminations(rows: Elimination | None, columns: Elimination | None, th
     jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 * SAFETY for each in (rows, columns)]
     largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
     numbers = max(rows.lost, columns.lost), largest, max(rows.reciprocal, columns.reciprocal)
-    return np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T), *numbers
+    return np.maximum(plain, jordan[0]), np.maximum(plain, jordan[1].T), *numbers, plain
 
 
 class SolutionResidual(MatrixResidual):
@@ -76,16 +78,16 @@ class SolutionResidual(MatrixResidual):
         stack = np.broadcast_shapes(matrix[0].shape[:-2], right[0].shape[:-2])
         n, columns = right[0].shape[-2:]
         super().__init__((*stack, n, columns), errors)
-        self._matrix = [np.broadcast_to(each, (*stack, n, n)) for each in matrix]
-        self._right = [np.broadcast_to(each, self.shape) for each in right]
+        self.matrix = [np.broadcast_to(each, (*stack, n, n)) for each in matrix]
+        self.right = [np.broadcast_to(each, self.shape) for each in right]
 
     def never_fails(self, at: tuple[int, ...]) -> bool:
         """Whether no elimination meets a pivot of zero."""
-        return self._bounds(at) is not None
+        return self.bounds(at) is not None
 
-    def _bounds(self, at: tuple[int, ...]) -> Bounds | None:
+    def bounds(self, at: tuple[int, ...]) -> Bounds | None:
         """Of a matrix: what bounds the residual; None where nothing does."""
-        low, high = (each[at] for each in self._matrix)
+        low, high = (each[at] for each in self.matrix)
         n = len(low)
         chain, turned = n - 1 + self.errors.division, reflections(n, n, self.errors)
         gammas = [self.errors.gamma(count * chain, count) for count in (1, 3, 8)]
@@ -105,8 +107,8 @@ class SolutionResidual(MatrixResidual):
         return None if eliminations is None else Bounds(*eliminations[:2], *lengths, *eliminations[2:])
 
     def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        none, bounds = np.zeros(values.shape, dtype=bool), self._bounds(at) if values.size else None
-        right = [each[at] for each in self._right]
+        none, bounds = np.zeros(values.shape, dtype=bool), self.bounds(at) if values.size else None
+        right = [each[at] for each in self.right]
         columns = np.isfinite(right).all(axis=(0, 1))
         if bounds is None or not columns.any():
             return none, none, lambda i, j: ""
@@ -129,7 +131,7 @@ class SolutionResidual(MatrixResidual):
 
     def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: Bounds) -> list[Side]:
         """The residuals of which one has to be within its bound."""
-        return [self._side([each[at] for each in self._matrix], values, right, bounds)]
+        return [self._side([each[at] for each in self.matrix], values, right, bounds)]
 
     def _side(self, matrix: list[Any], values: Any, right: list[Any], bounds: Bounds) -> Side:
         """A X − B, for a matrix and a right side between two ends, without any rounding.
@@ -164,7 +166,7 @@ class SolutionResidual(MatrixResidual):
         solution is no larger than 4/3 of the largest that A⁻¹ makes of B.
         """
         with np.errstate(all="ignore"):
-            low, high = (each[at].astype(np.float64) for each in self._matrix)
+            low, high = (each[at].astype(np.float64) for each in self.matrix)
             inverse = np.abs(np.linalg.inv(low / 2 + high / 2))
             most = np.maximum(np.maximum(bounds.right, bounds.left), np.maximum(bounds.columns, bounds.rows[:, None]))
             errors = inverse @ (most + (high - low))
@@ -175,7 +177,7 @@ class SolutionResidual(MatrixResidual):
             return self._largest(x, right, bounds) < self.errors.largest
 
     def likely(self) -> Any:
-        return solve_middles(self._matrix, self._right)
+        return solve_middles(self.matrix, self.right)
 
 
 class InverseResidual(SolutionResidual):
@@ -187,7 +189,7 @@ class InverseResidual(SolutionResidual):
 
     def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: Bounds) -> list[Side]:
         from_right = super()._sides(at, values, right, bounds)
-        matrix = [each[at].T for each in self._matrix]
+        matrix = [each[at].T for each in self.matrix]
         mirror = replace(bounds, right=bounds.left.T, columns=bounds.rows)
         wrong, twice, allowed, unit = self._side(matrix, values.T, right, mirror)
         return [*from_right, (wrong.T, twice.T, allowed.T, unit)]

@@ -74,15 +74,15 @@ class _SpectralResidual(FactorResidual):
         """`role`: S for the values, U for vectors that are columns, Vh for rows."""
         share, vectors = spectrum.shares or (None, Fraction(0))
         super().__init__(role, shape, spectrum.ends, share, spectrum.errors)
-        self._spectrum, self._of_vectors = spectrum, float(vectors) * SAFETY
+        self.spectrum, self._of_vectors = spectrum, float(vectors) * SAFETY
 
     def _sizes(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
         sizes = super()._sizes(at)
-        return None if sizes is None or self._spectrum.values(at) is None else sizes
+        return None if sizes is None or self.spectrum.values(at) is None else sizes
 
     def _exact(self, at: tuple[int, ...], norms: Any, spread: Any) -> tuple[Any, float, float]:
         """The values of the middle of A, how far they may be off, and what rounding and ends may add to that."""
-        facts = self._spectrum.values(at)
+        facts = self.spectrum.values(at)
         assert facts is not None
         assert self.share is not None
         return *facts, self.share * _norm(norms) + _norm(spread)
@@ -95,21 +95,19 @@ class SpectralValuesResidual(_SpectralResidual):
         *stack, m, n = spectrum.ends[0].shape
         super().__init__("S", (*stack, min(m, n), 1), spectrum)
 
-    def ends_of_values(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
-        """The least and the largest number that some evaluation gives for each value; None where they are not known."""
+    def near(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
+        """The exact values, as a column, and how far an evaluation may be from them; None where they are not known."""
         sizes = self._sizes(at)
-        if sizes is None:
-            return None
-        exact, radius, off = self._exact(at, *sizes)
-        return exact - (off + radius) * SAFETY, exact + (off + radius) * SAFETY
+        exact, radius, off = (None, 0.0, 0.0) if sizes is None else self._exact(at, *sizes)
+        return None if exact is None else (exact[:, None], (off + radius) * SAFETY)
 
     def _factor(self, a: Any) -> Any:
-        return self._spectrum.decompose(a)[1][:, None]
+        return self.spectrum.decompose(a)[1][:, None]
 
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         numbers, (exact, radius, off) = values[:, 0], self._exact(at, norms, spread)
         wrong, text = np.zeros(len(values), dtype=bool), "eigenvalues ascend"
-        if self._spectrum.is_symmetric:
+        if self.spectrum.is_symmetric:
             wrong[1:] = np.diff(numbers) < 0
         else:
             wrong, text = numbers < 0, "singular values descend, and are not negative"
@@ -130,7 +128,7 @@ class SpectralVectorsResidual(_SpectralResidual):
     """
 
     def _factor(self, a: Any) -> Any:
-        left, _, right = self._spectrum.decompose(a, full=self.shape[-2] == self.shape[-1])
+        left, _, right = self.spectrum.decompose(a, full=self.shape[-2] == self.shape[-1])
         return left if self.role == "U" else right.T
 
     def _loss(self, columns: int) -> float:
@@ -146,7 +144,7 @@ class SpectralVectorsResidual(_SpectralResidual):
         parts = residual
         if _norm(residual) <= allowed or self._is_nearly_orthogonal(residual, allowed):
             facts = self._exact(at, norms, spread)
-            if self._spectrum.is_symmetric:
+            if self.spectrum.is_symmetric:
                 residual, allowed, what = self._pairs(at, own, a, facts)
                 parts = residual
             else:
@@ -158,6 +156,38 @@ class SpectralVectorsResidual(_SpectralResidual):
         wrong = np.broadcast_to(~(lengths < longest) if not size <= allowed else lengths < 0, own.shape)
         text = f"the norm of {what} is {size:.6g}, and {_explain(size, allowed)}"
         return wrong if self.role == "U" else wrong.T, text
+
+    def combine(self, other: SpectralVectorsResidual, at: tuple[int, ...], ends: Any) -> Any:
+        """Ends of all evaluations of U diag(d) Vᵀ, U and V these vectors and other ones by columns; d between `ends`.
+
+        With A' the matrix that an evaluation diagonalizes, uᵢᵀ (F − F') vⱼ is (dᵢ − d'ⱼ) uᵢᵀ vⱼ, and uᵢᵀ (A − A') vⱼ is
+        (λᵢ − λ'ⱼ) uᵢᵀ vⱼ for symmetric matrices. So of pairs that are apart ‖F − F'‖ is no more than the largest
+        quotient of both differences times ‖A − A'‖, and of each other vⱼ no more than the largest difference, since the
+        squares of uᵢᵀ vⱼ add up to 1. Singular values are, with both signs, eigenvalues of [[0, A], [Aᵀ, 0]], whose
+        other ones are 0.
+        """
+        sizes, d = self._sizes(at), (ends[0] / 2 + ends[1] / 2)
+        a, vectors = middle_of(self.ends, at), (self, other)
+        if sizes is None or not np.isfinite(ends).all():
+            return np.array([-np.inf, np.inf])[:, None, None]
+        values, radius, off = self._exact(at, *sizes)
+        half, distance, twice = (ends[1] - ends[0]) / 2 * SAFETY, (radius + off) * SAFETY, 1
+        left, _, right = self.spectrum.decompose(a)
+        left, right = ((left if each.role == "U" else right) for each in vectors)
+        most, points, images = np.abs(d) + half, values, d
+        if not self.spectrum.is_symmetric:
+            mirror, zeros, twice = 1 if self.role == other.role else -1, np.zeros(abs(a.shape[0] - a.shape[1])), 2
+            points, images = np.concatenate([values, -values, zeros]), np.concatenate([d, mirror * d, zeros])
+            half = np.concatenate([half, half, zeros])
+        gaps, moves = np.abs(points[:, None] - points), np.abs(images[:, None] - images) + half
+        slope = np.max(moves / (gaps - distance), where=gaps > 2 * distance, initial=0.0)
+        near = np.max(moves, axis=0, where=gaps <= 2 * distance, initial=0.0)
+        losses = [each._loss(len(d)) + _norm(u.T @ u - np.eye(len(d))) + len(u) * len(d) * 2.0**-50
+                  for each, u in zip(vectors, (left, right), strict=True)]  # fmt: skip
+        norm = np.sqrt(twice * (slope * distance) ** 2 + (near**2).sum()) + most.max() * _of_product(*losses)
+        share = float(self.errors.gamma(sum(a.shape) + len(d) + 4, 3) or 1) + (len(d) + 4) * 2.0**-52
+        middle, off = (left * d) @ right.T, (norm + share * (np.abs(left) * most) @ np.abs(right.T)) * SAFETY
+        return np.stack([middle - off, middle + off])
 
     def _is_nearly_orthogonal(self, gram: Any, allowed: float) -> bool:
         """Whether eigenvectors have length 1 and are as orthogonal as the method of multiple representations gives.
@@ -172,7 +202,7 @@ class SpectralVectorsResidual(_SpectralResidual):
         Args:
             gram: VᵀV − I. allowed: the error of the lengths.
         """
-        if not self._spectrum.is_symmetric:
+        if not self.spectrum.is_symmetric:
             return False
         gap = 3e-3 if self.errors.unit > 2.0**-30 else 1e-3
         between = allowed + 4 * len(gram) * self.errors.unit / gap

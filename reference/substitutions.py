@@ -33,28 +33,28 @@ class FactorSolutionResidual(MatrixResidual):
         *stack, n, columns = right[0].shape
         stack = list(np.broadcast_shapes(stack, *(each[0].shape[:-2] for each in factors)))
         super().__init__((*stack, n, columns), errors)
-        self._factors: list[_Ends] = []
+        self.factors: list[_Ends] = []
         for low, high in factors:
-            self._factors.append((np.broadcast_to(low, (*stack, n, n)), np.broadcast_to(high, (*stack, n, n))))
-        self._right = np.broadcast_to(right[0], self.shape), np.broadcast_to(right[1], self.shape)
+            self.factors.append((np.broadcast_to(low, (*stack, n, n)), np.broadcast_to(high, (*stack, n, n))))
+        self.right = np.broadcast_to(right[0], self.shape), np.broadcast_to(right[1], self.shape)
         self._orders = [list(range(n))[:: 1 if first else -1] for first in (first_is_lower, not first_is_lower)]
         self.gamma = errors.gamma(n - 1 + errors.division)
 
     def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
         none, facts = np.zeros(values.shape, dtype=bool), self._sizes(at)
-        columns = np.isfinite([end[at] for end in self._right]).all(axis=(0, 1))
+        columns = np.isfinite([end[at] for end in self.right]).all(axis=(0, 1))
         if facts is None or not values.size or not columns.any():
             return none, none, lambda i, j: ""
-        right = np.maximum(*(np.abs(np.where(columns, end[at].astype(np.float64), 0.0)) for end in self._right))
+        right = np.maximum(*(np.abs(np.where(columns, end[at].astype(np.float64), 0.0)) for end in self.right))
         never_overflows = columns & self._never_overflow(facts, right)
         finite = columns & np.isfinite(values).all(axis=0)
         x = np.where(finite, values, 0.0)
         with np.errstate(all="ignore"):
-            radius = np.where(columns, (self._right[1][at] - self._right[0][at]).astype(np.float64), 0.0)
+            radius = np.where(columns, (self.right[1][at] - self.right[0][at]).astype(np.float64), 0.0)
             allowed, largest = self._allowed(facts, np.abs(x), radius)
             safe = 4 * np.maximum(largest, right.max(0, initial=0.0)) < self.errors.largest
-            middles = [middle_of(each, at) for each in self._factors]
-            b = np.where(columns, middle_of(self._right, at), 0.0)
+            middles = [middle_of(each, at) for each in self.factors]
+            b = np.where(columns, middle_of(self.right, at), 0.0)
             residual, outside = self._outside(at, middles, x, b, allowed)
         outside &= finite & (safe | never_overflows)
 
@@ -77,7 +77,7 @@ class FactorSolutionResidual(MatrixResidual):
         It is None where nothing is known, because a factor may be singular or is not finite.
         """
         sizes, radii, least = [], [], []
-        for low, high in self._factors:
+        for low, high in self.factors:
             low, high = low[at].astype(np.float64), high[at].astype(np.float64)
             diagonals = np.diag(low), np.diag(high)
             smallest = np.minimum(*np.abs(diagonals))
@@ -122,8 +122,8 @@ class FactorSolutionResidual(MatrixResidual):
         return 16 * largest < self.errors.largest
 
     def likely(self) -> Any:
-        first, second = self._factors
-        between = solve_middles(first, self._right)
+        first, second = self.factors
+        between = solve_middles(first, self.right)
         return solve_middles(second, (between, between))
 
 
@@ -163,7 +163,7 @@ class FactorInverseResidual(FactorSolutionResidual):
         size, radius, own = facts[0][0], facts[1][0], np.eye(n)
         # Rounding in the inverse here counts like that of an evaluation.
         share = float(gamma) * SAFETY + 4 * n * 2.0**-53
-        inverse = np.abs(np.linalg.inv(middle_of(self._factors[0], at)))
+        inverse = np.abs(np.linalg.inv(middle_of(self.factors[0], at)))
         open_ = inverse @ radius
         left, right = share * inverse @ size + open_, share * size @ inverse + radius @ inverse
         if not max(left.sum(1).max(), right.sum(1).max()) < 0.25:

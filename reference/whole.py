@@ -10,6 +10,7 @@ does torch: of such an element nothing is known, and its bounds are the ends of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,10 +50,16 @@ class Whole(Choice):
 
     def lifted(self) -> Any:
         """The numbers as an array of the reading; an element of which nothing is known has no bound."""
-        free, lift = self.free, self.reading.lift
-        low, high = (np.where(free, 0, each).astype(np.float64) for each in (self.low, self.high))
-        numbers = np.where(condition(np.zeros(free.shape, bool), low != high, self.reading), lift(low), lift(high))
-        return np.where(free, unbounded(self.reading, free.shape), numbers) if free.any() else numbers
+        low, high = (np.where(self.free, math.inf, each) for each in (self.low, self.high))
+        return interval(low, high, self.reading)
+
+
+def interval(low: Any, high: Any, reading: Any) -> Any:
+    """An array of a reading, each element of which may be any number between two ends, or any at all without them."""
+    known = np.isfinite(low) & np.isfinite(high)
+    either = condition(np.zeros(known.shape, bool), low != high, reading)
+    numbers = np.where(either, *(reading.lift(np.where(known, each, 0.0)) for each in (high, low)))
+    return numbers if known.all() else np.where(known, numbers, unbounded(reading, known.shape))
 
 
 def unbounded(reading: Any, shape: tuple[int, ...]) -> Any:

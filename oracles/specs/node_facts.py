@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from .associations import RESULT
-from .rules import MOVES, has_residuals
+from .rules import MOVES, gives_residual
 from .storage import is_floating
 
 
@@ -98,8 +98,13 @@ def gives_floating(node: torch.fx.Node) -> bool:
 
 def why_without_derivatives(graph: torch.fx.GraphModule) -> str:
     """Why no derivative of a spec is judged; empty where derivatives are."""
-    if has_residuals(graph):
-        return "the spec gives what is judged by its residual, of which no gradient is judged"
+    reached = set[torch.fx.Node]()
+    for node in reversed(graph.graph.nodes):
+        if node.op != "output" and (node not in reached or not gives_floating(node)):
+            continue
+        if gives_residual(node):
+            return "the spec has a factor or a solution, known by its residual, of which no gradient is judged"
+        reached.update(node.all_input_nodes)
     if graph.graph.find_nodes(op="call_function", target=RESULT):
         return "the spec scans in any order by associative_scan, of which no gradient is judged"
     return ""

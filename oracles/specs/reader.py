@@ -37,6 +37,7 @@ from .node_facts import (
     narrow_dtypes,
     only_moves,
 )
+from .residuals import of_residuals, require_digits, require_results
 from .rules import MOVES, REPEATING, RULES, Rule, gives_residual, truth_of
 from .rules.table import overloads
 from .storage import PAIRS, STORAGE_DTYPES, by_way_of_float32, cast_to, is_floating
@@ -119,7 +120,9 @@ class Reader(torch.fx.Interpreter):
         if n in self.scans.inside:
             return None
         if n.op == "output":
-            return torch.fx.node.map_arg(n.args[0], self._before_rounding)
+            results = torch.fx.node.map_arg(n.args[0], self._before_rounding)
+            require_results(results)
+            return results
         try:
             return self._read(n) if n.op == "call_function" else super().run_node(n)
         except (UntraceableError, Inapplicable, MemoryError):
@@ -175,7 +178,10 @@ class Reader(torch.fx.Interpreter):
         rule = RULES.get(node.target)
         leaves = pytree.tree_leaves((args, kwargs))
         if any(isinstance(leaf, Residual) for leaf in leaves):
-            return _move_residual(node, args, kwargs)
+            moved, args, kwargs = of_residuals(node, args, kwargs, self.reading, _apply_rule)
+            if moved is not None:
+                return moved
+            leaves = pytree.tree_leaves((args, kwargs))
         if takes_memory(node):
             return read_memory(node, args, self.marked, self._lift)
         if any(isinstance(leaf, Choice) for leaf in leaves):
@@ -193,7 +199,7 @@ class Reader(torch.fx.Interpreter):
         if rule is None:
             raise UntraceableError(f"it uses {_describe_node(node)}, which {_NO_RULE}")
         if gives_residual(node):
-            _require_digits(node, self.reading)
+            require_digits(node, self.reading)
         result = _apply_rule(rule, args, kwargs)
         draw = decided_by_draw(node, result) if node in self.drawing else None
         return result if draw is None else self._take(node, draw)
@@ -314,10 +320,6 @@ class Reader(torch.fx.Interpreter):
 
 
 _NO_RULE = "has no rule; give a formula in NumPy"
-_BY_RESIDUAL = (
-    "a factor or a solution, which is known by its residual alone; give that as a result, and what follows by a spec of"
-    " its own, which takes it as an argument"
-)
 _DRAWS = "draws random numbers of a kind that is not known; put it in evaluation, or hand them in as an argument"
 
 
@@ -349,26 +351,6 @@ def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
 
 def _apply_rule(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
     return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
-
-
-def _require_digits(node: torch.fx.Node, reading: Any) -> None:
-    """Refuse a factor or a solution in fewer digits than the contract of the reading has, whose law would be wrong."""
-    fmt = FORMATS[dtype_name(pytree.tree_leaves(node.meta["val"])[0].dtype)]
-    contract = getattr(reading, "contract", None)
-    if contract is not None and fmt.precision < contract.accumulate.precision:
-        why = "and the inputs are of more digits; hand those in as they are used there"
-        raise UntraceableError(f"it uses {_describe_node(node)} in {fmt.name}, {why}")
-
-
-def _move_residual(node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Residual:
-    """What is judged by its residual at other places: nothing else can be made of it."""
-    first, *rest = args
-    if node.target not in MOVES or not isinstance(first, Residual):
-        raise UntraceableError(f"it uses {_describe_node(node)} of {_BY_RESIDUAL}")
-    try:
-        return first.moved(lambda x: _apply_rule(RULES[node.target], (x, *rest), kwargs))
-    except ValueError as err:
-        raise UntraceableError(f"it uses {_describe_node(node)} of {_BY_RESIDUAL}") from err
 
 
 def _is_nothing(value: Any) -> bool:

@@ -189,7 +189,8 @@ def _attention(
 
 def _logdet(input: Tensor) -> Any:
     """torch's function as one operation (`rules/equations.py`), and not as arithmetic with a determinant's sign."""
-    return torch.ops.opassay_specs.log_determinant(input)
+    sign, logarithm = torch.linalg.slogdet(input)
+    return torch.where(sign < 0, torch.nan, logarithm)
 
 
 class _WithoutRule:
@@ -212,7 +213,7 @@ def _lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str 
 
 
 def _matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, **tolerances: Any) -> Any:
-    """torch's function as one operation (`rules/equations.py`), and not as a count of computed values.
+    """torch's function as a count of values, which are read (`reference/enclosures.py`).
 
     `tolerances`: `atol` and `rtol`, numbers or tensors, or None; without the second one torch has a share of its own.
     """
@@ -226,7 +227,9 @@ def _matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, **tole
     if numbers[1] is None:
         share = torch.finfo(input.dtype).eps * max(input.shape[-2:])
         relative = torch.where(absolute > 0, relative, share)
-    return torch.ops.opassay_specs.matrix_rank(input, absolute, relative, hermitian)
+    values = torch.linalg.eigvalsh(input).abs() if hermitian else torch.linalg.svdvals(input)
+    tolerance = torch.maximum(absolute, relative * values.amax(-1)) if values.shape[-1] else absolute
+    return (values > tolerance[..., None]).sum(-1)
 
 
 def _tolist(tensor: Tensor) -> Any:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.determinants import DeterminantResidual
+from opassay.reference.determinants import _facts, determinants
 from tests.reference.residual_errors import ERRORS, of_condition
 
 
-def law_of(a: Any, role: str = "det", width: float = 0.0) -> DeterminantResidual:
+def law_of(a: Any, role: str = "det", width: float = 0.0) -> Any:
+    """The least and the largest result of evaluations."""
     own, errors = a.astype(np.float64), ERRORS[a.dtype.type]
-    return DeterminantResidual(role, (own - width, own + width), errors, 4 * errors.unit)
+    return determinants(role, (own - width, own + width), errors, 4 * errors.unit)
 
 
 def pivots_of(a: Any) -> Any:
@@ -49,10 +50,11 @@ def by_sums(a: Any) -> Any:
     return total
 
 
-def hold(law: DeterminantResidual, value: Any) -> tuple[bool, bool]:
+def hold(law: Any, value: Any) -> tuple[bool, bool]:
     """Whether a value is right, and whether it is judged."""
-    values = np.array([[value]], dtype=np.float64)
-    return bool(law.accepts(values).all()), bool(law.refutable(values).all())
+    low, high = law
+    judged = bool(np.isfinite(law).all())
+    return not judged or bool(low <= float(value) <= high), judged
 
 
 @pytest.mark.parametrize("dtype", ERRORS)
@@ -66,11 +68,10 @@ def test_evaluations_are_right_whatever_the_condition(dtype: Any) -> None:
                 for role, value in (
                     ("det", by_elimination(a)), ("det", by_reflections(a)), ("log", sizes),
                     ("log", np.log(np.abs(by_reflections(a)))), ("sign", np.prod(np.sign(pivots))),
-                    ("logdet", sizes if np.prod(np.sign(pivots)) > 0 else np.nan),
                     *([("det", by_sums(a))] if n < 5 else []),
                 ):  # fmt: skip
                     right, is_judged = hold(law_of(a, role), value)
-                    assert right, law_of(a, role).explain(np.array([[value]]))
+                    assert right
                     judged, count = judged + is_judged, count + 1
     assert judged > 0.75 * count
 
@@ -87,7 +88,6 @@ WRONG: dict[str, Callable[[Any], tuple[str, Any]]] = {
     "the other sign alone": lambda a: ("sign", -np.prod(np.sign(pivots_of(a)))),
     "a logarithm to the base 2": lambda a: ("log", np.log2(np.abs(pivots_of(a))).sum()),
     "a logarithm that is off by 0.001": lambda a: ("log", np.log(np.abs(pivots_of(a))).sum() + 1e-3),
-    "a logarithm of the size for one that is none": lambda a: ("logdet", np.log(np.abs(pivots_of(a))).sum()),
 }  # fmt: skip
 
 
@@ -98,12 +98,11 @@ def test_faults_are_refused(dtype: Any, fault: str) -> None:
     a = a if by_elimination(a) < 0 else a[[1, 0, 2, 3]]
     role, value = WRONG[fault](a)
     assert hold(law_of(a, role), value) == (False, True)
-    assert law_of(a, role).explain(np.array([[value]], dtype=np.float64))
 
 
 def test_what_is_right_by_a_hair_passes() -> None:
     a = of_condition(np.random.default_rng(4), 3, 3, np.float64, 5.0)
-    facts = law_of(a)._facts(())
+    facts = _facts("det", (a, a), (), ERRORS[np.float64])
     assert facts is not None
     exact, share, _ = facts
     assert hold(law_of(a), float(exact) * (1 + 0.99 * share)) == (True, True)

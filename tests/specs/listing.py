@@ -24,8 +24,8 @@ offsets, lengths, page tables and routes, but not on floating ones, because roun
 operands. An `associative_scan` may combine its elements in any order, as torch does by a tree and a kernel one after
 the other, and every order is read: up to 465 elements of one number, or 184 of 16 (n³/6 · numbers up to 2²⁴). Its
 gradients are not judged.
-What Cholesky, QR, `lu`, `eigh`, `svd`, solves, inverses, least squares and determinants give is judged by its residual,
-at a spec's end: [residuals.md](residuals.md). A rank is right that some evaluation of the singular values may count.
+What Cholesky, QR, `lu`, `eigh`, `svd`, solves, inverses and least squares give is judged by its residual, and what
+follows in numbers: [residuals.md](residuals.md). A rank is right that some evaluation of the singular values may count.
 Other decompositions (`torch.linalg` beside those, norms and products) and special functions beyond `erf`, `lgamma`,
 `digamma` and `polygamma` have no rule.
 

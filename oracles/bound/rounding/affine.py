@@ -97,6 +97,10 @@ class Affine(Array):
     def shape(self) -> tuple[int, ...]:
         return self.ball.shape
 
+    @property
+    def contract(self) -> Contract:
+        return self.tape.contract
+
     def lift(self, value: Any) -> Affine:
         return Affine(self.tape, self.ball.lift(value))
 

@@ -11,17 +11,17 @@ import torch
 
 from ....reference.array import constant
 from ....reference.complex_equations import ComplexCholeskyResidual, ComplexInverseResidual, ComplexSolutionResidual
-from ....reference.determinants import DeterminantResidual
+from ....reference.determinants import determinants
 from ....reference.factors import StatusResidual
 from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
 from ....reference.missing import NoReadingError
-from ....reference.numerical_rank import NumericalRank
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
 from ....reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
 from ....reference.solutions import InverseResidual, SolutionResidual
 from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
 from ....reference.substitutions import FactorInverseResidual, FactorSolutionResidual
+from ....reference.whole import interval
 from .table import DECOMPOSED, LIBRARY, RULES, Rule, enter, overloads
 
 
@@ -202,10 +202,11 @@ def _invert_by_cholesky(a: Any, upper: bool = False) -> Residual:
     return FactorInverseResidual(factor, True, _errors_of(constant(a)))
 
 
-def _determinant(a: Any, role: str = "det") -> Residual:
+def _determinant(a: Any, role: str = "det") -> Any:
     contract = getattr(constant(a), "contract", None)
     logarithm = 0.0 if contract is None else 2.0 * contract.functions.ulps["log"] * contract.roundoff
-    return DeterminantResidual(role, _ends_of(a), _errors_of(constant(a)), logarithm).moved(_as_number)
+    low, high = determinants(role, _ends_of(a), _errors_of(constant(a)), logarithm)
+    return interval(low, high, constant(a))
 
 
 def _least_squares(a: Any, b: Any, tolerance: float, driver: str | None) -> Residual:
@@ -247,17 +248,6 @@ def _shape_of_solution(a: torch.Tensor, b: torch.Tensor, *how: Any) -> torch.Ten
     return a.new_empty((*torch.broadcast_shapes(a.shape[:-2], rows), a.shape[-1], *columns))
 
 
-def _count_values(a: torch.Tensor, absolute: torch.Tensor, relative: torch.Tensor, hermitian: bool) -> torch.Tensor:
-    tolerances = {"atol": absolute, "rtol": relative}
-    ranks: torch.Tensor = torch.linalg.matrix_rank(a, hermitian=hermitian, **tolerances)
-    return ranks
-
-
-def _shape_of_ranks(a: torch.Tensor, absolute: torch.Tensor, relative: torch.Tensor, hermitian: bool) -> torch.Tensor:
-    shape = torch.broadcast_shapes(a.shape[:-2], absolute.shape, relative.shape)
-    return a.new_empty(shape, dtype=torch.int64)
-
-
 def _symmetric_ends(ends: tuple[Any, Any], is_upper: bool) -> tuple[Any, Any]:
     """Of the symmetric matrix of one triangle; where both may hold the same number, an evaluation may take either."""
     (low, high), (low_mirror, high_mirror) = ends, (np.swapaxes(end, -1, -2) for end in ends)
@@ -285,17 +275,6 @@ def _singular_values_and_vectors(
         for role, shape in (("U", (m, rows)), ("Vh", (columns, n)))
     )
     return u, SpectralValuesResidual(spectrum).moved(_as_vector), vh
-
-
-def _matrix_rank(a: Any, absolute: Any, relative: Any, hermitian: bool) -> NumericalRank:
-    ends, tolerances, errors = _ends_of(a), [_ends_of(each) for each in (absolute, relative)], _errors_of(constant(a))
-    if hermitian:
-        ends = _symmetric_ends(ends, False)
-    # Singular values of a symmetric matrix are the magnitudes of its eigenvalues.
-    kinds = (True, False) if hermitian else (False,)
-    values = [SpectralValuesResidual(Spectrum(ends, is_symmetric, errors)) for is_symmetric in kinds]
-    shape = np.broadcast_shapes(ends[0].shape[:-2], *(np.shape(low) for low, _ in tolerances))
-    return NumericalRank(shape, values, *tolerances)
 
 
 def _with_status(kernel: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -333,19 +312,11 @@ _RULES: dict[str, Rule] = {
 }
 enter(_RULES)
 enter({"lu_unpack": _unpack}, DECOMPOSED)
-LIBRARY.define("log_determinant(Tensor a) -> Tensor")
-LIBRARY.impl("log_determinant", torch.logdet, "CPU")
-LIBRARY.impl("log_determinant", lambda a: a.new_empty(a.shape[:-2]), "Meta")
 LIBRARY.define("least_squares(Tensor a, Tensor b, float tolerance, str? driver) -> Tensor")
 LIBRARY.impl("least_squares", _solve_least_squares, "CPU")
 LIBRARY.impl("least_squares", _shape_of_solution, "Meta")
-LIBRARY.define("matrix_rank(Tensor a, Tensor absolute, Tensor relative, bool hermitian) -> Tensor")
-LIBRARY.impl("matrix_rank", _count_values, "CPU")
-LIBRARY.impl("matrix_rank", _shape_of_ranks, "Meta")
-RULES[torch.ops.opassay_specs.matrix_rank.default] = _matrix_rank
 _OURS: dict[Any, Rule] = {
     torch.ops.opassay_specs.least_squares.default: _least_squares,
-    torch.ops.opassay_specs.log_determinant.default: lambda a: _determinant(a, "logdet"),
 }
 for _name, _operands, _rule, _kernel in (
     ("cholesky", "Tensor a, Tensor b, bool upper", _cholesky_of_parts,
@@ -361,11 +332,6 @@ for _name, _operands, _rule, _kernel in (
 RULES.update(_OURS)
 #: Operations that give what is judged by its residual.
 _OPERATIONS = frozenset([*overloads(" ".join(_RULES)), *_OURS])
-
-
-def has_residuals(graph: torch.fx.GraphModule) -> bool:
-    """Whether a spec gives what is judged by its residual, of which no derivative is known."""
-    return any(map(gives_residual, graph.graph.nodes))
 
 
 def gives_residual(node: torch.fx.Node) -> bool:

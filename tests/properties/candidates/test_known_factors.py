@@ -176,7 +176,7 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
     judgement = judge_with(candidate, spec, dtype)
     assert str(judgement.verdict) == "accepted", str(judgement)
     text = judgement.findings[0].text
-    assert "elements by their residual" in text
+    assert ("elements by their residual" in text) is (spec not in (determinant, sign_and_logarithm, logarithm))
     assert " of " not in text
 
 
@@ -221,13 +221,7 @@ def test_what_has_no_law_is_refused() -> None:
     def rank(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -> Any:
         return L.lstsq(a, b).rank
 
-    def likelihood(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -> Any:
-        return a.logdet() + 1.0
-
-    for spec, text in (
-        (all_of_it, "some are not read; give the others by name"), (rank, "some are not read"),
-        (likelihood, "known by its residual alone"),
-    ):  # fmt: skip
+    for spec, text in ((all_of_it, "some are not read; give the others by name"), (rank, "some are not read")):
         assert text in judge_with(spec, spec, torch.float32).error
 
 
