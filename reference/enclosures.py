@@ -27,7 +27,7 @@ from .substitutions import FactorSolutionResidual
 
 _Ends = tuple[Any, Any]
 #: The middle of the results, and how far they may be from it.
-_Held = tuple[Any, Any]
+_Near = tuple[Any, Any]
 
 
 def enclose(result: Residual) -> _Ends | None:
@@ -61,35 +61,35 @@ def places_of(result: Residual) -> Any:
 
 
 @functools.singledispatch
-def _hold(result: Any, at: tuple[int, ...]) -> _Held | None:
+def _hold(result: Any, at: tuple[int, ...]) -> _Near | None:
     """The results of all evaluations, of one matrix of a stack."""
     raise NotImplementedError
 
 
 @_hold.register
-def _(result: SolutionResidual, at: tuple[int, ...]) -> _Held | None:
+def _(result: SolutionResidual, at: tuple[int, ...]) -> _Near | None:
     moves, right = _moves_of(result, at), _middle_and_radius(result.right, at)
     return None if moves is None else _solve(_middle_and_radius(result.matrix, at)[0], moves, right, result.errors)
 
 
 @_hold.register(TriangularResidual)
 @_hold.register(FactorSolutionResidual)
-def _(result: Any, at: tuple[int, ...]) -> _Held | None:
-    held: _Held | None = _middle_and_radius(result.right, at)
+def _(result: Any, at: tuple[int, ...]) -> _Near | None:
+    near: _Near | None = _middle_and_radius(result.right, at)
     gamma = result.errors.gamma(result.shape[-2] - 1 + result.errors.division)
     for each in result.factors if isinstance(result, FactorSolutionResidual) else [result.matrix]:
         a, radius = _middle_and_radius(each, at)
-        held = held and _solve(a, float(gamma or 1) * (np.abs(a) + radius) + radius, held, result.errors)
-    return held
+        near = near and _solve(a, float(gamma or 1) * (np.abs(a) + radius) + radius, near, result.errors)
+    return near
 
 
 @_hold.register
-def _(result: SpectralValuesResidual, at: tuple[int, ...]) -> _Held | None:
+def _(result: SpectralValuesResidual, at: tuple[int, ...]) -> _Near | None:
     return result.near(at)
 
 
 @_hold.register
-def _(result: CholeskyResidual, at: tuple[int, ...]) -> _Held | None:
+def _(result: CholeskyResidual, at: tuple[int, ...]) -> _Near | None:
     ends, errors, n = (result.low, result.high), result.errors, result.shape[-1]
     (a, radius), gamma = _middle_and_radius(ends, at), errors.gamma(3 * n + 3 * max(errors.root, errors.division), 3)
     if gamma is None or not result.never_fails(at):
@@ -118,7 +118,7 @@ def _moves_of(result: SolutionResidual, at: tuple[int, ...]) -> Any:
     return bounds.eliminated + _middle_and_radius(result.matrix, at)[1] + lost
 
 
-def _solve(a: Any, moves: Any, right: _Held, errors: SubstitutionErrors) -> _Held | None:
+def _solve(a: Any, moves: Any, right: _Near, errors: SubstitutionErrors) -> _Near | None:
     """What all evaluations give for X of (A + E) X = B with |E| ≤ `moves`, by a product with an inverse perhaps."""
     (b, spread), n = right, len(a)
     inverse, gamma = _size_of_inverse(a, moves), errors.gamma(n)
@@ -144,6 +144,6 @@ def _own(n: int) -> float:
     return (n + 4) * 2.0**-52
 
 
-def _middle_and_radius(ends: Any, at: tuple[int, ...]) -> _Held:
+def _middle_and_radius(ends: Any, at: tuple[int, ...]) -> _Near:
     low, high = (each[at].astype(np.float64) for each in ends)
     return middle_of(ends, at), (high - low) * (0.5 * SAFETY)

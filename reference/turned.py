@@ -119,15 +119,15 @@ def _meet(a: Turned, b: Turned, reading: Any) -> Any:
     distinct = all(len({*each}) == len(each) and max(each, default=0) < count for each in own.tolist())
     if vectors.spectrum is not b.vectors.spectrum or not (pairs and distinct):
         raise OpenBasisError
-    held = np.empty((2, len(own), a.x.shape[-1], b.x.shape[-1]))
+    function = np.empty((2, len(own), a.x.shape[-1], b.x.shape[-1]))
     places = list(np.ndindex(vectors.shape[:-2]))
     for i, columns in enumerate(own):
         d = np.zeros((2, count))
         d[:, columns] = _times(*((low[i].min(0), high[i].max(0)) for low, high in (ends, ends_of_b)))
-        held[:, i] = vectors.combine(b.vectors, places[int(matrix[i, 0, 0])], d)
+        function[:, i] = vectors.combine(b.vectors, places[int(matrix[i, 0, 0])], d)
     x, y = _rows_of(a, row[:, :, 0]), _rows_of(b, row_of_b[:, :, 0])
     return np.reshape(
-        np.matmul(np.matmul(x, interval(held[0], held[1], reading)), _mirror(y)), (*a.shape[:-1], b.shape[-2])
+        np.matmul(np.matmul(x, interval(function[0], function[1], reading)), _mirror(y)), (*a.shape[:-1], b.shape[-2])
     )
 
 
