@@ -34,11 +34,13 @@ from ..declaring.choices import choose
 from ..declaring.strategies import ORDINARY
 from ..functions.user import dtypes_when_called
 from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state, device_of
+from .domain.deriving import derive_domain
+from .domain.domain import Domain
 from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import is_far, place
 from .numpy_specs import with_algorithms
-from .resizing import empty_arguments
+from .other_calls import with_numbers
 from .row_sample import part_of
 from .specification import Specification
 
@@ -108,7 +110,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
         if is_float(t) and label not in writes
         and (names[i] in spec.parameters if i < len(names) else t.requires_grad or True not in marked)
     ]  # fmt: skip
-    samples = functools.partial(_samples, spec, state, arguments)
+    samples = functools.partial(_samples, spec, state, arguments, derive_domain(spec, arguments))
     op = Op(
         host.name, formula, subjects, samples, tuple(wrt),
         Promises(lambda args: dtypes_when_called(op.functional(usual), args)), mutates=tuple(writes),
@@ -145,11 +147,16 @@ class _DraftLikeGiven(Draft):
 
 
 def _samples(
-    spec: Specification, state: Mapping[str, Tensor], arguments: CallArguments, dtype: str, kind: str = "ordinary"
+    spec: Specification,
+    state: Mapping[str, Tensor],
+    arguments: CallArguments,
+    domain: Domain,
+    dtype: str,
+    kind: str = "ordinary",
 ) -> st.SearchStrategy[Draft]:
     """The samples of a kind, for the op's declaration."""
     if kind == "empty":
-        empty = next(empty_arguments(spec, arguments), None)
+        empty = next(with_numbers(spec, domain.empties(arguments)), None)
         if empty is None:
             raise Unsupported(Code.NOT_APPLICABLE, "the spec takes no inputs without elements")
         arguments = empty
@@ -157,7 +164,7 @@ def _samples(
         raise Unsupported(Code.NOT_APPLICABLE, f"the given inputs have no more than {ORDINARY} elements each")
 
     def fill(way: str, rng: Any) -> tuple[Any, ...]:
-        return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng, spec.reads_values).tensors)
+        return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng, spec.reads_values, domain).tensors)
 
     def originals() -> tuple[Any, ...]:
         return (
@@ -169,15 +176,15 @@ def _samples(
         way = functools.partial(fill, "SEEDS" if regime == "GIVEN" else regime)
         return _DraftLikeGiven(way, regime, first=originals if regime == "GIVEN" else None)
 
-    regimes = ("INTEGERS",) if kind == "integers" else _finite_regimes(spec, arguments)
+    regimes = ("INTEGERS",) if kind == "integers" else _finite_regimes(spec, arguments, domain)
     return choose("inputs", regimes).map(draft_of)
 
 
-def _finite_regimes(spec: Specification, arguments: CallArguments) -> tuple[str, ...]:
+def _finite_regimes(spec: Specification, arguments: CallArguments, domain: Domain) -> tuple[str, ...]:
     """The ways at which the spec gives numbers; the given inputs are always among them."""
 
     def is_finite(way: str) -> bool:
-        run = spec.run(filled(arguments, WAYS[way], np.random.default_rng(0), spec.reads_values), spec.state)
+        run = spec.run(filled(arguments, WAYS[way], np.random.default_rng(0), spec.reads_values, domain), spec.state)
         return all(bool(y.isfinite().all()) for y in run.outputs if is_float(y))
 
     return (_REGIMES[0], *filter(is_finite, _REGIMES[1:]))

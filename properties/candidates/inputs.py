@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from ...oracles.specs.storage import format_of
 from ...reference.formats import Format, bits_to_float64
 from .arguments import CallArguments, State, Tensor
+from .domain.domain import Domain
+from .domain.facts import find_facts, keep_facts
 from .sequences import reorder_sequences
 
 #: (tensor, generator) -> float64 values in its place.
@@ -121,17 +124,49 @@ def filled_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:
     return _as(tensor, way(tensor, rng))
 
 
-def filled(arguments: CallArguments, way: Way, rng: Any, of_sequences: bool = False) -> CallArguments:
+def filled(
+    arguments: CallArguments, way: Way, rng: Any, of_sequences: bool = False, domain: Domain | None = None
+) -> CallArguments:
     """The arguments with floating tensors filled in a way; of others the elements change places.
 
     Args:
         arguments, way, rng: what is filled, how, and what draws.
         of_sequences: whether integers are read as offsets and lengths, so that whole sequences change places.
+        domain: what is known of the arguments, and goes on to hold: numbers that are 0 or 1, integers that never fall.
     """
-    if of_sequences:
-        arguments = arguments.with_tensors(reorder_sequences(arguments.tensors, rng))
-        return arguments.changed(lambda t: filled_tensor(t, way, rng) if t.dtype.is_floating_point else t)
-    return arguments.changed(lambda t: filled_tensor(t, way, rng) if t.dtype.is_floating_point else _shuffled(t, rng))
+    tensors = arguments.tensors
+    after = reorder_sequences(tensors, rng) if of_sequences else tensors
+    facts, roles = ({}, {}) if domain is None else (domain.facts, domain.integers)
+
+    def change(i: int) -> Tensor:
+        if tensors[i].dtype.is_floating_point:
+            return _as(tensors[i], keep_facts(facts.get(i, ()), tensors[i], way(tensors[i], rng), rng))
+        other = after[i] if of_sequences else _shuffled(tensors[i], rng)
+        return _with_gaps_shuffled(tensors[i], rng) if i in roles and roles[i].rises and not _rises(other) else other
+
+    return arguments.with_tensors([change(i) for i in range(len(tensors))])
+
+
+def keep(arguments: CallArguments, domain: Domain, rng: Any) -> CallArguments:
+    """The arguments, changed so that what is known of the given ones holds of them; the same ones where it does."""
+    tensors = list(arguments.tensors)
+    for i, facts in domain.facts.items():
+        if i < len(tensors) and not set(facts) <= set(find_facts([tensors[i]])):
+            values = tensors[i].detach().cpu().double().numpy()
+            tensors[i] = _as(tensors[i], keep_facts(facts, tensors[i], values, rng))
+    same = all(map(operator.is_, tensors, arguments.tensors))
+    return arguments if same else arguments.with_tensors(tensors)
+
+
+def _rises(tensor: Tensor) -> bool:
+    return bool((tensor.diff() >= 0).all())
+
+
+def _with_gaps_shuffled(tensor: Tensor, rng: Any) -> Tensor:
+    """Integers that never fall, with the steps between them in another order."""
+    gaps = tensor.diff()
+    order = torch.from_numpy(rng.permutation(len(gaps))).to(tensor.device)
+    return torch.cat([tensor[:1], gaps[order]]).cumsum(0).to(tensor.dtype)
 
 
 def stand_in(arguments: CallArguments) -> CallArguments:

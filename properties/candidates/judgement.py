@@ -57,6 +57,7 @@ class Assignment:
         sha256: of the files that were executed, where there are any: "candidate" and "spec".
         isolation: of the candidate's process, where it has one.
         device: where the given inputs are, "cpu" or "cuda".
+        others: which calls unlike the given one were asked, in one line; empty where none was.
     """
 
     candidate: str
@@ -67,6 +68,7 @@ class Assignment:
     sha256: Mapping[str, str] = field(default_factory=dict)
     isolation: Isolation | None = None
     device: str = "cpu"
+    others: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ class Judgement:
             "error": self.error,
             "ran": None if self.operations is None else msgspec.to_builtins(self.operations),
             "sha256": dict(of.sha256),
+            "asked_with": of.others,
         }
         if self.timing is not None:
             record["time"] = self.timing.record
@@ -182,6 +185,7 @@ class Judgement:
             f"  judged: {each.judged} of {each.elements} elements of {each.output} at the given inputs"
             for each in self.coverage
         ]
+        lines += [f"  asked with: {self.assignment.others}"] if self.assignment.others else []
         lines += [f"  suspect: {finding.text}" for finding in self.suspicions]
         lines += [f"  spread, not counted: {finding.text}" for finding in self.spreads]
         lines += [f"  weak: {text}" for text in self.weaknesses]

@@ -7,6 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -156,6 +157,8 @@ def ask_all(
     names = session.candidate.name, session.spec.name, str(session.records.probe or session.terms)
     executed = session.history.executed
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
+    if any(finding.question in ("SIZES", "GRAD") for finding in findings):
+        of = replace(of, others=session.domain.summarize(session.arguments))
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start, execution=() if executed is None else tuple(executed.tale),

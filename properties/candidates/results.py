@@ -259,3 +259,18 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     start = int(tensor.storage_offset())
     return start * tensor.itemsize, (start + int(last) + 1) * tensor.itemsize
+
+
+def distance_from(computed: Tensor, native: Tensor) -> float:
+    """The largest difference from torch's output relative to its largest element; infinite for another form."""
+    if computed.shape != native.shape or computed.dtype != native.dtype:
+        return math.inf
+    if torch.equal(computed, native):
+        return 0.0
+    if not native.dtype.is_floating_point:
+        return math.inf
+    ours, theirs = computed.detach().double(), native.detach().double()
+    errors = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, (ours - theirs).abs())
+    largest = theirs[theirs.isfinite()].abs().max().item() if bool(theirs.isfinite().any()) else 0.0
+    distance = errors.nan_to_num(math.inf).max().item() / largest if largest else math.inf
+    return float(distance)

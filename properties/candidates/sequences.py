@@ -54,9 +54,3 @@ def _reordered(tensor: Tensor, order: Any, offsets: Sequence[list[int]]) -> Tens
     if ends is None:
         return tensor
     return torch.cat([tensor[ends[i] : ends[i + 1]] for i in order])
-
-
-def sizes_of_values(tensors: Sequence[Tensor]) -> set[int]:
-    """Sizes that integers stand for, as the last offset does for the number of tokens, or are themselves of."""
-    whole = [t for t in tensors if not t.is_floating_point() and t.numel()]
-    return {n for t in whole for n in t.shape} | {int(n) for t in whole for n in t.unique().tolist()}

@@ -17,10 +17,12 @@ from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
 from .call_history import CallHistory
 from .comparing import hold_in_turn, tell_unwritten
+from .domain.deriving import derive_domain
+from .domain.domain import Domain
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong
 from .host.calls import DESTINATIONS, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
-from .inputs import WAYS, Way, filled, stand_in
+from .inputs import WAYS, Way, filled, keep, stand_in
 from .judge_draws import Draws
 from .layouts import AnyLayout, Placing, is_far, placing_of
 from .results import Result, SpecRun, elsewhere, unlike
@@ -28,11 +30,9 @@ from .row_sample import Part, ProblemCut
 from .specification import Specification
 from .spread import OF_SPECIAL, SpecialCall, tell_spread
 
-#: The number of first calls before and after which the state of the process is compared, which takes a while. It is two
-#: because a call may behave differently after a first call has replaced something.
+#: First calls around which the state of the process is compared. A second may differ after a replacement by the first.
 _WATCHED = 2
-#: The largest size of arguments, in bytes, that are read back after every call; for larger ones that takes longer than
-#: the call.
+#: Arguments of more bytes are not read back after every call, because that would take longer than the call.
 _FEW_BYTES = 2**18
 #: The manners of calls whose results may depend on earlier calls.
 _AFTER_OTHERS = (Manner.SAME, Manner.REBORN, Manner.ASSIGNED)
@@ -70,7 +70,12 @@ class Session:
 
     def filled(self, arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
         """The arguments with other values; integers that the spec reads as offsets, say, remain valid ones."""
-        return filled(arguments, way, rng, self.spec.reads_values)
+        return filled(arguments, way, rng, self.spec.reads_values, self.domain)
+
+    @functools.cached_property
+    def domain(self) -> Domain:
+        """The calls that the spec takes."""
+        return derive_domain(self.spec, self.arguments, self.draw, self.draws.inputs)
 
     @property
     def shared(self) -> list[str]:
@@ -158,7 +163,8 @@ class Session:
         if self.part is None or arguments.shapes != self.arguments.shapes:
             return ProblemCut(arguments, arguments, None, self.share)
         rows = self.rows_for(question, arguments)
-        few, share = self.few(arguments, rows), self.part.describe(rows)
+        few = self.given_rows if arguments is self.arguments else self.part.of(arguments, rows)
+        share = self.part.describe(rows)
         return (
             ProblemCut(few, few, None, share) if alone and self.rows_alone else ProblemCut(arguments, few, rows, share)
         )
@@ -166,8 +172,8 @@ class Session:
     @functools.cached_property
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments."""
-        writes = Writes(self.shared, after=True)
-        return self.call(self.arguments, watched=True, writes=writes, fetched=self.part is not None)
+        fetched, writes = self.part is not None, Writes(self.shared, after=True)
+        return self.call(self.arguments, watched=True, writes=writes, fetched=fetched)
 
     def values(
         self, question: str, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
@@ -182,6 +188,8 @@ class Session:
             alone: whether the call may be made with rows of a large problem alone, if the candidate accepts them.
         """
         tensors = dict(self.spec.state) if state is None else dict(state)
+        if arguments is not self.arguments and arguments.structure == self.arguments.structure:
+            arguments = keep(arguments, self.domain, self.generator(f"facts {question}"))
         cut = self.cut_for(question, arguments, alone=alone)
         if cut.rows is not None:
             answer = self.call(cut.call_arguments, tensors, manner, layout=layout, fetched=True)
@@ -377,11 +385,6 @@ class Session:
         """The given arguments, or the rows of them that are compared if the problem is large."""
         arguments, part = self.arguments, self.part
         return arguments if part is None else part.of(arguments, self.rows_for("GIVEN", arguments))
-
-    def few(self, arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
-        """The arguments with these rows alone."""
-        assert self.part is not None
-        return self.given_rows if arguments is self.arguments else self.part.of(arguments, rows)
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
         """The spec's outputs as balls; at the given arguments, which several questions use, they are read once."""

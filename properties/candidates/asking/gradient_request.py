@@ -91,7 +91,7 @@ class GradientPlace:
         operands, cotangents: their layouts; None for the layout of the arguments, and for contiguous cotangents.
         only: the only operand that requires a gradient; None if all operands do. manner: of the call.
         inner: whether the arguments are no leaves.
-        one_as: which arguments are one tensor, in words; empty for none.
+        one_as: which arguments are one tensor, in words; empty for none. other: whether it is unlike the given call.
     """
 
     state: State | None = None
@@ -101,12 +101,20 @@ class GradientPlace:
     manner: Manner = Manner.PLAIN
     inner: bool = False
     one_as: str = ""
+    other: bool = False
+
+    @property
+    def is_unusual(self) -> bool:
+        """Whether a candidate may refuse such a call."""
+        return self.operands is not None or self.other or bool(self.one_as)
 
     @property
     def text(self) -> str:
         """One line of a card; empty for the given place."""
         if self.only is not None:
             return "call       in which this operand alone requires a gradient, and each is a torch.nn.Parameter"
+        if self.other:
+            return "call       of other sizes, integers or options than the given one"
         if self.one_as:
             return f"layout     one tensor as {self.one_as}"
         layouts = {"operands": self.operands, "cotangents": self.cotangents}

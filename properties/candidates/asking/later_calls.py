@@ -15,7 +15,7 @@ from ..arguments import CallArguments, Tensor
 from ..call_history import shared_memory
 from ..finding import Finding, lines_of_variant, passing, process_changed, raised, with_lines, wrong
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS
+from ..inputs import WAYS, keep
 from ..results import overlaps
 from ..row_sample import Part, draw_tensor
 from ..session import Asking, Session
@@ -67,7 +67,7 @@ def other_data(session: Session, code: str) -> CallArguments:
     """Arguments like the given ones with other values, from the generator of a question."""
     rng = session.generator(code)
     if session.part is not None:
-        return session.arguments.changed(lambda t: draw_tensor(t, WAYS["SEEDS"], rng))
+        return keep(session.arguments.changed(lambda t: draw_tensor(t, WAYS["SEEDS"], rng)), session.domain, rng)
     return session.filled(session.arguments, WAYS["SEEDS"], rng)
 
 
@@ -246,7 +246,7 @@ def _compare_repeated_rows(session: Session, answer: Answer, done: int, times: i
     if finding.wrong is None and differs:
         if tuple(tuple(y.shape) for y in different) != part.shapes:
             return wrong("AGAIN", Code.ATTRIBUTE, f"call {done + differs} in a row has outputs of other shapes")
-        few = session.few(session.arguments, rows)
+        few = session.given_rows
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
         finding = session.hold("AGAIN", few, state, session.spec.run(few, state), other)
         finding = _add_number(finding, done + differs, session)

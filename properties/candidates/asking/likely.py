@@ -19,7 +19,7 @@ from ..inputs import WAYS, altered
 from ..judge_draws import Draws
 from ..session import Asking, Session
 from .chance import frequencies
-from .gradients import gradients_at
+from .gradient_call import gradients_at
 
 #: The largest cost of one evaluation (`Evaluations.work`), a tenth of a second on most machines; larger ones are judged
 #: by their bound alone. Once all evaluations together cost eight times as much, no further outputs are tested.

@@ -21,7 +21,17 @@ from ..comparing import AS_WELL
 from ..evidence import Records
 from ..finding import Finding, not_asked, raised, with_lines
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS, altered, beside_ones, filled_tensor, ladder_of, of_twelve_bits, of_whole_format, ties_of
+from ..inputs import (
+    WAYS,
+    altered,
+    beside_ones,
+    filled_tensor,
+    keep,
+    ladder_of,
+    of_twelve_bits,
+    of_whole_format,
+    ties_of,
+)
 from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -138,6 +148,7 @@ def of_packed_ways(
     """
     codes = [first, *(code for code in WAYS if code != first and code not in session.packed)][: part.count]
     arguments, rows = packed(part, session.arguments, codes, session.generator(f"ways of {first}"))
+    arguments = keep(arguments, session.domain, session.generator(f"facts {first}"))
     answer = session.call(arguments, manner=manner, fetched=True)
     state = session.spec.state
     for code in codes:

@@ -3,83 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import msgspec
-import torch
 
-from ....oracles.specs.tracing import without_fused_operations
-from ....oracles.specs.work import WorkCounter, Workload
+from ....oracles.specs.work import Workload
 from ....oracles.verdicts.verdict import Outcome
-from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
+from ..domain.deriving import safe_calls
 from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised, with_lines
-from ..host.calls import Answer, Manner
-from ..inputs import WAYS, one_for_several, stand_in
+from ..host.calls import Manner
+from ..inputs import WAYS, keep, one_for_several
 from ..layouts import AnyLayout, DestinationLayout, MemoryLayout
-from ..resizing import empty_arguments, resizable, resize, resized_tensor
+from ..other_calls import (
+    OtherCall,
+    calls_at_branches,
+    calls_of_long_sizes,
+    calls_of_sizes,
+    calls_of_values,
+    for_a_while,
+    joint_calls,
+    with_numbers,
+    worth_reading,
+)
+from ..results import distance_from
 from ..row_sample import draw_tensor, part_of
 from ..session import Asking, Session
 from ..specification import SpecError
+from ..workload import count_work, most_work, work_at
 
-#: Sizes that replace a size of the arguments: just above common blocks, a multiple of common blocks, and 1 or an odd
-#: number.
-LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
-#: The largest number of elements of all arguments together, and the number of calls.
-_MOST, _CALLS = 2**17, 6
-#: Sizes at which kernels may take another branch: powers of two, one less and one more. Each in turn replaces each size
-#: of the arguments, in calls with at most `_FEW` elements, for `_SWEEP_SECONDS` of processor time.
-_AT_BRANCHES = sorted({2**power + step for power in range(1, 13) for step in (-1, 0, 1)})
-_FEW, _SWEEP_SECONDS = 2**15, 0.5
-#: A reading of the spec takes longer than all these calls. So of the calls of either kind only the `_FARTHEST` that
-#: differ most from torch are read: the first whatever it costs, and others while they take `_READING_SECONDS` together.
-_FARTHEST, _READING_SECONDS = 3, 1.0
-#: A call that takes longer to read is read in place of others if it differs from torch so many times as much for each
-#: second.
-_STANDS_OUT = 8.0
+#: Processor seconds for calls at sizes where kernels may take another branch.
+_SWEEP_SECONDS = 0.4
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
+#: The largest number of blocks along two axes of a grid; where they are small, there are more rows.
+_ROWS = 65535
 #: The number of elements, arguments included, that are compared of this call.
 _READ = 2**14
-#: A size is left out if a call of the spec takes more than so many operations of torch, and more than so many times
-#: those at the given inputs: a loop over steps or experts may have as many operations as the size says.
-_OPERATIONS, _TIMES_GIVEN = 1000, 2
-#: The same for multiplications in products of matrices. In a chain of products of a matrix with its own transpose, such
-#: as Newton-Schulz iterations, each product takes the cube of the size, however few elements the arguments have.
-_MULTIPLICATIONS = 2**29
-#: The same for elements of results, which broadcasting multiplies, however few elements the arguments have.
-_ELEMENTS = 2**26
-#: The largest number of output elements if kernels are executed as PTX, thread by thread: each may be a long sum.
-_EXECUTED = 2**15
-
-
-class _OtherCall(NamedTuple):
-    """A call at other sizes: its arguments, its answer, how far that is from torch's, and seconds to read the spec."""
-
-    arguments: CallArguments
-    answer: Answer
-    distance: float
-    seconds: float
 
 
 def sizes(session: Session) -> Finding:
-    """SIZES: each size in turn is replaced in all shapes that have it, because equal sizes may be the same axis."""
+    """SIZES: other calls that the spec takes, of other sizes, integers and options."""
     if "SIZES" in session.packed:
         return session.packed["SIZES"]
-    most = _most_work(session)
-    others = list(_calls_at(session, _other_sizes(session, most), most))
-    answered = [each for each in others if not each.answer.raised]
-    swept = [each for each in _calls_at(session, _at_branches(session), most) if not each.answer.raised]
+    if session.share:
+        return not_asked("SIZES", "the candidate is wrong at the given size")
+    most, rng = most_work(session), session.generator("SIZES")
+    others = list(_calls_at(session, [*calls_of_sizes(session, rng, most), *calls_of_long_sizes(session, rng)], most))
+    joint = _calls_at(session, joint_calls(session, rng), most)
+    swept = _calls_at(session, calls_at_branches(session, session.generator("SIZES at branches")), most)
+    swept = (each for each in for_a_while(swept, _SWEEP_SECONDS) if each.distance)
+    valued = _calls_at(session, calls_of_values(session, session.generator("SIZES values")), most)
     judged = 0
-    for each in [*_worth_reading(answered), *_worth_reading([each for each in swept if each.distance])]:
-        finding = _hold(session, each)
-        if finding is not None and finding.is_wrong:
-            return finding
-        judged += 0 if finding is None else finding.judged
-    for arguments in empty_arguments(session.spec, session.arguments):
+    for each_kind in (others, joint, swept, valued):
+        for each in worth_reading([each for each in each_kind if not each.answer.raised]):
+            finding = _hold(session, each)
+            if finding is not None and finding.is_wrong:
+                return finding
+            judged += 0 if finding is None else finding.judged
+    for arguments in with_numbers(session.spec, session.domain.empties(session.arguments)):
         finding = session.values("SIZES", arguments, refusable=True)
         if finding.is_wrong:
             return finding
@@ -93,11 +77,11 @@ def sizes(session: Session) -> Finding:
     return refusals[-1] if refusals else not_asked("SIZES", "the spec takes no other sizes")
 
 
-def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) -> Iterator[_OtherCall]:
+def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) -> Iterator[OtherCall]:
     """Calls of the candidate at those arguments that the spec accepts with at most `most` work."""
     writes = session.writes_at(session.given_rows, session.spec.state)
-    for arguments in every:
-        work = _work_at(session, arguments, most)
+    for arguments in safe_calls(session.spec, every):
+        work = work_at(session, arguments, most)
         if work is None:
             continue
         # The candidate is called before the spec, so that it cannot find the right result in memory.
@@ -108,29 +92,13 @@ def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) 
             continue
         distance = math.inf
         if len(answer.outputs) == len(outputs) and not session.spec.numpy and not (writes.buffers or writes.restored):
-            distance = max(map(_distance, answer.outputs, outputs), default=0.0)
+            distance = max(map(distance_from, answer.outputs, outputs), default=0.0)
         # A later call may write the same memory again.
         copied = msgspec.structs.replace(answer, outputs=[y.detach().clone() for y in answer.outputs])
-        yield _OtherCall(arguments, copied, distance, work.seconds)
+        yield OtherCall(arguments, distance, work.seconds, copied)
 
 
-def _worth_reading(calls: Sequence[_OtherCall]) -> Iterator[_OtherCall]:
-    """The calls that differ most from torch, as far as there is time to read the spec there."""
-
-    def rank(call: _OtherCall) -> tuple[float, float]:
-        needed = _STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
-        return -call.distance / needed, call.seconds
-
-    left = _READING_SECONDS
-    # How far those are that torch alone does not tell, as of written tensors, is infinite: they are read, too.
-    ranked = [each for i, each in enumerate(sorted(calls, key=rank)) if i < _FARTHEST or math.isinf(each.distance)]
-    for i, each in enumerate(ranked):
-        if i == 0 or each.seconds <= left:
-            left -= each.seconds if i else 0.0
-            yield each
-
-
-def _hold(session: Session, other: _OtherCall) -> Finding | None:
+def _hold(session: Session, other: OtherCall) -> Finding | None:
     """Compare the answer to a call with the spec; None where the spec cannot be read at these sizes."""
     arguments, state = other.arguments, session.spec.state
     try:
@@ -154,18 +122,21 @@ def _many_rows(session: Session) -> Finding | None:
     count = len(outputs[0]) if outputs and outputs[0].ndim else 0
     if session.part is not None or session.spec.reads_values or not count or not outputs[0].numel():
         return None
-    rows, some = _BEYOND * count // outputs[0].numel() + 1, _SOME * count
+    rows, some = max(_BEYOND * count // outputs[0].numel(), _ROWS) + 1, _SOME * count
     rng, originals = session.generator("SIZES beyond"), session.arguments.tensors
     shapes = [(rows, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     if rows <= some or sum(map(math.prod, shapes)) > 8 * _BEYOND:
         return None
-    zeros = [resized_tensor(t, shape, rng) for t, shape in zip(originals, shapes, strict=True)]
-    tensors = [draw_tensor(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
-    many = session.arguments.with_tensors(tensors)
+    tensors = [
+        draw_tensor(t.new_empty(shape), WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t
+        for t, shape in zip(originals, shapes, strict=True)
+    ]
+    many = keep(session.arguments.with_tensors(tensors), session.domain, rng)
     shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
-    most = _count_work(session)._replace(multiplications=math.inf, elements=math.inf, steps=math.inf)
-    if _work_at(session, _with_shapes(session, shapes, rng), most) is None:
+    most = count_work(session)._replace(multiplications=math.inf, elements=math.inf, steps=math.inf)
+    few = session.domain.at(session.arguments, tuple(shapes))
+    if work_at(session, session.filled(few, WAYS["SIGNS"], rng), most) is None:
         return None
     part = part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.repeat.seconds * _SOME > _SECONDS:
@@ -180,93 +151,6 @@ def _many_rows(session: Session) -> Finding | None:
     if finding.wrong is None:
         return finding
     return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
-
-
-def _other_sizes(session: Session, most: Workload) -> Iterator[CallArguments]:
-    rng = session.generator("SIZES")
-    tensors, extents = session.arguments.tensors, resizable(session.spec, session.arguments)
-    # Among the large sizes the largest that fits is used, because a fault that begins at a size remains above it.
-    kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
-    calls = 0
-    for old, sizes in ((old, sizes) for sizes in kinds for old in extents):
-        if calls >= _CALLS:
-            return
-        resized = (resize(tensors, old, int(new), _MOST) for new in sizes)
-        fitting = (_with_shapes(session, shapes, rng) for shapes in resized if shapes)
-        arguments = next((each for each in fitting if _work_at(session, each, most)), None)
-        if arguments is not None:
-            calls += 1
-            yield arguments
-
-
-def _count_work(session: Session) -> Workload:
-    """The work of a call of the spec at the given inputs."""
-    counter = WorkCounter(Workload(*[math.inf] * 4))
-    with counter, without_fused_operations():
-        session.spec.outputs(session.arguments, session.spec.state)
-    return counter.work
-
-
-def _most_work(session: Session) -> Workload:
-    """The largest work of a call of the spec at another size."""
-    work = _count_work(session)
-    return Workload(
-        max(_OPERATIONS, _TIMES_GIVEN * work.operations),
-        max(_MULTIPLICATIONS, _TIMES_GIVEN * work.multiplications),
-        max(_ELEMENTS, _TIMES_GIVEN * work.elements),
-        math.inf,
-    )
-
-
-def _work_at(session: Session, arguments: CallArguments, most: Workload) -> Workload | None:
-    """The work at some arguments; None if the spec refuses them, if it is more than `most`, or if kernels are executed
-    and have many outputs.
-    """
-    others = stand_in(arguments)  # outside of the count
-    try:
-        with WorkCounter(most) as counter, without_fused_operations():
-            outputs = session.spec.outputs(others, session.spec.state)
-    except SpecError:
-        return None
-    many = session.history.executed is not None and sum(y.numel() for y in outputs) > _EXECUTED
-    return None if many else counter.work
-
-
-def _distance(computed: Tensor, native: Tensor) -> float:
-    """The largest difference from torch's output relative to its largest element; infinite for another form."""
-    if computed.shape != native.shape or computed.dtype != native.dtype:
-        return math.inf
-    if torch.equal(computed, native):
-        return 0.0
-    if not native.dtype.is_floating_point:
-        return math.inf
-    ours, theirs = computed.detach().double(), native.detach().double()
-    errors = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, (ours - theirs).abs())
-    largest = theirs[theirs.isfinite()].abs().max().item() if bool(theirs.isfinite().any()) else 0.0
-    distance = errors.nan_to_num(math.inf).max().item() / largest if largest else math.inf
-    return float(distance)
-
-
-def _at_branches(session: Session) -> Iterator[CallArguments]:
-    rng = session.generator("SIZES at branches")
-    # Sizes of an axis that is the last one of some tensor come first, because kernels cut blocks along that axis.
-    tensors = session.arguments.tensors
-    last = {t.shape[-1] for t in tensors if t.ndim}
-    extents = sorted(resizable(session.spec, session.arguments), key=lambda n: n not in last)
-    ends = processor_seconds() + _SWEEP_SECONDS
-    for old in extents:
-        for new in rng.permutation(_AT_BRANCHES):
-            shapes = resize(tensors, old, int(new), _FEW)
-            if processor_seconds() > ends:
-                return
-            if shapes is not None:
-                yield _with_shapes(session, shapes, rng)
-
-
-def _with_shapes(session: Session, shapes: Sequence[tuple[int, ...]], rng: Any) -> CallArguments:
-    """The given arguments with tensors of other shapes and with other values."""
-    resized = [resized_tensor(t, shape, rng) for t, shape in zip(session.arguments.tensors, shapes, strict=True)]
-    return session.filled(session.arguments.with_tensors(resized), WAYS["SIGNS"], rng)
 
 
 def align(session: Session) -> Finding:
@@ -300,7 +184,7 @@ def _in_layouts(session: Session) -> Iterator[tuple[str, AnyLayout | None, CallA
     if session.writes:
         yield from ((layout, layout, session.arguments) for layout in DestinationLayout)
     writes = session.spec.find_writes(session.arguments, session.spec.state)
-    same = None if session.part else one_for_several(session.arguments, writes)
+    same = None if session.part else one_for_several(session.arguments, [*writes, *session.domain.facts])
     if same is not None:
         yield f"one tensor as {same[0]}", None, same[1]
 

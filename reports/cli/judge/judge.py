@@ -29,6 +29,7 @@ from ...text import one_line
 from ..addresses import require_in_file
 from ..host import Host, Stop, require
 from ..project.hints import completing
+from .domain import describe_domain
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
@@ -82,6 +83,7 @@ class _Command(click.Command):
 @click.command("judge", cls=_Command)
 @click.argument("candidate", required=False)
 @click.option("--spec", metavar="FILE", help="What is right: a file, FILE:NAME, MODULE:NAME, or a folder.")
+@click.option("--domain", is_flag=True, help="Print which calls the spec takes, and judge nothing.")
 @click.option("--demo", is_flag=True, help="Judge a file that comes with opassay, and show it.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
 @click.option(
@@ -134,7 +136,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         candidate, spec: files or pairs. options: the others, by their names.
     """
     with _telling_in_json(options["as_json"]):
-        addresses = _addresses(candidate, spec, demo=options["demo"])
+        addresses = _addresses(candidate or (spec if options["domain"] else None), spec, demo=options["demo"])
         _require_questions(options["questions"])
         _require_one_way(options)
         if options["draws"] is not None:
@@ -162,6 +164,10 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
             signal.signal(number, signal.default_int_handler)
     judge = functools.partial(_judge, *addresses, options, alone)
     with _telling_in_json(options["as_json"]):
+        if options["domain"]:
+            words = options["seed"] or 0, parse_inputs(options["given"])
+            click.echo("\n".join(run_on_user_files(lambda: describe_domain(addresses[1], *words))))
+            return exit_codes.OK
         rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
         if [row.spec for row in rows] == [addresses[1]]:
             return judge_at_every_change(judge, addresses) if options["watch"] else judge()[0]

@@ -1,0 +1,297 @@
+"""The shapes that a spec takes: which extents change, which of them together, in which steps, and down to which.
+
+What this is for: a function has no declaration of its shapes, so somebody has to ask. One given call is moved: an axis
+alone, with others of its extent, with one of another extent, by steps, or in proportion. What the spec takes is a
+symbol: axes that move together.
+
+What is hard here: torch takes more than is meant. An extent of 1 is broadcast, so extents of 1 are made larger first.
+What is added to an axis may not be read, and then it moves with what it belongs to. And of two square matrices no axis
+can be told from the others by leaving one out, so the smallest set that the spec takes is grown from pairs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from .symbols import Axis, Moves, ShapeDomain, Shapes, Symbol
+
+#: A move that is taken by one may be a special case, so it is asked again by these; one of them is enough.
+_FAR = (5, 2)
+#: Extents that take the place of 1: the first that no axis has.
+_LIFTS = (3, 5, 7, 11, 13, 17)
+#: Sets of equal extents are grown up to this size, among at most so many axes.
+_GROWN, _AMONG = 3, 8
+
+
+class OutOfTimeError(Exception):
+    """There is no time for another question."""
+
+
+class ShapeSearch:
+    """Finds the symbols of a spec.
+
+    Args:
+        ask: (shapes) -> whether the spec takes tensors of them. shapes: of the given call.
+        reads: (shapes, axis) -> whether what was added to an axis is read; None where nobody can tell.
+        ties: axes that an argument of offsets ends at, and which so move together.
+    """
+
+    def __init__(
+        self, ask: Callable[[Shapes], bool], shapes: Shapes, reads: Callable[[Shapes, Axis], bool] | None = None,
+        ties: Sequence[Sequence[Axis]] = (),
+    ) -> None:  # fmt: skip
+        self._ask, self._reads, self._ties = ask, reads, [set(tie) for tie in ties]
+        self._known: dict[Shapes, bool] = {}
+        self._start, self._base = shapes, shapes
+        self._axes: list[Axis] = [(i, d) for i, shape in enumerate(shapes) for d in range(len(shape))]
+        self._symbols: list[Symbol] = []
+        self._unread: set[Axis] = set()
+
+    def run(self) -> ShapeDomain:
+        """The symbols; axes of none keep their extents.
+
+        Raises:
+            ValueError: the spec refuses the given call.
+        """
+        if not self._takes({}):
+            raise ValueError("the spec refuses the given call")
+        note = ""
+        try:
+            self._lift_ones()
+            for step in (self._alone, self._with_equals, self._with_others, self._by_steps, self._by_ratios):
+                step()
+            self._in_proportion()
+            self._symbols = [self._bounded(symbol) for symbol in self._symbols]
+        except OutOfTimeError:
+            note = "not all axes were asked, for want of time"
+        constant = tuple(a for a in self._axes if a not in self._done and self._extent(a))
+        return ShapeDomain(self._start, self._base, tuple(self._symbols), constant, note)
+
+    # ------------------------------------------------------------------------------------------------------ asking
+
+    def _extent(self, axis: Axis) -> int:
+        return self._base[axis[0]][axis[1]]
+
+    @property
+    def _done(self) -> set[Axis]:
+        return {axis for symbol in self._symbols for axis in symbol.axes}
+
+    def _left(self) -> list[Axis]:
+        done = self._done
+        return [a for a in self._axes if a not in done and self._extent(a) > 0]
+
+    def _equals(self, axis: Axis) -> list[Axis]:
+        return [b for b in self._axes if self._extent(b) == self._extent(axis)]
+
+    def _takes(self, moves: Mapping[Axis, int]) -> bool:
+        if any(self._extent(a) + n < 0 for a, n in moves.items()):
+            return False
+        shapes = tuple(
+            tuple(n + moves.get((i, d), 0) for d, n in enumerate(shape)) for i, shape in enumerate(self._base)
+        )
+        if shapes not in self._known:
+            self._known[shapes] = self._ask(shapes)
+        return self._known[shapes]
+
+    def _takes_far(self, moves: Mapping[Axis, int], far: Iterable[int] = _FAR) -> bool:
+        return self._takes(moves) and any(self._takes({a: n * by for a, n in moves.items()}) for by in far)
+
+    def _moves_freely(self, moves: Mapping[Axis, int]) -> bool:
+        """Whether the spec takes axes that are larger together, and no smaller ones only with others of their extent.
+
+        A loop over one operand takes a longer other one, and not a shorter one: that axis belongs to its equals.
+        """
+        if not self._takes_far(moves):
+            return False
+        if any(self._extent(a) - n <= 1 for a, n in moves.items()) or self._takes({a: -n for a, n in moves.items()}):
+            return True
+        return not any(self._takes(dict.fromkeys(self._equals(a), -n)) for a, n in moves.items())
+
+    def _add(self, moves: Mapping[Axis, int], step: int = 1, unit: Axis | None = None) -> None:
+        """Add a symbol; those that share an axis with it become part of it."""
+        every: dict[Axis, int] = dict(moves)
+        if unit is None and step == 1:
+            for symbol in [s for s in self._symbols if not set(s.axes).isdisjoint(every)]:
+                every = {**dict(symbol.moves), **every}
+                self._symbols.remove(symbol)
+        self._symbols.append(Symbol(tuple(every.items()), step, unit=unit))
+
+    def _shrunk(self, moves: Moves, core: Iterable[Axis], takes: Callable[[Moves], bool]) -> Moves:
+        """The moves without those axes that need not move."""
+        for b in [b for b in moves if b not in set(core)]:
+            fewer = {c: n for c, n in moves.items() if c != b}
+            moves = fewer if fewer and takes(fewer) else moves
+        return moves
+
+    # ------------------------------------------------------------------------------------------------------- steps
+
+    def _lift_ones(self) -> None:
+        """Make extents of 1 larger: all of them, or one by one those that the spec takes."""
+        other = next((n for n in _LIFTS if all(n not in shape for shape in self._base)), 1)
+        ones = [a for a in self._axes if self._extent(a) == 1]
+        lifted = list(ones)
+        if ones and not self._takes(dict.fromkeys(ones, other - 1)):
+            lifted = []
+            for a in ones:
+                lifted += [a] if self._takes(dict.fromkeys([*lifted, a], other - 1)) else []
+        self._base = tuple(
+            tuple(other if (i, d) in lifted else n for d, n in enumerate(shape)) for i, shape in enumerate(self._base)
+        )
+
+    def _alone(self) -> None:
+        """Axes that move alone."""
+        tied = set().union(*self._ties)
+        for a in [a for a in self._left() if a not in tied and self._moves_freely({a: 1})]:
+            grown = tuple(tuple(n + ((i, d) == a) for d, n in enumerate(shape)) for i, shape in enumerate(self._base))
+            if self._reads is None or self._reads(grown, a):
+                self._add({a: 1})
+            else:
+                self._unread.add(a)
+
+    def _with_equals(self) -> None:
+        """Axes that move with others of their extent: as few of them as the spec takes."""
+        for a in self._left():
+            if a in self._done:
+                continue
+            together = dict.fromkeys(self._equals(a), 1)
+            tied: set[Axis] = next((tie for tie in self._ties if a in tie), set())
+            akin = tied or (self._unread if a in self._unread else set())
+            some = {b: 1 for b in together if b in akin}
+            if len(some) > 1 and self._moves_freely(some):
+                self._add(some)
+            elif a not in self._unread or len(together) > 1:
+                core = {a} | (self._unread & set(together))
+                moves = self._grown(core, together)
+                if moves is None and self._moves_freely(together):
+                    moves = self._shrunk(together, core, self._moves_freely)
+                if moves is not None:
+                    self._add(moves)
+
+    def _grown(self, core: set[Axis], together: Moves) -> Moves | None:
+        others = [b for b in together if b not in core]
+        if len(others) > _AMONG:
+            return None
+        for size in range(1, _GROWN + 1):
+            for more in itertools.combinations(others, size):
+                moves: Moves = dict.fromkeys([*core, *more], 1)
+                if len(moves) < len(together) and self._moves_freely(moves):
+                    return moves
+        return None
+
+    def _with_others(self) -> None:
+        """Axes that move with one of another extent: a sum of extents, or offsets, one more than groups."""
+        sums: set[Axis] = set()
+        first = self._left()
+        for a in first:
+            done = self._done
+            if a in done:
+                continue
+            usable = [b for b in first if b not in done or b in sums]
+            moves = next(self._pairs(a, usable), None)
+            if moves is not None:
+                self._add(moves)
+                sums.update(moves)
+            elif a in self._unread:
+                self._add({a: 1})
+
+    def _pairs(self, a: Axis, usable: Sequence[Axis]) -> Iterator[Moves]:
+        mine = [b for b in usable if self._extent(b) == self._extent(a)]
+        for b in usable:
+            if self._extent(b) == self._extent(a):
+                continue
+            theirs = [c for c in usable if self._extent(c) == self._extent(b)]
+            for axes in ([a, b], [*mine, b], [a, *theirs], [*mine, *theirs]):
+                moves: Moves = dict.fromkeys(axes, 1)
+                if self._moves_freely(moves):
+                    yield self._shrunk(moves, (a, b), self._moves_freely)
+
+    def _by_steps(self) -> None:
+        """Axes that move by a divisor of their extent."""
+
+        def takes(moves: Moves) -> bool:
+            return self._takes(moves) and all(self._takes({a: n * by for a, n in moves.items()}) for by in (2, 4))
+
+        for a in self._left():
+            if a in self._done:
+                continue
+            mine = [b for b in self._left() if self._extent(b) == self._extent(a)]
+            for step in (n for n in range(2, self._extent(a) + 1) if self._extent(a) % n == 0):
+                ways: tuple[Moves, ...] = {a: step}, dict.fromkeys(mine, step)
+                moves = next((moves for moves in ways if takes(moves)), None)
+                if moves is not None:
+                    self._add(self._shrunk(moves, {a}, takes), step)
+                    break
+
+    def _by_ratios(self) -> None:
+        """Axes that move by one where others move by a multiple, as the heads of keys and queries do."""
+        for a in self._left():
+            if a in self._done:
+                continue
+            whole = self._extent(a)
+            for b in (b for b in self._axes if self._extent(b) > whole and self._extent(b) % whole == 0):
+                if self._join_ratio(a, b):
+                    break
+
+    def _join_ratio(self, a: Axis, b: Axis) -> bool:
+        ratio = self._extent(b) // self._extent(a)
+        mine = [c for c in self._left() if self._extent(c) == self._extent(a)]
+        theirs = self._equals(b)
+        far = _FAR[:1]
+        ways: tuple[Moves, ...] = (
+            {a: 1, b: ratio}, {**dict.fromkeys(mine, 1), b: ratio},
+            {**dict.fromkeys(mine, 1), **dict.fromkeys(theirs, ratio)},
+        )  # fmt: skip
+        moves = next((moves for moves in ways if self._takes_far(moves, far)), None)
+        if moves is None:
+            return False
+        moves = self._shrunk(moves, (a, b), lambda fewer: self._takes_far(fewer, far))
+        large = next((symbol for symbol in self._symbols if b in symbol.axes), None)
+        if large is not None:
+            self._symbols.remove(large)
+        if large is not None and large.step == self._extent(a):  # b moves by steps of a: their ratio is free
+            self._symbols.append(Symbol(tuple((c, n) for c, n in moves.items() if self._extent(c) == self._extent(a))))
+            self._symbols.append(Symbol(large.moves, large.step, unit=a))
+        else:
+            self._add(moves)
+        return True
+
+    def _in_proportion(self) -> None:
+        """Axes of several extents that move in one proportion: numbers packed by two, and a scale for each group."""
+        far = (3,)
+        left = [a for a in self._left() if self._extent(a) > 1]
+        extents = sorted({self._extent(a) for a in left})
+        for size in (4, 3, 2):
+            for some in itertools.combinations(extents, size):
+                mine = [a for a in left if self._extent(a) in some and a not in self._done]
+                common = math.gcd(*some)
+                for part in (n for n in range(1, common + 1) if common % n == 0):
+                    moves: Moves = {a: part * self._extent(a) // common for a in mine}
+                    if moves and self._takes_far(moves, far):
+                        self._add(self._shrunk(moves, (), lambda fewer: self._takes_far(fewer, far)))
+                        break
+
+    def _bounded(self, symbol: Symbol) -> Symbol:
+        """The symbol with its least extent, whether it may be 0, and which axes may be 1 while the others are not."""
+        lead, step = symbol.lead(self._base)
+        if symbol.unit is not None:
+            return symbol.bounded(symbol.step)
+        smaller = {n: {a: -n * by for a, by in symbol.moves} for n in range(1, self._extent(lead) // step + 1)}
+
+        def takes(steps: int) -> bool:
+            moves = smaller[steps]
+            return all(self._extent(a) + n > 0 for a, n in moves.items()) and self._takes(moves)
+
+        # Down to 2 by bisection; 1 apart, because it may be broadcast.
+        low, high = 0, max((self._extent(lead) - 2) // step, 0)
+        if high and takes(high):
+            low = high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if takes(middle) else (low, middle)
+        if self._extent(lead) - step * (low + 1) == 1 and takes(low + 1):
+            low += 1
+        least = self._extent(lead) - step * low
+        empties = {a: -self._extent(a) for a, _ in symbol.moves if self._extent(a) == self._extent(lead)}
+        return symbol.bounded(least, least == step and self._takes(empties))

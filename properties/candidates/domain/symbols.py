@@ -1,0 +1,111 @@
+"""Symbols: axes of the arguments whose extents change together; and the shapes that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+#: (position among the tensors, axis), and how much each gains in one step.
+Axis = tuple[int, int]
+Moves = dict[Axis, int]
+#: Of the tensors of a call.
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """Axes whose extents change together.
+
+    Attributes:
+        moves: the axes, each with what it gains in one step. step: what an axis gains that moves alone.
+        least: the smallest extent of the axis that gains least. may_be_empty: whether 0 is taken, too.
+        unit: an axis of another symbol, whose extent divides these; None for none.
+    """
+
+    moves: tuple[tuple[Axis, int], ...]
+    step: int = 1
+    least: int = 1
+    may_be_empty: bool = False
+    unit: Axis | None = None
+
+    @property
+    def axes(self) -> list[Axis]:
+        return [axis for axis, _ in self.moves]
+
+    def lead(self, shapes: Shapes) -> tuple[Axis, int]:
+        """The axis whose extent names the symbol's size, the shortest, and its step."""
+        return min(self.moves, key=lambda move: (shapes[move[0][0]][move[0][1]] / move[1], move))
+
+    def bounded(self, least: int, may_be_empty: bool = False) -> Symbol:
+        """The same with its least extent."""
+        return replace(self, least=least, may_be_empty=may_be_empty)
+
+
+@dataclass(frozen=True)
+class ShapeDomain:
+    """The shapes that a spec takes.
+
+    Attributes:
+        start: shapes of the given call. base: the same, with larger extents in place of 1 where the spec takes them.
+        symbols: axes that change. constant: axes that do not. note: what was not asked.
+    """
+
+    start: Shapes
+    base: Shapes
+    symbols: tuple[Symbol, ...] = ()
+    constant: tuple[Axis, ...] = ()
+    note: str = ""
+
+    def extent(self, symbol: Symbol, shapes: Shapes | None = None) -> int:
+        """The extent of a symbol's lead axis in some shapes; by default the given ones."""
+        shapes = self.start if shapes is None else shapes
+        i, d = symbol.lead(self.base)[0]
+        return shapes[i][d]
+
+    def resized(self, extents: Mapping[Symbol, int], at: Shapes | None = None) -> Shapes:
+        """Shapes in which symbols have extents, or the nearest ones that the symbols allow; others as at `start`.
+
+        Args:
+            extents: of the lead axes. at: the shapes that are changed; by default the given ones.
+        """
+        shapes = [list(shape) for shape in (self.start if at is None else at)]
+        # Units come first, because others are multiples of theirs.
+        for symbol, extent in sorted(extents.items(), key=lambda pair: pair[0].unit is not None):
+            if symbol.unit is not None:
+                unit = shapes[symbol.unit[0]][symbol.unit[1]]
+                for i, d in symbol.axes:
+                    shapes[i][d] = unit * max(round(extent / max(unit, 1)), 1)
+                continue
+            (i, d), step = symbol.lead(self.base)
+            first, empty = self.base[i][d], not extent and symbol.may_be_empty
+            steps = 0 if empty else (max(extent, symbol.least) - first) // step
+            for (i, d), by in symbol.moves:
+                own = self.base[i][d]
+                shapes[i][d] = 0 if empty and own == first else own + steps * by
+        # A unit that has changed alone takes its multiples along.
+        for symbol in self.symbols:
+            if symbol.unit is not None and symbol not in extents:
+                unit, old = shapes[symbol.unit[0]][symbol.unit[1]], self.start[symbol.unit[0]][symbol.unit[1]]
+                for i, d in symbol.axes:
+                    shapes[i][d] = shapes[i][d] if unit == old else self.start[i][d] // max(old, 1) * unit
+        return tuple(map(tuple, shapes))
+
+    def describe(self, names: Sequence[str]) -> list[str]:
+        """A line for each symbol, and one for what is constant.
+
+        Args:
+            names: of the tensors.
+        """
+
+        def name(axis: Axis) -> str:
+            return f"{names[axis[0]]}.{axis[1]}"
+
+        lines = []
+        for symbol in self.symbols:
+            axes = " = ".join(name(a) if by == symbol.step else f"{name(a)} by {by}" for a, by in symbol.moves)
+            steps = f", in steps of {symbol.step}" if symbol.step > 1 and symbol.unit is None else ""
+            unit = "" if symbol.unit is None else f", multiples of {name(symbol.unit)}"
+            lines.append(f"{axes}{unit}{steps}, from {0 if symbol.may_be_empty else symbol.least}")
+        if self.constant:
+            lines.append("constant: " + " ".join(f"{name(a)}={self.base[a[0]][a[1]]}" for a in self.constant))
+        return [*lines, *([self.note] if self.note else [])]

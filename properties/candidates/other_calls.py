@@ -1,0 +1,185 @@
+"""Calls of the domain of a spec that are unlike the given one: other sizes, other integers, other options.
+
+What this is for: a fault may show at one size alone, with a group that is empty, or with a flag that is off. Each axis
+that the spec lets move is moved alone, because axes of one extent in the given call may be that by chance.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from ...oracles.specs.work import Workload
+from ..engine.limits import processor_seconds
+from .arguments import CallArguments
+from .domain.deriving import safe_calls, with_leaf
+from .domain.integer_roles import propose
+from .domain.options import take_option
+from .domain.symbols import Shapes, Symbol
+from .host.calls import Answer
+from .inputs import WAYS, filled_tensor
+from .session import Session
+from .specification import SpecError, Specification
+from .workload import work_at
+
+T = TypeVar("T")
+#: Sizes that replace a size of the arguments: just above common blocks, a multiple of common blocks, and 1 or an odd
+#: number.
+LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
+#: The largest number of elements of all arguments together, and the number of calls where few axes move.
+_MOST, _CALLS = 2**17, 6
+#: A size above which longer paths begin, as of keys that are cut into parts, and the elements of a call with it.
+_LONG, _MOST_LONG = 8193, 2**20
+#: Sizes at which kernels may take another branch: powers of two, one less and one more, and odd multiples of powers of
+#: two. Each in turn replaces each size of the arguments, in calls with at most `_FEW` elements.
+AT_BRANCHES = sorted(
+    {2**power + step for power in range(1, 13) for step in (-1, 0, 1)}
+    | {odd * 2**power for odd in (3, 5, 7) for power in range(10)}
+)
+_FEW = 2**15
+#: Numbers of calls in which all axes have other sizes, and steps above their least ones.
+_JOINT, _STEPS = 3, 12
+#: A reading of the spec takes longer than all these calls. So of the calls of either kind only the `_FARTHEST` that
+#: differ most from torch are read: the first whatever it costs, and others while they take `_READING_SECONDS` together.
+_FARTHEST, _READING_SECONDS = 3, 1.0
+#: A call that takes longer to read is read in place of others if it differs from torch so many times as much for each
+#: second.
+_STANDS_OUT = 8.0
+
+
+class OtherCall(NamedTuple):
+    """A call unlike the given one: how far what the candidate gives is from torch's, and seconds to read the spec.
+
+    answer: of the candidate, where it is compared.
+    """
+
+    arguments: CallArguments
+    distance: float
+    seconds: float
+    answer: Answer = Answer()
+
+
+def calls_of_sizes(session: Session, rng: Any, most: Workload) -> Iterator[CallArguments]:
+    """Calls with at most so much work in which one size is large, a multiple of blocks, or small."""
+    # Among the large sizes the largest that fits is used, because a fault that begins at a size remains above it.
+    kinds = (LARGE[::-1], [int(n) for n in rng.permutation(ALIGNED)], [int(n) for n in rng.permutation(SMALL)])
+    symbols = session.domain.shapes.symbols
+    for symbol, sizes in [(s, sizes) for sizes in kinds for s in symbols][: max(_CALLS, 2 * len(symbols))]:
+        calls = (_with_shapes(session, shapes, rng) for shapes in _fitting(session, symbol, sizes, _MOST))
+        # Only of a few does it take long to see how much work they are.
+        safe = safe_calls(session.spec, calls, at_once=1)
+        yield from itertools.islice((each for each in safe if work_at(session, each, most)), 1)
+
+
+def calls_of_long_sizes(session: Session, rng: Any) -> Iterator[CallArguments]:
+    """Calls in which one size is above thousands."""
+    for symbol in session.domain.shapes.symbols:
+        shapes = next(_fitting(session, symbol, (_LONG,), _MOST_LONG), None)
+        if shapes is not None:
+            yield _with_shapes(session, shapes, rng)
+
+
+def calls_at_branches(session: Session, rng: Any) -> Iterator[CallArguments]:
+    """Calls with sizes at which kernels may take another branch, of every axis in turn."""
+    domain, last = session.domain.shapes, {(i, len(s) - 1) for i, s in enumerate(session.domain.shapes.start)}
+    # Sizes of an axis that is the last one of some tensor come first, because kernels cut blocks along that axis.
+    symbols = sorted(domain.symbols, key=lambda symbol: last.isdisjoint(symbol.axes))
+    near = {s: (domain.extent(s) - s.step, domain.extent(s) + s.step, 1) for s in symbols}
+    sizes = [[*near[s], *(int(n) for n in rng.permutation(AT_BRANCHES))] for s in symbols]
+    for extents in itertools.zip_longest(*sizes):
+        for symbol, extent in zip(symbols, extents, strict=True):
+            for shapes in _fitting(session, symbol, (extent,), _FEW):
+                yield _with_shapes(session, shapes, rng)
+
+
+def joint_calls(session: Session, rng: Any) -> Iterator[CallArguments]:
+    """Calls in which all sizes are small and others than in the given one."""
+    domain = session.domain.shapes
+    for _ in range(_JOINT if domain.symbols else 0):
+        extents = {s: s.least + s.step * int(rng.integers(1, _STEPS)) for s in domain.symbols}
+        shapes = domain.resized(extents, domain.base)
+        if _count(shapes) <= _MOST:
+            yield _with_shapes(session, shapes, rng)
+
+
+def with_numbers(spec: Specification, calls: Iterable[CallArguments]) -> Iterator[CallArguments]:
+    """The first of some calls at which the spec gives finite numbers."""
+    for arguments in calls:
+        try:
+            outputs = spec.outputs(arguments, spec.state)
+        except SpecError:
+            continue
+        # torch does not say of numbers of eight bits whether they are finite.
+        wide = [y.float() if y.element_size() == 1 else y for y in outputs]
+        if all(bool(y.isfinite().all()) for y in wide):
+            yield arguments
+            return
+
+
+def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
+    """Calls with other integers by their roles, and with other options."""
+    domain, original = session.domain, session.arguments
+    for place, role in domain.integers.items():
+        for word, values in propose(role, original.tensors[place]):
+            if (place, word) in domain.proposals:
+                tensors = list(session.filled(original, WAYS["SIGNS"], rng).tensors)
+                # The other integers stay the given ones, with which the spec was asked.
+                tensors = [
+                    t if t.is_floating_point() else was for t, was in zip(tensors, original.tensors, strict=True)
+                ]
+                tensors[place] = values
+                yield original.with_tensors(tensors)
+    for place, options in domain.options.items():
+        for option in options:
+            filled = session.filled(original, WAYS["SIGNS"], rng)
+            leaves = take_option(filled.leaves, place, option, lambda t: filled_tensor(t, WAYS["SIGNS"], rng))
+            yield with_leaf(filled, place, leaves[place])
+
+
+def for_a_while(every: Iterable[T], seconds: float) -> Iterator[T]:
+    """The first of some things, until so much time of the processor has gone by since the first was asked for."""
+    ends = processor_seconds() + seconds
+    for each in every:
+        yield each
+        if processor_seconds() > ends:
+            return
+
+
+def _fitting(session: Session, symbol: Symbol, extents: Iterable[int | None], most: int) -> Iterator[Shapes]:
+    """Shapes with an extent, which are others than the given ones and not too large."""
+    domain = session.domain.shapes
+    for extent in extents:
+        if extent is not None and extent > 0:
+            shapes = domain.resized({symbol: extent})
+            if shapes != domain.start and _count(shapes) <= most:
+                yield shapes
+
+
+def _count(shapes: Shapes) -> int:
+    return sum(map(math.prod, shapes))
+
+
+def _with_shapes(session: Session, shapes: Shapes, rng: Any) -> CallArguments:
+    """The given arguments with tensors of other shapes and with other values."""
+    with torch.no_grad():
+        return session.filled(session.domain.at(session.arguments, shapes), WAYS["SIGNS"], rng)
+
+
+def worth_reading(calls: Sequence[OtherCall]) -> Iterator[OtherCall]:
+    """The calls that differ most from torch, as far as there is time to read the spec there."""
+
+    def rank(call: OtherCall) -> tuple[float, float]:
+        needed = _STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
+        return -call.distance / needed, call.seconds
+
+    left = _READING_SECONDS
+    # How far those are that torch alone does not tell, as of written tensors, is infinite: they are read, too.
+    ranked = [each for i, each in enumerate(sorted(calls, key=rank)) if i < _FARTHEST or math.isinf(each.distance)]
+    for i, each in enumerate(ranked):
+        if i == 0 or each.seconds <= left:
+            left -= each.seconds if i else 0.0
+            yield each

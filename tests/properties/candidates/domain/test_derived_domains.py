@@ -1,0 +1,199 @@
+"""The calls that a spec takes, derived: extents that move together, roles of integers, options, and kept facts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from opassay.properties.candidates.arguments import CallArguments
+from opassay.properties.candidates.domain.deriving import derive_domain
+from opassay.properties.candidates.domain.domain import Domain
+from opassay.properties.candidates.specification import specification
+
+Tensor = torch.Tensor
+
+
+def rand(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def whole(*values: int) -> Tensor:
+    return torch.tensor(values)
+
+
+def derive(spec: Any, *args: Any, draw: Any = None) -> tuple[Domain, set[str]]:
+    """The domain of a spec around one call, and its lines."""
+    arguments = CallArguments.of(args).with_names(spec)
+    domain = derive_domain(specification(spec), arguments, draw)
+    return domain, set(domain.describe(arguments))
+
+
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    n, m = q.shape[-2], k.shape[-2]
+    keep = torch.ones(n, m, dtype=torch.bool).tril(m - n)
+    return torch.softmax((q @ k.mT).masked_fill(~keep, float("-inf")), -1) @ v
+
+
+def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    shared = q.shape[1] // k.shape[1]
+    return torch.softmax(q @ k.repeat_interleave(shared, 1).mT, -1) @ v.repeat_interleave(shared, 1)
+
+
+def experts(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
+    ends = offsets.tolist()
+    return torch.cat([x[a:b] @ w[i] for i, (a, b) in enumerate(itertools.pairwise(ends))])
+
+
+def group_norm(x: Tensor, w: Tensor) -> Tensor:
+    return F.group_norm(x, 4, w)
+
+
+def unpacked(x: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
+    low, high = packed & 15, packed >> 4
+    weights = torch.stack([low, high], -1).reshape(packed.shape[0], -1).float() - 8
+    return x @ (weights * scale.repeat_interleave(8, 1)).mT
+
+
+def options(x: Tensor, w: Tensor, bias: Tensor | None = None, scale: float = 1.0, causal: bool = True) -> Tensor:
+    y = x @ w * scale if bias is None else x @ w * scale + bias
+    return y.tril() if causal else y
+
+
+def focal(x: Tensor, y: Tensor) -> Tensor:
+    p = torch.sigmoid(x)
+    return -(y * (1 - p).square() * p.log() + (1 - y) * p.square() * (1 - p).log()).mean()
+
+
+def bag(w: Tensor, i: Tensor, offsets: Tensor) -> Tensor:
+    return F.embedding_bag(i, w, offsets, mode="sum")
+
+
+SHAPES = [
+    # Extents that are equal by chance move alone.
+    (product, (rand(32, 32), rand(32, 32)), {"x.0, from 0", "w.1, from 0", "x.1 = w.0, from 0"}),
+    (
+        causal,
+        (rand(1, 2, 16, 8), rand(1, 2, 16, 8), rand(1, 2, 16, 8)),
+        {"q.2, from 0", "k.2 = v.2, from 0", "v.3, from 0", "q.3 = k.3, from 0", "q.0 = k.0 = v.0, from 0"},
+    ),
+    (
+        grouped,
+        (rand(1, 4, 16, 8), rand(1, 2, 16, 8), rand(1, 2, 16, 8)),
+        {"k.1 = v.1, from 1", "q.1, multiples of k.1, from 2"},
+    ),
+    (group_norm, (rand(2, 64, 5), rand(64)), {"x.1 = w.0, in steps of 4, from 0", "x.0, from 0", "x.2, from 0"}),
+    (
+        experts,
+        (rand(12, 8), rand(3, 8, 4), whole(0, 5, 9, 12)),
+        {"x.0, from 0", "w.0 = offsets.0, from 1", "x.1 = w.1, from 0"},
+    ),
+    (
+        unpacked,
+        (rand(3, 32), torch.arange(64, dtype=torch.uint8).reshape(4, 16), rand(4, 4).abs()),
+        {"x.0, from 0", "x.1 by 8 = packed.1 by 4 = scale.1, from 8", "packed.0 = scale.0, from 1"},
+    ),
+    (torch.nn.Linear(5, 7), (rand(3, 5),), {"input.0, from 0", "constant: input.1=5"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "args", "lines"), SHAPES)
+def test_extents_move_with_those_that_they_have_to(spec: Any, args: Any, lines: set[str]) -> None:
+    assert lines <= derive(spec, *args)[1]
+
+
+def test_integers_have_roles_and_what_the_spec_takes() -> None:
+    _, lines = derive(experts, rand(12, 8), rand(3, 8, 4), whole(0, 5, 9, 12))
+    assert any(line.startswith("offsets: offsets, never falling; also all in the last group") for line in lines)
+    _, lines = derive(F.cross_entropy, rand(6, 10), whole(1, 4, 2, 7, 7, 0))
+    (labels,) = (line for line in lines if "labels" in line)
+    assert "below 10, -100 ignored" in labels
+    assert "one ignored" in labels
+    assert "all ignored" not in labels, "a mean of no losses is NaN"
+
+
+def test_options_have_the_other_values_that_the_spec_takes() -> None:
+    domain, lines = derive(options, rand(8, 12), rand(12, 8), None, 1.0, True)
+    assert domain.options[4] == (False,)
+    assert domain.options[2] == ((8,), (8, 8))
+    assert "scale: 1.0; also 1.7, 0.5" in lines
+
+
+def test_what_holds_in_every_draw_is_a_fact() -> None:
+    def draw(seed: int) -> tuple[Tensor, ...]:
+        rng = torch.Generator().manual_seed(seed)
+        return torch.randn(8, 5, generator=rng), (torch.randn(8, 5, generator=rng) > 0).float()
+
+    assert derive(focal, *draw(0), draw=draw)[0].facts == {1: ("0 or 1",)}
+
+
+def test_limits_that_are_no_extents_give_no_proposals_beyond_what_was_drawn() -> None:
+    def lost(table: Tensor, index: Tensor) -> Tensor:
+        return table.repeat(1000)[index]
+
+    from opassay.properties.candidates.domain.integer_roles import propose
+
+    arguments = CallArguments.of((rand(5), whole(1, 3, 2)))
+    domain = derive_domain(specification(lost), arguments)
+    values = [v for place, role in domain.integers.items() for _, v in propose(role, arguments.tensors[place])]
+    assert values
+    assert max(int(v.max()) for v in values) <= 3
+
+
+def test_what_ends_the_process_at_empty_tensors_is_a_refusal() -> None:
+    def ends(x: Tensor) -> Tensor:
+        if not x.shape[0]:
+            os.abort()
+        return x * 2
+
+    _, lines = derive(ends, rand(4, 6))
+    assert lines == {"x.0, from 1", "x.1, from 0"}
+
+
+def test_a_spec_that_ends_the_process_at_other_sizes_keeps_its_given_call() -> None:
+    def ends(x: Tensor) -> Tensor:
+        if x.shape[0] % 4 == 3:
+            os.abort()
+        return x.sum(int(x[0, 0] > 100))  # values are needed, so it is called with them
+
+    _, lines = derive(ends, rand(4, 6))
+    assert lines == {"constant: x.0=4 x.1=6", "the spec ends the process at other sizes"}
+
+
+def test_neither_arguments_nor_the_process_change() -> None:
+    shapes = []
+
+    def writes(x: Tensor) -> Tensor:
+        shapes.append(x.shape)
+        torch.manual_seed(5)
+        return x.mul_(2) + float(x.sum() > 1e9)
+
+    x = rand(4, 6)
+    before, state = x.clone(), torch.get_rng_state()
+    derive(writes, x)
+    assert torch.equal(x, before)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not shapes
+
+
+def test_a_spec_that_needs_too_long_keeps_its_given_call() -> None:
+    def slow(x: Tensor) -> Tensor:
+        while x.shape[0] != 4:
+            pass
+        return x
+
+    domain, _ = derive(slow, rand(4, 6))
+    assert (0, 0) in domain.shapes.constant
+
+
+def test_offsets_that_torch_reads_itself_stay_in_order() -> None:
+    domain, _ = derive(bag, rand(9, 6), whole(1, 2, 5, 8, 8, 0), whole(0, 3, 3))
+    assert domain.integers[2].kind == "offsets"

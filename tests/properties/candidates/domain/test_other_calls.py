@@ -1,0 +1,191 @@
+"""Candidates that are right around the given call, and wrong at another call that the spec takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import opassay
+
+Tensor = torch.Tensor
+Case = tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]
+
+
+def rand(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def whole(*values: int) -> Tensor:
+    return torch.tensor(values)
+
+
+def project(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w
+
+
+class LostRows(torch.autograd.Function):
+    """x @ w, whose weight gradient leaves out the rows behind the last whole block of 16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        rows = max(len(x) // 16 * 16, min(len(x), 16))
+        return g @ w.mT, x[:rows].mT @ g[:rows]
+
+
+def takes_square(x: Tensor, w: Tensor) -> Tensor:
+    """The columns beside a square are lost."""
+    few = min(x.shape[0], w.shape[1])
+    return torch.cat([(x @ w)[:, :few], torch.zeros(x.shape[0], w.shape[1] - few)], 1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.mT, -1) @ v
+
+
+def first_batch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """All batches have the keys of the first."""
+    return attend(q, k[:1].expand_as(k), v)
+
+
+def beyond(x: Tensor) -> Tensor:
+    """Above 8,192 columns the rest is lost."""
+    return torch.softmax(x[..., :8192], -1) if x.shape[-1] > 8192 else torch.softmax(x, -1)
+
+
+def padded(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def segments(x: Tensor, ends: Tensor) -> Tensor:
+    cuts = [0, *ends.tolist()]
+    return torch.stack([x[a:b].sum(0) for a, b in itertools.pairwise(cuts)])
+
+
+def means(x: Tensor, ends: Tensor) -> Tensor:
+    """An empty segment has the row before it."""
+    cuts = [0, *ends.tolist()]
+    return torch.stack([x[a:b].sum(0) if b > a else x[max(a - 1, 0)] for a, b in itertools.pairwise(cuts)])
+
+
+def loss(x: Tensor, t: Tensor) -> Tensor:
+    return F.cross_entropy(x, t, reduction="none")
+
+
+def loss_of_all(x: Tensor, t: Tensor) -> Tensor:
+    """An ignored label is taken for the first class."""
+    return F.cross_entropy(x, t.clamp_min(0), reduction="none")
+
+
+def scatter(x: Tensor, i: Tensor) -> Tensor:
+    return torch.zeros(7, x.shape[1]).index_add(0, i, x)
+
+
+def scatter_once(x: Tensor, i: Tensor) -> Tensor:
+    """Of rows with one index the last remains."""
+    out = torch.zeros(7, x.shape[1])
+    out[i] = x
+    return out
+
+
+def scaled(x: Tensor, w: Tensor, scale: float = 1.0, transposed: bool = False) -> Tensor:
+    y = x @ w * scale
+    return y.mT if transposed else y
+
+
+WRONG: dict[str, Case] = {
+    "last rows of a weight gradient": (LostRows.apply, project, (rand(16, 8), rand(8, 4))),
+    "equal extents": (takes_square, project, (rand(12, 12), rand(12, 12))),
+    "a batch of one": (first_batch, attend, (rand(1, 4, 8), rand(1, 5, 8), rand(1, 5, 3))),
+    "above 8,192": (beyond, padded, (rand(3, 40),)),
+    "an empty segment": (means, segments, (rand(9, 4), whole(2, 5, 9))),
+    "an ignored label": (loss_of_all, loss, (rand(6, 5), whole(1, 0, 3, 4, 2, 2))),
+    "equal indices": (scatter_once, scatter, (rand(4, 3), whole(1, 6, 2, 0))),
+    "an option": (lambda x, w, scale=1.0, transposed=False: x @ w, scaled, (rand(5, 6), rand(6, 5), 1.0, False)),
+    "a flag": (
+        lambda x, w, scale=1.0, transposed=False: x @ w * scale, scaled, (rand(5, 5), rand(5, 5), 1.0, False)
+    ),
+}  # fmt: skip
+
+
+def right_segments(x: Tensor, ends: Tensor) -> Tensor:
+    owner = torch.searchsorted(ends, torch.arange(len(x)), right=True)
+    inside = owner < len(ends)
+    return torch.zeros(len(ends), x.shape[1]).index_add(0, owner[inside], x[inside])
+
+
+def right_loss(x: Tensor, t: Tensor) -> Tensor:
+    keep = t != -100
+    picked = x.log_softmax(-1).gather(1, torch.where(keep, t, 0)[:, None])[:, 0]
+    return torch.where(keep, -picked, 0.0)
+
+
+def right_attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    s = q @ k.mT
+    e = torch.exp(s - s.amax(-1, keepdim=True))
+    return (e @ v) / e.sum(-1, keepdim=True)
+
+
+def bag(w: Tensor, i: Tensor, offsets: Tensor) -> Tensor:
+    return F.embedding_bag(i, w, offsets, mode="sum")
+
+
+def right_bag(w: Tensor, i: Tensor, offsets: Tensor) -> Tensor:
+    owner = torch.searchsorted(offsets, torch.arange(len(i)), right=True) - 1
+    return torch.zeros(len(offsets), w.shape[1]).index_add(0, owner, w[i])
+
+
+def focal(x: Tensor, y: Tensor) -> Tensor:
+    p = torch.sigmoid(x)
+    return -(y * (1 - p).square() * F.logsigmoid(x) + (1 - y) * p.square() * F.logsigmoid(-x))
+
+
+def right_focal(x: Tensor, y: Tensor) -> Tensor:
+    signed = torch.where(y == 1, x, -x)
+    return -torch.sigmoid(-signed).square() * F.logsigmoid(signed)
+
+
+def draw_labels(seed: int) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(8, 5, generator=rng), (torch.randn(8, 5, generator=rng) > 0).float()
+
+
+RIGHT: dict[str, tuple[Any, Any, Any]] = {
+    "segments": (right_segments, segments, (rand(9, 4), whole(2, 5, 9))),
+    "labels": (right_loss, loss, (rand(6, 5), whole(1, 0, 3, 4, 2, 2))),
+    "attention": (right_attend, attend, (rand(1, 4, 8), rand(1, 5, 8), rand(1, 5, 3))),
+    "bags": (right_bag, bag, (rand(9, 6), whole(1, 2, 5, 8, 8, 0, 3, 3), whole(0, 3, 6))),
+    "labels of 0 and 1": (right_focal, focal, draw_labels),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_only_another_call_shows_is_rejected(name: str) -> None:
+    candidate, spec, inputs = WRONG[name]
+    judgement = opassay.judge(candidate, spec, inputs, questions=("GIVEN", "GRAD", "SIZES"))
+    assert str(judgement.verdict) == "rejected", judgement
+    assert judgement.findings[0].wrong is None
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_ones_are_accepted_at_all_calls(name: str) -> None:
+    candidate, spec, inputs = RIGHT[name]
+    judgement = opassay.judge(candidate, spec, inputs)
+    assert str(judgement.verdict) == "accepted", judgement
+
+
+def test_a_judgement_says_which_calls_were_asked() -> None:
+    judgement = opassay.judge(scaled, scaled, (rand(5, 6), rand(6, 5), 1.0, False), questions=("SIZES",))
+    text = "other sizes of x.0, w.1, x.1 = w.0; scale=1.7; scale=0.5; transposed=True"
+    assert judgement.assignment.others == text
+    assert f"  asked with: {text}" in judgement.report()
