@@ -18,7 +18,7 @@ from ..engine.limits import processor_seconds
 from .arguments import CallArguments
 from .domain.deriving import safe_calls, with_leaf
 from .domain.integer_roles import propose
-from .domain.options import take_option
+from .domain.options import value_of
 from .domain.symbols import Shapes, Symbol
 from .host.calls import Answer
 from .inputs import WAYS, filled_tensor
@@ -136,8 +136,8 @@ def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
     for place, options in domain.options.items():
         for option in options:
             filled = session.filled(original, WAYS["SIGNS"], rng)
-            leaves = take_option(filled.leaves, place, option, lambda t: filled_tensor(t, WAYS["SIGNS"], rng))
-            yield with_leaf(filled, place, leaves[place])
+            value = value_of(option, filled.leaves, lambda t: filled_tensor(t, WAYS["SIGNS"], rng))
+            yield with_leaf(filled, place, value)
 
 
 def for_a_while(every: Iterable[T], seconds: float) -> Iterator[T]:

@@ -60,13 +60,19 @@ def run_in_copies(work: Callable[[AnswerLog], bytes]) -> bytes:
 class AnswerLog:
     """The answers to questions with values: those that an earlier copy gave, and those of this one, which are sent.
 
-    known: None for a question that ended a copy. ended: whether the last question did.
+    known: None for a question that ended a copy. pipe: for what is sent; -1 where nothing is asked, and all refused.
+    ended: whether the last question ended a copy.
     """
 
     known: list[bool | None]
-    pipe: int
+    pipe: int = -1
     place: int = 0
     ended: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether there are copies, which may be asked with values."""
+        return self.pipe >= 0
 
     def ask(self, question: Callable[[], Any]) -> bool:
         """Whether a question raises nothing."""
@@ -76,6 +82,8 @@ class AnswerLog:
             answer = self.known[self.place - 1]
             self.ended = answer is None
             return bool(answer)
+        if not self.asks:
+            return False
         os.write(self.pipe, _ASKED)
         try:
             with _limited():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -23,12 +24,12 @@ from ..arguments import CallArguments, Inputs, Tensor
 from ..host.calls import floating
 from ..inputs import stand_in
 from ..results import result_of
-from ..specification import Specification
-from .copies import AnswerLog, run_in_copies
+from ..specification import SpecError, Specification
+from .copies import AnswerLog, CopyError, run_in_copies
 from .domain import Domain, fixed_domain
 from .facts import find_facts
 from .integer_roles import IntegerRole, find_role, find_uses, is_integer, propose
-from .options import propose_options, take_option
+from .options import propose_options, value_of
 from .resizing import resize_all
 from .shape_search import OutOfTimeError, ShapeSearch
 from .symbols import Axis, ShapeDomain, Shapes
@@ -71,8 +72,10 @@ def derive_domain(
 
     try:
         payload = run_in_copies(lambda log: _Derivation(spec, arguments, draw_arguments, log).run())
-    except RuntimeError as err:
+    except CopyError as err:
         return fixed_domain(arguments.shapes, f"the spec was not asked for other calls: {err}")
+    except RuntimeError:  # CUDA has started, so there are no copies; stand-ins are asked here.
+        payload = _Derivation(spec, arguments, draw_arguments, AnswerLog([])).run()
     return msgspec.msgpack.decode(payload, type=Domain)
 
 
@@ -118,7 +121,7 @@ class _Derivation:
 
     def run(self) -> bytes:
         """The domain, encoded."""
-        few = sum(t.numel() for t in self._tensors) <= _MOST
+        few = self._log.asks and sum(t.numel() for t in self._tensors) <= _MOST
         with contextlib.suppress(OutOfTimeError):
             if few:
                 self._find_roles()
@@ -170,7 +173,7 @@ class _Derivation:
         return True
 
     def _takes_values(self, shapes: Shapes) -> bool:
-        if sum(map(_product, shapes)) > 2 * _MOST:
+        if sum(map(math.prod, shapes)) > 2 * _MOST:
             return False
         accepts = self._takes(self._at(shapes))
         if self._log.ended and not any(0 in shape for shape in shapes):
@@ -216,31 +219,30 @@ class _Derivation:
 
     def _reads(self, shapes: Shapes, axis: Axis) -> bool:
         """Whether the outputs change with what an axis has last; also where nobody can tell."""
-        if sum(map(_product, shapes)) > _MOST:
+        if sum(map(math.prod, shapes)) > _MOST:
             return True
-        i, d = axis
-        arguments = self._at(shapes)
-        before: list[Tensor] = []
+        (i, d), arguments = axis, self._at(shapes)
+        last, first = (arguments.tensors[i].select(d, n) for n in (shapes[i][d] - 1, 0))
+        if is_integer(last) and torch.equal(last, first):
+            return True
 
         def ask() -> None:
-            tensors = list(arguments.tensors)
-            before.extend(self._call(arguments))
-            tensors[i] = tensors[i].clone()
-            last = tensors[i].select(d, shapes[i][d] - 1)
             if is_integer(last):
-                last.copy_(tensors[i].select(d, 0))
+                other = first
             else:
-                last.copy_(~last if last.dtype == torch.bool else last.float() + 0.37)
-            after = self._call(arguments.with_tensors(tensors))
+                other = ~last if last.dtype == torch.bool else (last.float() + 0.37).to(last.dtype)
+            tensors = list(arguments.tensors)
+            tensors[i] = tensors[i].clone()
+            tensors[i].select(d, shapes[i][d] - 1).copy_(other)
+            try:
+                before, after = self._call(arguments), self._call(arguments.with_tensors(tensors))
+            except SpecError:
+                return
             if all(map(_are_same, before, after)):
                 raise ValueError("it is not read")
 
-        if is_integer(arguments.tensors[i]) or arguments.tensors[i].dtype.itemsize == 1:
-            last, first = (arguments.tensors[i].select(d, n) for n in (shapes[i][d] - 1, 0))
-            if is_integer(last) and torch.equal(last, first):
-                return True
         self._check_time()
-        return self._log.ask(ask) or not before
+        return self._log.ask(ask)
 
     # ---------------------------------------------------------------------------------------------------- integers
 
@@ -284,7 +286,7 @@ class _Derivation:
                 continue
             options = []
             for option in propose_options(leaf, shapes):
-                if self._gives_numbers(with_leaf(self._arguments, i, take_option(leaves, i, option, fill)[i])):
+                if self._gives_numbers(with_leaf(self._arguments, i, value_of(option, leaves, fill))):
                     options.append(option)
             if options:
                 yield i, tuple(options[:3])
@@ -305,7 +307,7 @@ class _Derivation:
 
     def _further_draws(self, draw: Callable[[int], CallArguments]) -> Iterator[CallArguments]:
         """Further draws of the inputs, of the structure of the given ones."""
-        if sum(t.numel() for t in self._tensors) > _MOST // _DRAWS:
+        if not self._log.asks or sum(t.numel() for t in self._tensors) > _MOST // _DRAWS:
             return
         kinds = [(t.dtype, t.ndim) for t in self._tensors]
         for number in range(1, _DRAWS):
@@ -320,13 +322,6 @@ def with_leaf(arguments: CallArguments, place: int, value: Any) -> CallArguments
     leaves = list(arguments.leaves)
     leaves[place] = value
     return CallArguments(tuple(leaves), arguments.structure, arguments.names)
-
-
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for n in shape:
-        product *= n
-    return product
 
 
 def _are_same(one: Tensor, other: Tensor) -> bool:

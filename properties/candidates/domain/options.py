@@ -29,15 +29,13 @@ def propose_options(leaf: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Op
         yield from sorted({*shapes, *((n,) for shape in shapes for n in shape)}, key=len)
 
 
-def take_option(leaves: Sequence[Any], place: int, option: Option, fill: Callable[[Tensor], Tensor]) -> list[Any]:
-    """The leaves of a call with another value of one option.
+def value_of(option: Option, leaves: Sequence[Any], fill: Callable[[Tensor], Tensor]) -> Any:
+    """What a call is given for an option: itself, or for a shape a tensor of the dtype of the floating arguments.
 
     Args:
-        leaves, place, option: see `propose_options`. fill: gives values to a tensor of zeros.
+        option: see `propose_options`. leaves: of the given call. fill: gives values to a tensor of zeros.
     """
-    changed = list(leaves)
-    changed[place] = option
-    if isinstance(option, tuple):
-        like = next((x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()), torch.zeros(()))
-        changed[place] = fill(like.new_zeros(option))
-    return changed
+    if not isinstance(option, tuple):
+        return option
+    like = next((x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()), torch.zeros(()))
+    return fill(like.new_zeros(option))

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from opassay.properties.candidates.arguments import CallArguments
+from opassay.properties.candidates.domain import copies
 from opassay.properties.candidates.domain.deriving import derive_domain
 from opassay.properties.candidates.domain.domain import Domain
 from opassay.properties.candidates.specification import specification
@@ -197,3 +198,11 @@ def test_a_spec_that_needs_too_long_keeps_its_given_call() -> None:
 def test_offsets_that_torch_reads_itself_stay_in_order() -> None:
     domain, _ = derive(bag, rand(9, 6), whole(1, 2, 5, 8, 8, 0), whole(0, 3, 3))
     assert domain.integers[2].kind == "offsets"
+
+
+def test_where_there_are_no_copies_stand_ins_alone_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise RuntimeError("fork: got a process in which CUDA has started, need one before")
+
+    monkeypatch.setattr(copies, "fork", fork)
+    assert derive(product, rand(32, 32), rand(32, 32))[1] == {"x.0, from 1", "w.1, from 1", "x.1 = w.0, from 1"}
