@@ -14,7 +14,7 @@ from ...oracles.specs.storage import format_of
 from ...reference.formats import Format, bits_to_float64
 from .arguments import CallArguments, State, Tensor
 from .domain.domain import Domain
-from .domain.facts import find_facts, keep_facts
+from .domain.facts import facts_of, keep_facts
 from .sequences import reorder_sequences
 
 #: (tensor, generator) -> float64 values in its place.
@@ -151,7 +151,7 @@ def keep(arguments: CallArguments, domain: Domain, rng: Any) -> CallArguments:
     """The arguments, changed so that what is known of the given ones holds of them; the same ones where it does."""
     tensors = list(arguments.tensors)
     for i, facts in domain.facts.items():
-        if i < len(tensors) and not set(facts) <= set(find_facts([tensors[i]])):
+        if i < len(tensors) and not set(facts) <= set(facts_of([tensors[i]])):
             values = tensors[i].detach().cpu().double().numpy()
             tensors[i] = _as(tensors[i], keep_facts(facts, tensors[i], values, rng))
     same = all(map(operator.is_, tensors, arguments.tensors))

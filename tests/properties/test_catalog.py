@@ -40,12 +40,14 @@ def _formulas() -> set[str]:
     no_formulas |= {
         "residual",
         "elimination",
+        "enclosures",
         "factors",
         "orthogonal",
         "pivoting",
         "reflections",
         "solutions",
         "spectral",
+        "turned",
     }
     prefix = f"{opassay.reference.__name__}."
     for info in pkgutil.walk_packages(opassay.reference.__path__, prefix):

@@ -6,7 +6,7 @@ others. That all numbers of a draw are positive may be chance, and is no fact he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,30 +29,30 @@ _FEW = 16
 
 
 def find_facts(draws: Sequence[Tensor]) -> tuple[str, ...]:
-    """The facts that hold of a floating tensor in every draw."""
+    """The facts that hold of a floating tensor in every draw; none of few numbers, or of equal ones."""
+    values = torch.cat([t.detach().reshape(-1).cpu().double() for t in draws])
+    some = len(values) >= _FEW and bool(values.isfinite().all()) and len(values.unique()) > 1
+    return tuple(facts_of(draws)) if some else ()
+
+
+def facts_of(draws: Sequence[Tensor]) -> Iterator[str]:
+    """The facts that hold of all these values, whatever their number."""
     values = [t.detach().cpu().double() for t in draws]
-    together = torch.cat([t.reshape(-1) for t in values])
-    if len(together) < _FEW or not bool(together.isfinite().all()) or len(together.unique()) < 2:
-        return ()
-    if bool(((together == 0) | (together == 1)).all()):
-        return (BINARY,)
-    facts = []
-    close = _ROUNDINGS * torch.finfo(draws[0].dtype).eps
-    for d in range(values[0].ndim):
-        count = values[0].shape[d]
-        if count < 2:
-            continue
-        near = close * count**0.5
-        if all(bool((t >= 0).all()) and bool(((t.sum(d) - 1).abs() <= near).all()) for t in values):
-            facts.append(f"{SUMS} along {d}")
-        elif all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in values):
-            facts.append(f"{UNIT} along {d}")
-    if values[0].ndim > 1 and values[0].shape[-1] == values[0].shape[-2] > 1:
+    shape = values[0].shape
+    if all(bool(((t == 0) | (t == 1)).all()) for t in values):
+        yield BINARY
+        return
+    for d in range(len(shape)):
+        near = _ROUNDINGS * torch.finfo(draws[0].dtype).eps * shape[d] ** 0.5
+        if shape[d] > 1 and all(bool((t >= 0).all()) and bool(((t.sum(d) - 1).abs() <= near).all()) for t in values):
+            yield f"{SUMS} along {d}"
+        elif shape[d] > 1 and all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in values):
+            yield f"{UNIT} along {d}"
+    if len(shape) > 1 and shape[-1] == shape[-2] > 1:
         if all(torch.equal(t, t.mT) for t in values):
-            facts.append(SYMMETRIC)
+            yield SYMMETRIC
         elif all(torch.equal(t, t.tril()) for t in values):
-            facts.append(LOWER)
-    return tuple(facts)
+            yield LOWER
 
 
 def keep_facts(facts: Sequence[str], original: Tensor, values: Any, rng: Any) -> Any:
