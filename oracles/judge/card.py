@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from mpmath import libmp
 
-from ...reference.exact import Exact
+from ...reference.exact import Exact, evaluate
 from ...reference.formats import FORMATS, Format
 from ..bound import accept, scale
 from ..bound.contract import Contract
@@ -24,6 +25,7 @@ from ..op.paths import Expected, Path
 from ..op.script import ScriptMaker
 from ..programs.along import along_path
 from ..programs.questions import of_element, of_equality
+from ..specs.calls import UntraceableError
 from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Fault, Violation
 from .outlier import describe_outside, measures_at, ulps_of
@@ -39,6 +41,17 @@ class ElementAlone:
     at: tuple[Any, ...]
     exact: Exact
     elements: accept.Elements
+
+
+def exact_values(expected: Expected) -> Sequence[Exact] | None:
+    """The exact readings of a formula's outputs; None for one that only its rounded reading can evaluate.
+
+    A determinant is such a number: a factorisation encloses it, and no formula gives its digits.
+    """
+    try:
+        return evaluate(expected.formula, *expected.operands)[0]
+    except UntraceableError:
+        return None
 
 
 def find_worst_alone(
@@ -57,7 +70,10 @@ def find_worst_alone(
         if np.all(elements.accepted):
             break
         at = elements.worst()
-        exact = exact_element(expected.formula, expected.operands, ball.contract, index, at)
+        try:
+            exact = exact_element(expected.formula, expected.operands, ball.contract, index, at)
+        except UntraceableError:
+            break
         if exact is None:
             break
         here = Ball(np.asarray(ball.centre[at]), np.asarray(ball.radii()[at]), ball.contract)

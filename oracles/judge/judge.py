@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ...reference.exact import Exact, evaluate
+from ...reference.exact import Exact
 from ...reference.formats import FORMATS
 from ...reference.residual import Residual
 from .. import process
@@ -40,7 +40,7 @@ from ..verdicts.verdict import Code
 from ..verdicts.violation import Unsupported, Violation, raised
 from . import native
 from .allowance import allowance
-from .card import attribute, describe_worst, find_worst_alone, require_shape, worst_of
+from .card import attribute, describe_worst, exact_values, find_worst_alone, require_shape, worst_of
 from .holding import OperandFacts, Standing, hold
 from .tally import LARGE, Tally
 
@@ -315,7 +315,7 @@ class Judge:
         with self.tally.clock("reference"):
             cheap = self.tally.part != LARGE and not any(isinstance(each, Residual) for each in rounded)
             cheap = cheap and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
-            return rounded, evaluate(expected.formula, *expected.operands)[0] if exactly and cheap else None
+            return rounded, exact_values(expected) if exactly and cheap else None
 
     def compare(
         self, expected: Expected, computed: Sequence[Tensor], rounded: Sequence[Ball],
@@ -353,7 +353,8 @@ class Judge:
         # The accept set around the exact value contains the one around the centre, because the distance between centre
         # and exact value is added to the bound. So an element next to the edge may be accepted now.
         if standing.is_outside and exact is None and self._tells(expected, tensor):
-            exact = evaluate(expected.formula, *expected.operands)[0][index]
+            every = exact_values(expected)
+            exact = None if every is None else every[index]
             standing = place(exact)
         elements, alone = standing.in_sets, None
         assert elements is not None, standing.wrong  # outputs along paths are floating

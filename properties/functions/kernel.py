@@ -27,10 +27,10 @@ from ...oracles.op.copies import copied
 from ...oracles.op.declaration import OWN, Draft, Op, Promises, Slices, is_float
 from ...oracles.op.documented import Documented
 from ...oracles.process import interrupt
-from ...oracles.specs import SpecFormula, UntraceableError
+from ...oracles.specs import SpecCall, SpecFormula, UntraceableError, Values, trace
+from ...oracles.specs.node_facts import why_without_derivatives
 from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
-from ...reference.residual import Residual
 from ..declaring import choices, strategies
 from ..declaring.declare import by_position
 from ..declaring.shapes import Argument, Shapes, samples_by
@@ -91,8 +91,7 @@ def custom_kernel(
     formula = _formula(reference, call, operands, title)
     subject = _writing(kernel, names, fixed, formula, operands) or _by_name("kernel", kernel, names, fixed)
     writes = _find_writes(formula, names, operands)
-    # Of what is judged by its residual no derivative is; and autograd would have to pass through a write.
-    if isinstance(formula, SpecFormula) and any(isinstance(y, Residual) for y in _read(formula, operands)):
+    if isinstance(formula, SpecFormula) and _why_without_derivatives(formula, operands):
         wrt = ()
     op = Op(
         title,
@@ -299,6 +298,15 @@ def _read(formula: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
     return pytree.tree_leaves(
         formula(*(Ball(o, None, terms) if _is_array(o) and o.dtype.kind == "f" else o for o in operands))
     )
+
+
+def _why_without_derivatives(formula: SpecFormula, operands: Sequence[Any]) -> str:
+    """Why no derivative of a reference is judged, as of what comes of a residual; empty where derivatives are."""
+    tensors = [torch.as_tensor(o) if _is_array(o) else o for o in operands]
+    try:
+        return why_without_derivatives(trace(SpecCall.of(formula.spec, *tensors), Values.INTEGERS).graph)
+    except UntraceableError:  # It reads values of a sample, which says so.
+        return ""
 
 
 def _fails(call: Callable[..., Any], operands: Sequence[Any]) -> str:

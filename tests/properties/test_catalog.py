@@ -39,6 +39,7 @@ def _formulas() -> set[str]:
     no_formulas |= {"gamma", "missing", "ranks", "second", "whole", "windows"}
     no_formulas |= {
         "residual",
+        "determinants",
         "elimination",
         "enclosures",
         "factors",

@@ -203,6 +203,8 @@ def _invert_by_cholesky(a: Any, upper: bool = False) -> Residual:
 
 
 def _determinant(a: Any, role: str = "det") -> Any:
+    if constant(a) is not a:  # Its ends are numbers, through which no derivative flows.
+        raise NoReadingError("no derivative of it is read")
     contract = getattr(constant(a), "contract", None)
     logarithm = 0.0 if contract is None else 2.0 * contract.functions.ulps["log"] * contract.roundoff
     low, high = determinants(role, _ends_of(a), _errors_of(constant(a)), logarithm)

@@ -155,7 +155,10 @@ RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 #: The same of operations with real results.
 REAL: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "equal numbers": (lambda z, w: z == w.real, lambda z, w: (z.real == w.real) & (z.imag == 0)),
-    "variance": (lambda z, w: z.var(-1), lambda z, w: (z - z.mean(-1, keepdim=True)).abs().square().sum(-1) / (z.shape[-1] - 1)),
+    "variance": (
+        lambda z, w: z.var(-1),
+        lambda z, w: (z - z.mean(-1, keepdim=True)).abs().square().sum(-1) / (z.shape[-1] - 1),
+    ),
     "variance and mean": (
         lambda z, w: _with_size_of_mean(torch.var_mean(z, -1, keepdim=True)),
         lambda z, w: (z.real.var(-1, keepdim=True) + z.imag.var(-1, keepdim=True), z.mean(-1, keepdim=True).abs()),
