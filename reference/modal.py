@@ -39,7 +39,7 @@ class Modal(Ranked):
 
     @functools.cached_property
     def _likely_indices(self) -> tuple[Any, Any]:
-        values = self.rows_of(self.x.base().comparable())
+        values = self.values
         pairs = zip(*(each.reshape(-1, values.shape[-1]) for each in (values, self._possible)), strict=True)
         rows = [_first_modal(*pair) for pair in pairs]
         sure = np.sum(self._possible, axis=-1, keepdims=True) == 1
@@ -59,7 +59,7 @@ class Modal(Ranked):
 
 def _may_be_modal(low: Any, high: Any) -> Any:
     """Which elements of a row, each between two ends, may have the value that occurs most often."""
-    if low.dtype != object and (np.isnan(low).any() or np.isnan(high).any()):
+    if np.isnan(low).any() or np.isnan(high).any():
         return np.ones(low.shape, dtype=bool)
     exact = np.sort(low[low == high])
     surely = 1 if not exact.size else max(1, int(np.max(_counts(exact, exact, exact))))

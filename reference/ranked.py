@@ -97,12 +97,15 @@ class Ranked(Decidable):
     def ends(self) -> tuple[Any, Any]:
         """The least and the largest value of each element, in rows."""
         low, high = self.x.base().ends()
-        return self.rows_of(low), self.rows_of(high)
+        return self.rows_of(numbers_of(low)), self.rows_of(numbers_of(high))
+
+    @property
+    def values(self) -> Any:
+        """The values that a reading compares, in rows."""
+        return self.rows_of(numbers_of(self.x.base().comparable()))
 
     def _key(self, values: Any) -> Any:
         """Numbers that ascend with the rank. An infinity counts as the largest finite number, a NaN as an infinity."""
-        if values.dtype == object:
-            return -values if self.ranks.descending else values
         keys = np.where(np.isnan(values), np.inf, np.minimum(values, np.finfo(values.dtype).max))
         if self.ranks.nans_first:
             keys = np.where(np.isnan(values), -np.inf, np.maximum(values, np.finfo(values.dtype).min))
@@ -115,7 +118,7 @@ class Ranked(Decidable):
 
     def _has_nans(self) -> Any:
         """Where an element is a NaN of a row in which NaNs win; None where there are none."""
-        if not self.ranks.nans_win or self.ends[0].dtype == object:
+        if not self.ranks.nans_win:
             return None
         nans = np.isnan(self.ends[0])
         return nans if nans.any() else None
@@ -140,7 +143,7 @@ class Ranked(Decidable):
             passed = (begin > ranks.start) | (end < ranks.start)
         else:
             others = high.copy()
-            np.put_along_axis(others, at, np.inf if high.dtype != object else high.max(), -1)
+            np.put_along_axis(others, at, np.inf, -1)
             overtaken = first > np.min(others, axis=-1, keepdims=True)
             if ranks.ordered:
                 later = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
@@ -157,7 +160,7 @@ class Ranked(Decidable):
         return faults
 
     def _choose_indices(self) -> tuple[Any, Any]:
-        likely = np.argsort(self._key(self.rows_of(self.x.base().comparable())), axis=-1, kind="stable")
+        likely = np.argsort(self._key(self.values), axis=-1, kind="stable")
         begin, end = (np.take_along_axis(each, likely, -1) for each in places(*self._keys))
         part = slice(self.ranks.start, self.ranks.start + self.ranks.count)
         likely, sure = likely[..., part], (begin == end)[..., part]
@@ -223,6 +226,15 @@ class Ranked(Decidable):
                 if each not in earlier:
                     earlier.add(each)
                     yield np.array(each)
+
+
+def numbers_of(values: Any) -> Any:
+    """Values as floating numbers in the same order: of exact ones, which are objects, their places among all."""
+    if values.dtype != object:
+        return values
+    numbers, known = np.full(values.shape, np.nan), (values == values).astype(bool)
+    numbers[known] = np.unique(values[known], return_inverse=True)[1]
+    return numbers
 
 
 def _orders(low: Any, high: Any, ranks: RankRange, backwards: bool) -> Iterator[tuple[int, ...]]:

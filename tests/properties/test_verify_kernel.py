@@ -359,3 +359,17 @@ def test_frozen_operands_are_asked_by_default() -> None:
     assert {"NEEDS", "WAYS", "CALLS"} <= set(opassay.KERNEL_PROPERTIES)
     (verdict,) = verify_kernel(Coupled.apply, reference, SHAPES, properties=("NEEDS",), settings=FEW)
     assert verdict.outcome is Outcome.FAIL, str(verdict)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_a_row_is_asked_for_its_extreme_element_where_there_are_nans(name: str) -> None:
+    """A NaN is the largest and the least, also where elements are exact."""
+
+    def right(x: Tensor) -> Tensor:
+        return x.gather(1, getattr(x, name)(1, keepdim=True))
+
+    def without_nans(x: Tensor) -> Tensor:
+        return x.gather(1, getattr(x.nan_to_num(), name)(1, keepdim=True))
+
+    for kernel, outcome in ((right, "verified"), (without_nans, "violated")):
+        assert ask(kernel, "SPECIAL", spec=right, shapes={"x": ("N", "n")})["SPECIAL"].outcome == outcome

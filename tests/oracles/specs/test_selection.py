@@ -225,3 +225,34 @@ def test_products_that_overflow_on_the_way_are_not_judged() -> None:
     x = torch.tensor([1e30, 1e30, 1e-30, 1e-30])
     (ball,) = read(lambda a: torch.prod(a, 0), (x,))
     assert np.isinf(ball.radii())
+
+
+#: Of a tensor (rows, 4): elements at indices that its own elements choose.
+_CHOSEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "argmax": lambda x: x.argmax(1, keepdim=True),
+    "argmin": lambda x: x.argmin(1, keepdim=True),
+    "max": lambda x: x.max(1, keepdim=True).indices,
+    "min": lambda x: x.min(1, keepdim=True).indices,
+    "topk": lambda x: x.topk(3, 1).indices,
+    "topk of the least": lambda x: x.topk(3, 1, largest=False).indices,
+    "sort": lambda x: x.sort(1, descending=True).indices,
+    "stable sort": lambda x: x.sort(dim=1, stable=True).indices,
+    "argsort": lambda x: x.argsort(1),
+    "kthvalue": lambda x: x.kthvalue(2, 1, keepdim=True).indices,
+    "median": lambda x: x.median(1, keepdim=True).indices,
+    "mode": lambda x: x.mode(1, keepdim=True).indices,
+}
+
+
+@pytest.mark.parametrize("name", _CHOSEN)
+def test_exact_values_choose_as_balls_do_at_nan_infinities_and_ties(name: str) -> None:
+    nan, inf = np.nan, np.inf
+    rows = [[1, nan, 3, 2], [1, inf, inf, 0], [nan, nan, 1, 2], [-inf] * 4, [inf, nan, 1, 2], [0, nan, nan, -inf]]
+    x = torch.tensor([*rows, [1.0, 2.0, 2.0, 1.0], [2.0, nan, inf, 1.0]])
+    formula = traced(lambda x, g: x.gather(1, _CHOSEN[name](x)) + g.sum() * 0, x, torch.ones(1))
+    operands = [x.double().numpy(), np.ones(1)]
+    (bound,) = balls(formula, operands, contract("float32"))
+    ((exact,), _) = evaluate(formula, *operands)
+    assert np.array_equal(to_float_pair(exact)[0], bound.centre, equal_nan=True)
+    if name in ("argmax", "argmin", "max", "min", "median"):
+        assert np.array_equal(x.gather(1, _CHOSEN[name](x)).numpy(), bound.centre, equal_nan=True)
