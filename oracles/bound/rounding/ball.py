@@ -32,7 +32,7 @@ ACCUMULATED: dict[str, Callable[..., None]] = {}
 CHAINED: dict[str, Callable[..., None]] = {}
 #: primitive -> its result where operands have inserted zeros. `insertions.py` fills it.
 MARKED: dict[str, Callable[..., Ball]] = {}
-#: A function that sets the common errors of a result from those of its operands. `common_errors.py` fills it.
+#: Functions that set errors of a result which are bounded together: `common_errors.py` and `spectra.py` fill it.
 FOLLOW: list[Callable[..., None]] = []
 
 
@@ -53,12 +53,13 @@ class Ball(Array):
             that of the centre; 0 where none is known (`beyond.py`), and None if none is known for any element.
         summed: for a sum, how many roundings a further summand may pass, and the sum of the magnitudes of its terms
             (`accumulators.py`); else None. chain: for a sum of products (`recurrences.py`); else None.
+        spectrum: what its errors have of those of transforms (`spectra.py`); else None.
         settled: of a log2, which elements are integers in every evaluation, for a step that follows; else None.
     """
 
     __slots__ = (
         "_radius", "beyond", "bounded", "centre", "chain", "common", "contract", "inserted", "most", "nonnegative",
-        "origin", "parts", "settled", "special", "stray", "summed", "systematic",
+        "origin", "parts", "settled", "special", "spectrum", "stray", "summed", "systematic",
     )  # fmt: skip
 
     def __init__(
@@ -74,13 +75,9 @@ class Ball(Array):
         self.nonnegative = nonnegative
         self.common: tuple[Common[Ball], ...] = ()
         self.origin: Ball | None = None
-        self.systematic: Any = None
-        self.inserted: Any = None
-        self.stray: Any = None
-        self.beyond: Any = None
         self.summed: tuple[Any, Any] | None = None
-        self.chain: Any = None
-        self.settled: Any = None
+        none: Any = None
+        self.systematic = self.inserted = self.stray = self.beyond = self.chain = self.settled = self.spectrum = none
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,7 +130,8 @@ class Ball(Array):
             common, out = out.common, Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
             out.common = common
         if contract.roundings == 1.0:
-            FOLLOW[0](primitive, out, balls, params)
+            for follow in FOLLOW:
+                follow(primitive, out, balls, params)
         if beyond and primitive in HANDED_ON:
             HANDED_ON[primitive](primitive, out, balls, params)
         if marked:
