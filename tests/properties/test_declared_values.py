@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from opassay import Cell, Code, Draft, Op, Outcome, Sample, Settings, run_cell
 from opassay.oracles.bound.accept import Edges, Elements, Measures
-from opassay.oracles.judge import judge
+from opassay.oracles.judge import card
 from opassay.oracles.judge.tally import Tally
 from opassay.oracles.verdicts.verdict import Worst
 from opassay.properties.catalog.loading import load_op
@@ -252,6 +252,6 @@ def test_a_failing_sample_whose_outputs_outgrow_its_operands_is_not_read_exactly
 
     samples = drawing.without(lambda dtype, kind: st.just(Draft(fill, "benign")), "large", "of 400 alone")
     op = declare(differences, {"faulty": lambda x, y: 2 * differences(x, y)}, samples, ("x", "y"), lambda x: (x.dtype,))
-    monkeypatch.setattr(judge, "evaluate", unread)
+    monkeypatch.setattr(card, "evaluate", unread)
     verdict = run_cell(Cell("differences", "FWD", "float64", "cpu", "faulty"), Settings("brief", simpler=False), op)
     assert verdict.outcome == Outcome.FAIL, verdict.reason

@@ -45,7 +45,7 @@ _LAYOUTS = (
 #: For how many operands there is a call in which no other operand requires grad.
 _ALONE = 4
 #: Processor seconds for calls at other sizes, integers and options.
-_SECONDS = 0.2
+_SECONDS = 0.1
 
 
 def gradients(session: Session) -> Finding:

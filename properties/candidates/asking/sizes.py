@@ -34,7 +34,7 @@ from ..specification import SpecError
 from ..workload import count_work, most_work, work_at
 
 #: Processor seconds for calls at sizes where kernels may take another branch.
-_SWEEP_SECONDS = 0.4
+_SWEEP_SECONDS = 0.25
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
