@@ -54,6 +54,11 @@ def read_gradients(
     )
 
 
+def has_decays(spec: Specification, arguments: CallArguments, state: State) -> bool:
+    """Whether a spec is a loop with decays, of which kernels by chunks have other rounding errors."""
+    return not spec.numpy and _text_with_pairs(spec, arguments, state)[0] is not None
+
+
 def leave_decays_out(
     outcomes: Sequence[Standing], positions: Sequence[int], spec: Specification, arguments: CallArguments, state: State
 ) -> tuple[Standing, ...]:

@@ -48,7 +48,7 @@ _JOINT, _STEPS = 3, 12
 _FARTHEST, _READING_SECONDS = 3, 1.0
 #: A call that takes longer to read is read in place of others if it differs from torch so many times as much for each
 #: second.
-_STANDS_OUT = 8.0
+STANDS_OUT = 8.0
 
 
 class OtherCall(NamedTuple):
@@ -173,7 +173,7 @@ def worth_reading(calls: Sequence[OtherCall]) -> Iterator[OtherCall]:
     """The calls that differ most from torch, as far as there is time to read the spec there."""
 
     def rank(call: OtherCall) -> tuple[float, float]:
-        needed = _STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
+        needed = STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
         return -call.distance / needed, call.seconds
 
     left = _READING_SECONDS

@@ -45,6 +45,7 @@ def _formulas() -> set[str]:
         "factors",
         "orthogonal",
         "pivoting",
+        "ranked",
         "reflections",
         "solutions",
         "spectral",

@@ -14,12 +14,14 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import backward
 from ..arguments import CallArguments
 from ..comparing import AS_WELL
+from ..decays import has_decays
 from ..domain.deriving import safe_calls
 from ..finding import Finding
 from ..host.calls import BackwardCall, Manner, floating
 from ..inputs import Way, altered, of_all_magnitudes, of_whole_format, one_for_several, stand_in
 from ..layouts import MemoryLayout
 from ..other_calls import (
+    STANDS_OUT,
     OtherCall,
     calls_at_branches,
     calls_of_sizes,
@@ -98,7 +100,11 @@ def _farthest_of_other_calls(session: Session) -> Iterator[CallArguments]:
         if work is not None:
             at = _marked(session, arguments)
             rated.append(OtherCall(at, _distance_at(session, at, rng), work.seconds))
-    yield from (each.arguments for each in worth_reading([each for each in rated if each.distance]))
+    # Of a kernel by chunks the bound of a loop is too sharp at some sizes, so only what stands out is held there.
+    least = 0.0
+    if has_decays(session.spec, session.arguments, session.spec.state):
+        least = STANDS_OUT * _distance_at(session, _marked(session, session.arguments), rng)
+    yield from (each.arguments for each in worth_reading([each for each in rated if each.distance > least]))
 
 
 def _distance_at(session: Session, arguments: CallArguments, rng: Any) -> float:
