@@ -125,9 +125,9 @@ def _solve(a: Any, moves: Any, right: _Near, errors: SubstitutionErrors) -> _Nea
     if inverse is None or gamma is None:
         return None
     x, reach = np.linalg.solve(a, b), inverse @ (np.abs(b) + spread)
-    left = np.abs(a @ x - b) + _own(n) * (np.abs(a) @ np.abs(x) + np.abs(b)) + moves @ reach + spread
-    left += 4 * errors.underflow * (2 * n + 2) * (1 + np.abs(a).max(initial=0.0) + reach.max(initial=0.0))
-    return x, inverse @ left + float(gamma) * reach
+    residual = np.abs(a @ x - b) + _own(n) * (np.abs(a) @ np.abs(x) + np.abs(b)) + moves @ reach + spread
+    residual += 4 * errors.underflow * (2 * n + 2) * (1 + np.abs(a).max(initial=0.0) + reach.max(initial=0.0))
+    return x, inverse @ residual + float(gamma) * reach
 
 
 def _size_of_inverse(a: Any, moves: Any) -> Any:

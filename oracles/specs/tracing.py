@@ -47,7 +47,7 @@ from .traces import Traces, Values
 #: torch's decompositions of operations that have no rule of their own.
 _DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
 #: What torch raises where a spec reads values of tensors that it is traced without.
-_READS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+READS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 #: What torch calls operations that read values, and those among them that have values to choose from beside an index.
 _VALUE_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _INDEXING = set(overloads("index.Tensor _unsafe_index.Tensor"))
@@ -148,7 +148,7 @@ def trace(call: SpecCall, values: Values = Values.NONE) -> Traced:
     except UntraceableError:
         raise
     except Exception as err:
-        kind = ValuesNeededError if isinstance(err, _READS_VALUES) else UntraceableError
+        kind = ValuesNeededError if isinstance(err, READS_VALUES) else UntraceableError
         raise kind(f"cannot be traced{_at(line_of_error(err) or lines.last)}: {_why(err)}") from err
     if values is Values.INTEGERS:
         _require_reads_of_integers(graph)
@@ -212,7 +212,7 @@ def _functional(
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             # A tensor that is given twice is two inputs, so each has an object of its own.
             return tracer(*(mode.from_tensor(t.detach(), static_shapes=True) for t in tensors))
-    except _READS_VALUES:
+    except READS_VALUES:
         if values is Values.NONE:
             raise
     return make_fx(functional, decompositions, _error_on_data_dependent_ops=False)(*(t.detach() for t in tensors))
@@ -275,7 +275,7 @@ def _at(line: str) -> str:
 
 
 def _why(err: Exception) -> str:
-    if isinstance(err, _READS_VALUES):
+    if isinstance(err, READS_VALUES):
         return "a number, a branch or a shape is read off a tensor there, and a spec is read without values"
     if "INTERNAL ASSERT" in str(err):
         return (

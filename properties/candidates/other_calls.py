@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
 from ...oracles.specs.work import Workload
-from ..engine.limits import processor_seconds
 from .arguments import CallArguments
 from .domain.deriving import safe_calls, with_leaf
 from .domain.integer_roles import propose
@@ -22,11 +21,11 @@ from .domain.options import value_of
 from .domain.symbols import Shapes, Symbol
 from .host.calls import Answer
 from .inputs import WAYS, filled_tensor
+from .results import are_finite
 from .session import Session
 from .specification import SpecError, Specification
 from .workload import work_at
 
-T = TypeVar("T")
 #: Sizes that replace a size of the arguments: just above common blocks, a multiple of common blocks, and 1 or an odd
 #: number.
 LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
@@ -36,7 +35,7 @@ _MOST, _CALLS = 2**17, 6
 _LONG, _MOST_LONG = 8193, 2**20
 #: Sizes at which kernels may take another branch: powers of two, one less and one more, and odd multiples of powers of
 #: two. Each in turn replaces each size of the arguments, in calls with at most `_FEW` elements.
-AT_BRANCHES = sorted(
+_AT_BRANCHES = sorted(
     {2**power + step for power in range(1, 13) for step in (-1, 0, 1)}
     | {odd * 2**power for odd in (3, 5, 7) for power in range(10)}
 )
@@ -89,7 +88,7 @@ def calls_at_branches(session: Session, rng: Any) -> Iterator[CallArguments]:
     # Sizes of an axis that is the last one of some tensor come first, because kernels cut blocks along that axis.
     symbols = sorted(domain.symbols, key=lambda symbol: last.isdisjoint(symbol.axes))
     near = {s: (domain.extent(s) - s.step, domain.extent(s) + s.step, 1) for s in symbols}
-    sizes = [[*near[s], *(int(n) for n in rng.permutation(AT_BRANCHES))] for s in symbols]
+    sizes = [[*near[s], *(int(n) for n in rng.permutation(_AT_BRANCHES))] for s in symbols]
     for extents in itertools.zip_longest(*sizes):
         for symbol, extent in zip(symbols, extents, strict=True):
             for shapes in _fitting(session, symbol, (extent,), _FEW):
@@ -110,14 +109,11 @@ def with_numbers(spec: Specification, calls: Iterable[CallArguments]) -> Iterato
     """The first of some calls at which the spec gives finite numbers."""
     for arguments in calls:
         try:
-            outputs = spec.outputs(arguments, spec.state)
+            if are_finite(spec.outputs(arguments, spec.state)):
+                yield arguments
+                return
         except SpecError:
             continue
-        # torch does not say of numbers of eight bits whether they are finite.
-        wide = [y.float() if y.element_size() == 1 else y for y in outputs]
-        if all(bool(y.isfinite().all()) for y in wide):
-            yield arguments
-            return
 
 
 def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
@@ -138,15 +134,6 @@ def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
             filled = session.filled(original, WAYS["SIGNS"], rng)
             value = value_of(option, filled.leaves, lambda t: filled_tensor(t, WAYS["SIGNS"], rng))
             yield with_leaf(filled, place, value)
-
-
-def for_a_while(every: Iterable[T], seconds: float) -> Iterator[T]:
-    """The first of some things, until so much time of the processor has gone by since the first was asked for."""
-    ends = processor_seconds() + seconds
-    for each in every:
-        yield each
-        if processor_seconds() > ends:
-            return
 
 
 def _fitting(session: Session, symbol: Symbol, extents: Iterable[int | None], most: int) -> Iterator[Shapes]:
@@ -176,10 +163,10 @@ def worth_reading(calls: Sequence[OtherCall]) -> Iterator[OtherCall]:
         needed = STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
         return -call.distance / needed, call.seconds
 
-    left = _READING_SECONDS
+    seconds = _READING_SECONDS
     # How far those are that torch alone does not tell, as of written tensors, is infinite: they are read, too.
     ranked = [each for i, each in enumerate(sorted(calls, key=rank)) if i < _FARTHEST or math.isinf(each.distance)]
     for i, each in enumerate(ranked):
-        if i == 0 or each.seconds <= left:
-            left -= each.seconds if i else 0.0
+        if i == 0 or each.seconds <= seconds:
+            seconds -= each.seconds if i else 0.0
             yield each

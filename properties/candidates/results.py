@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -259,6 +259,12 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     start = int(tensor.storage_offset())
     return start * tensor.itemsize, (start + int(last) + 1) * tensor.itemsize
+
+
+def are_finite(outputs: Iterable[Tensor]) -> bool:
+    """Whether floating tensors have neither a NaN nor an infinity."""
+    # torch does not say of numbers of eight bits whether they are finite.
+    return all(bool((y.float() if y.element_size() == 1 else y).isfinite().all()) for y in outputs)
 
 
 def distance_from(computed: Tensor, native: Tensor) -> float:

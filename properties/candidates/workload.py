@@ -19,6 +19,8 @@ OPERATIONS, _TIMES_GIVEN = 1000, 2
 _MULTIPLICATIONS = 2**29
 #: The same for elements of results, which broadcasting multiplies, however few elements the arguments have.
 _ELEMENTS = 2**26
+#: Calls at sizes where kernels may take another branch: at least, and at most.
+_FEWEST, _MOST_CALLS = 6, 96
 #: The largest number of output elements if kernels are executed as PTX, thread by thread: each may be a long sum.
 _EXECUTED = 2**15
 
@@ -40,6 +42,14 @@ def most_work(session: Session) -> Workload:
         max(_ELEMENTS, _TIMES_GIVEN * work.elements),
         math.inf,
     )
+
+
+def calls_within(session: Session, operations: int) -> int:
+    """How many calls have so many operations together, if each has those of the given one.
+
+    A count by the clock would ask other calls of the same seed whenever the machine is busy.
+    """
+    return max(_FEWEST, min(_MOST_CALLS, int(operations // max(count_work(session).operations, 1))))
 
 
 def work_at(session: Session, arguments: CallArguments, most: Workload) -> Workload | None:

@@ -28,7 +28,7 @@ from ..decays import leave_decays_out, read_gradients
 from ..domain.facts import BINARY
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
-from ..host.calls import Answer, BackwardCall, Manner, floating
+from ..host.calls import Answer, BackwardCall, floating
 from ..inputs import stand_in
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
@@ -72,7 +72,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     operands = _operands_of(session, arguments, marked, elsewhere.only)
     if not outputs or not operands:
         return not_asked("GRAD", "no output, or no operand, is floating")
-    cotangents = [_cotangent_of(y, rng, elsewhere.cotangents) for y in outputs]
+    cotangents = [cotangent_of(y, rng, elsewhere.cotangents) for y in outputs]
     if spec.numpy:  # The outputs of a NumPy spec have no dtypes of torch, so the candidate's dtypes count.
         dtypes = [y.dtype for y in session.first.outputs]
         if len(dtypes) != len(cotangents):
@@ -94,8 +94,8 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
         watched=place is None, backward=pulled,
     )  # fmt: skip
     if answer.raised:
-        refusable = elsewhere.is_unusual or elsewhere.manner is Manner.COMPILED
-        return raised("GRAD", answer.raised, refusable or any(words in answer.raised for words in _NOT_OFFERED))
+        is_refusal = elsewhere.is_unusual or any(words in answer.raised for words in _NOT_OFFERED)
+        return raised("GRAD", answer.raised, is_refusal)
     if answer.changed:
         return process_changed("GRAD", answer.changed)
     if not answer.pulled.gradients:
@@ -164,7 +164,7 @@ def _compare_answer(session: Session, request: GradientRequest, answer: Answer, 
     return _second_backward(session, request, answer) or finding
 
 
-def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tensor:
+def cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None = None) -> Tensor:
     """Normal numbers like an output; equal along axis 0 if their layout will be EXPANDED."""
     cotangent = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(output.device, output.dtype)
     equal = layout is MemoryLayout.EXPANDED and cotangent.numel() and cotangent.ndim
@@ -319,13 +319,8 @@ def _is_missed(session: Session, request: GradientRequest, operand: int | str) -
     if own is None or not bool(own.count_nonzero()):
         return False
     floats = [i for i, t in enumerate(request.arguments.tensors) if t.dtype.is_floating_point]
-    if (
-        isinstance(operand, int)
-        and not request.owes(operand)
-        and BINARY in session.domain.facts.get(floats[operand], ())
-    ):
-        return False  # It is data, a label for example.
-    if not request.owes(operand):
+    is_data = isinstance(operand, int) and BINARY in session.domain.facts.get(floats[operand], ())  # as labels are
+    if not request.owes(operand) and not is_data:
         session.records.missing_gradients.append(
             f"the candidate gives no gradient of {request.label(operand)}; give the inputs requires_grad=True that need"
             " one, and it is missed or not"

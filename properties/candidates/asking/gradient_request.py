@@ -106,7 +106,7 @@ class GradientPlace:
     @property
     def is_unusual(self) -> bool:
         """Whether a candidate may refuse such a call."""
-        return self.operands is not None or self.other or bool(self.one_as)
+        return self.operands is not None or self.manner is Manner.COMPILED or self.other or bool(self.one_as)
 
     @property
     def text(self) -> str:

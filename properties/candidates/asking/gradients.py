@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import backward
 from ..arguments import CallArguments
@@ -26,15 +24,14 @@ from ..other_calls import (
     calls_at_branches,
     calls_of_sizes,
     calls_of_values,
-    for_a_while,
     joint_calls,
     worth_reading,
 )
 from ..results import distance_from
 from ..session import Asking, Session
 from ..specification import SpecError
-from ..workload import most_work, work_at
-from .gradient_call import gradients_at
+from ..workload import calls_within, most_work, work_at
+from .gradient_call import cotangent_of, gradients_at
 from .gradient_request import GradientPlace
 
 #: Layouts of operands and of cotangents; one of the two is contiguous, so that an exception shows which one is refused.
@@ -46,8 +43,8 @@ _LAYOUTS = (
 )
 #: For how many operands there is a call in which no other operand requires grad.
 _ALONE = 4
-#: Processor seconds for calls at other sizes, integers and options.
-_SECONDS = 0.1
+#: Operations of the spec in all calls at sizes where kernels may take another branch.
+_OPERATIONS = 1500
 
 
 def gradients(session: Session) -> Finding:
@@ -90,10 +87,10 @@ def _farthest_of_other_calls(session: Session) -> Iterator[CallArguments]:
     if session.spec.numpy or session.share or not any(g is not None for g in session.history.gradients.values()):
         return
     rng, most = session.generator("GRAD calls"), most_work(session)
-    first = itertools.chain(
-        joint_calls(session, rng), calls_of_values(session, rng), calls_of_sizes(session, rng, most)
-    )
-    calls = itertools.chain(first, for_a_while(calls_at_branches(session, rng), _SECONDS))
+    calls = itertools.chain(
+        joint_calls(session, rng), calls_of_values(session, rng), calls_of_sizes(session, rng, most),
+        itertools.islice(calls_at_branches(session, rng), calls_within(session, _OPERATIONS)),
+    )  # fmt: skip
     rated = []
     for arguments in safe_calls(session.spec, calls):
         work = work_at(session, arguments, most) if len(arguments.tensors) == len(session.arguments.tensors) else None
@@ -115,15 +112,14 @@ def _distance_at(session: Session, arguments: CallArguments, rng: Any) -> float:
         outputs = floating(spec.outputs(stand_in(arguments), state))
     except SpecError:
         return 0.0
-    cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
+    cotangents = [cotangent_of(y, rng) for y in outputs]
     inputs = [each for each in operands if isinstance(each, int)]
     names = [each for each in operands if isinstance(each, str)]
-    operands_in_order: list[int | str] = [*inputs, *names]
     answer = session.call(arguments, backward=BackwardCall(inputs, names, cotangents))
-    if answer.raised or len(answer.pulled.gradients) != len(operands_in_order):
+    if answer.raised or len(answer.pulled.gradients) != len(operands):
         return 0.0
-    own = backward(spec, arguments, state, operands_in_order, cotangents).gradients
-    pairs = zip(answer.pulled.gradients, map(own.get, operands_in_order), strict=True)
+    own = backward(spec, arguments, state, operands, cotangents).gradients
+    pairs = zip(answer.pulled.gradients, map(own.get, operands), strict=True)
     return max((distance_from(a, b) for a, b in pairs if a is not None and b is not None), default=0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,7 +23,6 @@ from ..other_calls import (
     calls_of_long_sizes,
     calls_of_sizes,
     calls_of_values,
-    for_a_while,
     joint_calls,
     with_numbers,
     worth_reading,
@@ -31,10 +31,10 @@ from ..results import distance_from
 from ..row_sample import draw_tensor, part_of
 from ..session import Asking, Session
 from ..specification import SpecError
-from ..workload import count_work, most_work, work_at
+from ..workload import calls_within, count_work, most_work, work_at
 
-#: Processor seconds for calls at sizes where kernels may take another branch.
-_SWEEP_SECONDS = 0.25
+#: Operations of the spec in all calls at sizes where kernels may take another branch.
+_OPERATIONS = 4000
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
@@ -53,8 +53,9 @@ def sizes(session: Session) -> Finding:
     most, rng = most_work(session), session.generator("SIZES")
     others = list(_calls_at(session, [*calls_of_sizes(session, rng, most), *calls_of_long_sizes(session, rng)], most))
     joint = _calls_at(session, joint_calls(session, rng), most)
-    swept = _calls_at(session, calls_at_branches(session, session.generator("SIZES at branches")), most)
-    swept = (each for each in for_a_while(swept, _SWEEP_SECONDS) if each.distance)
+    branches = calls_at_branches(session, session.generator("SIZES at branches"))
+    swept = _calls_at(session, itertools.islice(branches, calls_within(session, _OPERATIONS)), most)
+    swept = (each for each in swept if each.distance)
     valued = _calls_at(session, calls_of_values(session, session.generator("SIZES values")), most)
     judged = 0
     for each_kind in (others, joint, swept, valued):

@@ -19,11 +19,12 @@ import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ....oracles.specs.tracing import READS_VALUES
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Inputs, Tensor
 from ..host.calls import floating
 from ..inputs import stand_in
-from ..results import result_of
+from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
 from .domain import Domain, fixed_domain
@@ -34,6 +35,8 @@ from .resizing import resize_all
 from .shape_search import OutOfTimeError, ShapeSearch
 from .symbols import Axis, ShapeDomain, Shapes
 
+#: What an exception says that a stand-in is the reason of, and not its shape.
+_OF_STAND_INS = ("fake tensor", "data-dependent")
 #: Processor seconds for all questions.
 _SECONDS = 1.0
 #: Calls of the derived shapes that are confirmed with values; steps from the least extent that they draw from.
@@ -166,8 +169,7 @@ class _Derivation:
                 with torch.no_grad():
                     result_of(self._spec.call_at(dict(self._spec.state), self._arguments.with_tensors(tensors).args))
             except Exception as err:
-                name, text = type(err).__name__, str(err).lower()
-                if name.startswith(("DataDependent", "DynamicOutput")) or "fake tensor" in text or "data-dep" in text:
+                if isinstance(err, READS_VALUES) or any(words in str(err).lower() for words in _OF_STAND_INS):
                     raise _NeedsValuesError from err
                 return False
         return True
@@ -295,9 +297,8 @@ class _Derivation:
         """Whether the spec takes a call, and gives finite numbers there."""
 
         def ask() -> None:
-            for y in floating(self._call(arguments)):
-                if not bool((y.float() if y.element_size() == 1 else y).isfinite().all()):
-                    raise ValueError("it gives no number")
+            if not are_finite(floating(self._call(arguments))):
+                raise ValueError("it gives no number")
 
         self._check_time()
         return self._log.ask(ask)

@@ -22,8 +22,6 @@ BINARY, WHOLE, SUMS, UNIT, SYMMETRIC, LOWER = (
     "symmetric",
     "lower triangular",
 )
-#: Roundings that a sum or a norm may be away from 1, in units of the last place for each root of the count.
-_ROUNDINGS = 16.0
 #: Fewer numbers, in all draws together, show no fact: some are all 0 or 1 by chance, or for a small example.
 _FEW = 16
 
@@ -43,7 +41,8 @@ def facts_of(draws: Sequence[Tensor]) -> Iterator[str]:
         yield BINARY
         return
     for d in range(len(shape)):
-        near = _ROUNDINGS * torch.finfo(draws[0].dtype).eps * shape[d] ** 0.5
+        # The divisor is a sum of n terms, and each quotient is rounded: n + 1 roundings of half an eps.
+        near = shape[d] * torch.finfo(draws[0].dtype).eps
         if shape[d] > 1 and all(bool((t >= 0).all()) and bool(((t.sum(d) - 1).abs() <= near).all()) for t in values):
             yield f"{SUMS} along {d}"
         elif shape[d] > 1 and all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in values):

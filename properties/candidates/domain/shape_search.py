@@ -260,11 +260,11 @@ class ShapeSearch:
     def _in_proportion(self) -> None:
         """Axes of several extents that move in one proportion: numbers packed by two, and a scale for each group."""
         far = (3,)
-        left = [a for a in self._left() if self._extent(a) > 1]
-        extents = sorted({self._extent(a) for a in left})
+        several = [a for a in self._left() if self._extent(a) > 1]
+        extents = sorted({self._extent(a) for a in several})
         for size in (4, 3, 2):
             for some in itertools.combinations(extents, size):
-                mine = [a for a in left if self._extent(a) in some and a not in self._done]
+                mine = [a for a in several if self._extent(a) in some and a not in self._done]
                 common = math.gcd(*some)
                 for part in (n for n in range(1, common + 1) if common % n == 0):
                     moves: Moves = {a: part * self._extent(a) // common for a in mine}
