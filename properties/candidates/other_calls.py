@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from .domain.options import value_of
 from .domain.symbols import Shapes, Symbol
 from .host.calls import Answer
 from .inputs import WAYS, filled_tensor
-from .results import are_finite
+from .results import Difference, are_finite
 from .session import Session
 from .specification import SpecError, Specification
 from .workload import work_at
@@ -51,15 +52,20 @@ STANDS_OUT = 8.0
 
 
 class OtherCall(NamedTuple):
-    """A call unlike the given one: how far what the candidate gives is from torch's, and seconds to read the spec.
+    """A call unlike the given one: how far each output or gradient is from torch's, and seconds to read the spec.
 
     answer: of the candidate, where it is compared.
     """
 
     arguments: CallArguments
-    distance: float
+    differences: Sequence[Difference]
     seconds: float
     answer: Answer = Answer()
+
+    def distance(self, usual: Iterable[float]) -> float:
+        """How far it is from torch's, relative to the largest element there and `usual`ly, of each output."""
+        pairs = ((each.error, max(each.largest, size)) for each, size in zip(self.differences, usual, strict=False))
+        return max((error / size if size else error and math.inf for error, size in pairs), default=0.0)
 
 
 def calls_of_sizes(session: Session, rng: Any, most: Workload) -> Iterator[CallArguments]:
@@ -156,17 +162,42 @@ def _with_shapes(session: Session, shapes: Shapes, rng: Any) -> CallArguments:
         return session.filled(session.domain.at(session.arguments, shapes), WAYS["SIGNS"], rng)
 
 
-def worth_reading(calls: Sequence[OtherCall]) -> Iterator[OtherCall]:
-    """The calls that differ most from torch, as far as there is time to read the spec there."""
+def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0) -> Iterator[OtherCall]:
+    """The calls that differ most from torch, as far as there is time to read the spec there.
+
+    Args:
+        calls: some calls. start: shapes of the given one. Of calls in which the same axes have another size the one
+            that differs most comes first, so that an axis along which every right candidate differs hides no other.
+        least: only calls that are farther from torch than this.
+    """
+    usual = _usual_sizes(calls)
 
     def rank(call: OtherCall) -> tuple[float, float]:
         needed = STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
-        return -call.distance / needed, call.seconds
+        return -call.distance(usual) / needed, call.seconds
 
+    by_axes: dict[tuple[bool, ...], int] = {}
+    places = []
+    for call in sorted((call for call in calls if call.distance(usual) > least), key=rank):
+        moved = tuple(
+            n != was for t, s in zip(call.arguments.tensors, start, strict=False)
+            for n, was in itertools.zip_longest(t.shape, s)
+        )  # fmt: skip
+        by_axes[moved] = by_axes.get(moved, -1) + 1
+        places.append((by_axes[moved], call))
     seconds = _READING_SECONDS
     # How far those are that torch alone does not tell, as of written tensors, is infinite: they are read, too.
-    ranked = [each for i, each in enumerate(sorted(calls, key=rank)) if i < _FARTHEST or math.isinf(each.distance)]
+    ordered = [call for _, call in sorted(places, key=lambda place: place[0])]
+    ranked = [each for i, each in enumerate(ordered) if i < _FARTHEST or math.isinf(each.distance(usual))]
     for i, each in enumerate(ranked):
         if i == 0 or each.seconds <= seconds:
             seconds -= each.seconds if i else 0.0
             yield each
+
+
+def _usual_sizes(calls: Sequence[OtherCall]) -> list[float]:
+    """The median of the largest elements of each output in all calls: where one is zero but for roundings, a difference
+    relative to its largest element says nothing.
+    """
+    count = max((len(call.differences) for call in calls), default=0)
+    return [statistics.median(c.differences[i].largest for c in calls if len(c.differences) > i) for i in range(count)]

@@ -27,7 +27,7 @@ from ..other_calls import (
     joint_calls,
     worth_reading,
 )
-from ..results import distance_from
+from ..results import Difference, difference_from
 from ..session import Asking, Session
 from ..specification import SpecError
 from ..workload import calls_within, most_work, work_at
@@ -96,31 +96,32 @@ def _farthest_of_other_calls(session: Session) -> Iterator[CallArguments]:
         work = work_at(session, arguments, most) if len(arguments.tensors) == len(session.arguments.tensors) else None
         if work is not None:
             at = _marked(session, arguments)
-            rated.append(OtherCall(at, _distance_at(session, at, rng), work.seconds))
+            rated.append(OtherCall(at, _differences_at(session, at, rng), work.seconds))
     # Of a kernel by chunks the bound of a loop is too sharp at some sizes, so only what stands out is held there.
     least = 0.0
     if has_decays(session.spec, session.arguments, session.spec.state):
-        least = STANDS_OUT * _distance_at(session, _marked(session, session.arguments), rng)
-    yield from (each.arguments for each in worth_reading([each for each in rated if each.distance > least]))
+        at = _marked(session, session.arguments)
+        least = STANDS_OUT * OtherCall(at, _differences_at(session, at, rng), 0.0).distance(itertools.repeat(0.0))
+    yield from (each.arguments for each in worth_reading(rated, session.domain.shapes.start, least))
 
 
-def _distance_at(session: Session, arguments: CallArguments, rng: Any) -> float:
-    """How far gradients of the candidate are from torch's; 0 where either gives none."""
+def _differences_at(session: Session, arguments: CallArguments, rng: Any) -> list[Difference]:
+    """How far each gradient of the candidate is from torch's; none where either gives none."""
     spec, state = session.spec, session.spec.state
     operands = [operand for operand, gradient in session.history.gradients.items() if gradient is not None]
     try:
         outputs = floating(spec.outputs(stand_in(arguments), state))
     except SpecError:
-        return 0.0
+        return []
     cotangents = [cotangent_of(y, rng) for y in outputs]
     inputs = [each for each in operands if isinstance(each, int)]
     names = [each for each in operands if isinstance(each, str)]
     answer = session.call(arguments, backward=BackwardCall(inputs, names, cotangents))
     if answer.raised or len(answer.pulled.gradients) != len(operands):
-        return 0.0
+        return []
     own = backward(spec, arguments, state, operands, cotangents).gradients
     pairs = zip(answer.pulled.gradients, map(own.get, operands), strict=True)
-    return max((distance_from(a, b) for a, b in pairs if a is not None and b is not None), default=0.0)
+    return [Difference(0.0, 0.0) if a is None or b is None else difference_from(a, b) for a, b in pairs]
 
 
 def _marked(session: Session, arguments: CallArguments) -> CallArguments:

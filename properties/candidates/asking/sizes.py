@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from ....oracles.specs.work import Workload
-from ....oracles.verdicts.verdict import Outcome
+from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments, Tensor
 from ..domain.deriving import safe_calls
 from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised, with_lines
@@ -27,7 +27,7 @@ from ..other_calls import (
     with_numbers,
     worth_reading,
 )
-from ..results import distance_from
+from ..results import Difference, difference_from
 from ..row_sample import draw_tensor, part_of
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -35,6 +35,8 @@ from ..workload import calls_within, count_work, most_work, work_at
 
 #: Operations of the spec in all calls at sizes where kernels may take another branch.
 _OPERATIONS = 4000
+#: Roles of integers that a spec uses in its own places whatever they are, an empty group included.
+_INDICES = ("offsets", "labels", "index")
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
@@ -55,13 +57,16 @@ def sizes(session: Session) -> Finding:
     joint = _calls_at(session, joint_calls(session, rng), most)
     branches = calls_at_branches(session, session.generator("SIZES at branches"))
     swept = _calls_at(session, itertools.islice(branches, calls_within(session, _OPERATIONS)), most)
-    swept = (each for each in swept if each.distance)
+    swept = (each for each in swept if any(difference.error for difference in each.differences))
     valued = _calls_at(session, calls_of_values(session, session.generator("SIZES values")), most)
-    judged = 0
+    judged, doubt = 0, None
     for each_kind in (others, joint, swept, valued):
-        for each in worth_reading([each for each in each_kind if not each.answer.raised]):
+        calls = [each for each in each_kind if not each.answer.raised]
+        for each in worth_reading(calls, session.domain.shapes.start):
             finding = _hold(session, each)
-            if finding is not None and finding.is_wrong:
+            if finding is not None and finding.is_wrong and _is_doubtful(session, finding, each.arguments):
+                doubt = doubt or finding
+            elif finding is not None and finding.is_wrong:
                 return finding
             judged += 0 if finding is None else finding.judged
     for arguments in with_numbers(session.spec, session.domain.empties(session.arguments)):
@@ -73,7 +78,7 @@ def sizes(session: Session) -> Finding:
     if many.is_wrong:
         return with_lines(replace(many, question="SIZES"), "call       where torch has several threads")
     if judged:
-        return passing("SIZES", judged)
+        return passing("SIZES", judged) if doubt is None else replace(doubt, outcome=Outcome.WEAK)
     refusals = [raised("SIZES", each.answer.raised, refusable=True) for each in others if each.answer.raised]
     return refusals[-1] if refusals else not_asked("SIZES", "the spec takes no other sizes")
 
@@ -91,12 +96,12 @@ def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) 
             outputs = session.spec.outputs(arguments, session.spec.state)
         except SpecError:  # It does not take these values.
             continue
-        distance = math.inf
+        differences = [Difference(math.inf, 0.0)]
         if len(answer.outputs) == len(outputs) and not session.spec.numpy and not (writes.buffers or writes.restored):
-            distance = max(map(distance_from, answer.outputs, outputs), default=0.0)
+            differences = list(map(difference_from, answer.outputs, outputs))
         # A later call may write the same memory again.
         copied = msgspec.structs.replace(answer, outputs=[y.detach().clone() for y in answer.outputs])
-        yield OtherCall(arguments, distance, work.seconds, copied)
+        yield OtherCall(arguments, differences, work.seconds, copied)
 
 
 def _hold(session: Session, other: OtherCall) -> Finding | None:
@@ -109,6 +114,16 @@ def _hold(session: Session, other: OtherCall) -> Finding | None:
         return None
     finding = in_variant(replace(finding, sampled=session.share), session.history.executed)
     return session.attach_call(FailingCall(arguments, dict(state)), finding, run.names[: len(run.outputs)])
+
+
+def _is_doubtful(session: Session, finding: Finding, arguments: CallArguments) -> bool:
+    """Whether NaN or infinity comes of a length or number below all given ones alone, as of a softmax over no key: that
+    such calls are meant, a spec does not say by taking them.
+    """
+    roles = session.domain.integers.items()
+    given = ((session.arguments.tensors[i], arguments.tensors[i]) for i, role in roles if role.kind not in _INDICES)
+    is_special = finding.wrong is not None and finding.wrong.code is Code.SPECIAL
+    return is_special and any(bool(new.min() < old.min()) for old, new in given if old.numel() and new.numel())
 
 
 def _many_rows(session: Session) -> Finding | None:

@@ -214,9 +214,9 @@ def _proposed_lengths(role: IntegerRole, flat: Tensor) -> Proposed:
     rest = [0] * (len(values) - 1)
     yield "all in the first", [total, *rest]
     yield "all in the last", [*rest, total]
-    if len(values) > 1:
+    if len(values) > 1:  # What a call with one length of 0 gives is a convention: a softmax over no key is zero or NaN.
         yield "one of length 0", [0, values[0] + values[1], *values[2:]]
-    yield "all 0", [0 for _ in values]
+        yield "all 0", [0 for _ in values]
     if not role.into:
         yield "one far longer", [2 * max(values) + 1, *values[1:]]
 

@@ -43,6 +43,31 @@ class LostRows(torch.autograd.Function):
         return g @ w.mT, x[:rows].mT @ g[:rows]
 
 
+class LostRowsOfNorm(torch.autograd.Function):
+    """A norm whose weight gradient leaves out the rows behind the last whole block of 8.
+
+    Over one number a norm has a gradient of zero, so that there right ones differ from torch as much as this one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        y = F.layer_norm(x, x.shape[-1:])
+        ctx.save_for_backward(x, y, w)
+        return y * w
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        x, y, w = ctx.saved_tensors
+        r = torch.rsqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)
+        gw, rows = g * w, len(x) // 8 * 8
+        dx = r * (gw - gw.mean(-1, keepdim=True) - y * (gw * y).mean(-1, keepdim=True))
+        return dx, (g * y)[:rows].sum(0)
+
+
+def norm(x: Tensor, w: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:]) * w
+
+
 def takes_square(x: Tensor, w: Tensor) -> Tensor:
     """The columns beside a square are lost."""
     few = min(x.shape[0], w.shape[1])
@@ -105,6 +130,7 @@ def scaled(x: Tensor, w: Tensor, scale: float = 1.0, transposed: bool = False) -
 
 WRONG: dict[str, Case] = {
     "last rows of a weight gradient": (LostRows.apply, project, (rand(16, 8), rand(8, 4))),
+    "last rows of a norm's weight gradient": (LostRowsOfNorm.apply, norm, (rand(16, 32), rand(32))),
     "equal extents": (takes_square, project, (rand(12, 12), rand(12, 12))),
     "a batch of one": (first_batch, attend, (rand(1, 4, 8), rand(1, 5, 8), rand(1, 5, 3))),
     "above 8,192": (beyond, padded, (rand(3, 40),)),
@@ -136,6 +162,16 @@ def right_attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (e @ v) / e.sum(-1, keepdim=True)
 
 
+def attend_to_some(q: Tensor, k: Tensor, length: Tensor) -> Tensor:
+    n = int(length)
+    return torch.softmax(q @ k[:n].mT, -1) @ k[:n]
+
+
+def right_attend_to_some(q: Tensor, k: Tensor, length: Tensor) -> Tensor:
+    """NaN where the length is 0, and the spec sums over no key."""
+    return torch.softmax((q @ k.mT).masked_fill(torch.arange(len(k)) >= length, -torch.inf), -1) @ k
+
+
 def bag(w: Tensor, i: Tensor, offsets: Tensor) -> Tensor:
     return F.embedding_bag(i, w, offsets, mode="sum")
 
@@ -164,6 +200,7 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
     "segments": (right_segments, segments, (rand(9, 4), whole(2, 5, 9))),
     "labels": (right_loss, loss, (rand(6, 5), whole(1, 0, 3, 4, 2, 2))),
     "attention": (right_attend, attend, (rand(1, 4, 8), rand(1, 5, 8), rand(1, 5, 3))),
+    "one length": (right_attend_to_some, attend_to_some, (rand(4, 8), rand(6, 8), whole(6)[0])),
     "bags": (right_bag, bag, (rand(9, 6), whole(1, 2, 5, 8, 8, 0, 3, 3), whole(0, 3, 6))),
     "labels of 0 and 1": (right_focal, focal, draw_labels),
 }
