@@ -47,9 +47,6 @@ class Teller:
     Args:
         console: where it prints. total: how many cells there are. live: whether a moving bar can be drawn.
         github: whether GitHub reads what is printed. clock: the present time in seconds.
-
-    Attributes:
-        worst: gives a few words that are shown behind the counts, or an empty text.
     """
 
     def __init__(
@@ -57,12 +54,11 @@ class Teller:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.console, self.total, self._clock = console, total, clock
-        self.worst: Callable[[], str] = str
         self.outcomes: Counter[str] = Counter()
         self._count = 0
         self._github = github
         self._line_count, self._line_time = 0, clock()
-        self._pace_count, self._pace_time = 0, clock()
+        self._began = clock()
         self._running: dict[str, float] = {}
         self._bar = _make_bar(console, self.describe) if live else None
         self._task = self._bar.add_task("", total=total) if self._bar else None
@@ -76,10 +72,6 @@ class Teller:
         if self._bar is not None:
             self._bar.stop()
 
-    def begin_pace(self) -> None:
-        """Measure the pace from now on: what an earlier run has finished says nothing of it."""
-        self._pace_count, self._pace_time = self._count, self._clock()
-
     def note_start(self, key: str) -> None:
         """Note that the cell of this key is being judged, until `count_verdict` gets its verdict."""
         self._running[key] = self._clock()
@@ -89,11 +81,7 @@ class Teller:
         self._running.pop(verdict.cell.key, None)
         if verdict.outcome in BAD:
             self._tell_failure(verdict)
-        self.count_outcome(str(verdict.outcome))
-
-    def count_outcome(self, outcome: str) -> None:
-        """Count a finished piece of work that is no cell, such as a shard of a sweep."""
-        self.outcomes[outcome] += 1
+        self.outcomes[str(verdict.outcome)] += 1
         self._count += 1
         self._tell_progress()
 
@@ -110,16 +98,16 @@ class Teller:
         print_wrapped(self.console, one_line(text, 500), "yellow")
 
     def describe(self) -> str:
-        """The text beside the bar: the counts, what is worst, the pace, and the cell that has run longest."""
+        """The text beside the bar: the counts, the pace, and the cell that has run longest."""
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
-        return "; ".join(filter(None, (counts, self.worst(), self.pace(), self.longest())))
+        return "; ".join(filter(None, (counts, self.pace(), self.longest())))
 
     def pace(self) -> str:
         """`4.1 per s, about 20 s left`; empty until enough cells have finished."""
-        count, seconds = self._count - self._pace_count, self._clock() - self._pace_time
-        if count < _LEAST_COUNT or seconds < _LEAST_SECONDS or self._count >= self.total:
+        seconds = self._clock() - self._began
+        if self._count < _LEAST_COUNT or seconds < _LEAST_SECONDS or self._count >= self.total:
             return ""
-        rate = count / seconds
+        rate = self._count / seconds
         text = f"{rate:.1f} per s" if rate >= 1 else f"{60 * rate:.1f} per min"
         # Cells differ in cost, and those that remain may cost more than the finished ones.
         return f"{text}, about {_rough((self.total - self._count) / rate)} left"

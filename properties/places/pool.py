@@ -74,12 +74,14 @@ class Died:
 
     Attributes:
         timed_out: whether it was out of time. how: one line. details: stacks, and the end of what it printed.
+        parent: whether the process that had started it ended, too.
     """
 
     cell: Cell
     timed_out: bool
     how: str
     details: str = ""
+    parent: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,13 @@ the processes that torchrun started; the answer is `{"ready": environment}`. Eac
 - the same with `"retell": path`: before each sample is judged, its case file and its program are written to that path;
   `{"retold": true}`, if the process survives.
 - `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` if it is none.
-- `{"runner": "module:function", "item": {...}}`: call that function with an item of other work; `{"result": {...}}`, or
-  `{"error": text}` of the exception that it raised.
+- `{"facts": {"op", "subject", "device"}}`: `{"result": {...}}`, what a certificate says of an op beside its verdicts,
+  or `{"error": text}` of the exception that the declaration raised.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import sys
 import time
@@ -68,8 +67,8 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"loaded": _load(question["load"])}
     if "replay" in question:
         return _replay(Path(question["replay"]))
-    if "runner" in question:
-        return _item_result(question["runner"], question["item"])
+    if "facts" in question:
+        return _facts(question["facts"])
     from ..verification import Settings, run_cell
 
     cell = Cell(*question["cell"])
@@ -90,11 +89,11 @@ def _has_lost_gpu() -> bool:
     return False
 
 
-def _item_result(runner: str, item: dict[str, Any]) -> dict[str, Any]:
-    """The result of the function at `runner` for an item, or the text of its exception, a fault of the program."""
-    module, _, function = runner.partition(":")
+def _facts(item: dict[str, Any]) -> dict[str, Any]:
+    from ..certificates.facts import facts
+
     try:
-        return {"result": getattr(importlib.import_module(module), function)(item)}
+        return {"result": facts(item)}
     except Exception as err:
         return {"error": f"{type(err).__name__}: {err}"}
 

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,9 @@ from typing import Any
 import click
 
 from ...oracles.verdicts.verdict import Verdict
-from ...properties.campaign.bench import Bench, ItemLost, NotStarted
-from ...properties.places.pool import fair_share, owner_of
+from ...properties.places.pool import ALONE, fair_share, owner_of
+from ...properties.places.process import AnswerError, EndedError, Process
+from ...properties.programs import WORKER
 from ...reference.dtypes import BINARY32, FORMATS
 from .. import exit_codes
 from ..certificate.page import certificate_page
@@ -168,8 +170,6 @@ def _facts_now(facts: Facts, op: str, subject: str, device: str) -> Data | None:
 
 #: Seconds that the declaration of an op may take to be loaded.
 DEADLINE = 300.0
-#: What a worker calls with an op.
-RUNNER = "opassay.properties.certificates.facts:facts"
 
 
 class Facts:
@@ -177,7 +177,8 @@ class Facts:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._bench: Bench | None = None
+        self._process: Process | None = None
+        self._owner = ""
 
     def of(self, op: str, subject: str, device: str) -> Data:
         """The facts of one op.
@@ -185,14 +186,18 @@ class Facts:
         Raises:
             CertificateError: it cannot be loaded.
         """
-        question = {"runner": RUNNER, "item": {"op": op, "subject": subject, "device": device}}
         # The declaration of somebody else's op may do anything to the process that loads it.
-        if self._bench is not None and self._bench.owner != owner_of(op):
+        if self._owner != owner_of(op):
             self.close()
+        until = time.monotonic() + DEADLINE
         try:
-            self._bench = self._bench or Bench(owner_of(op), self._command, fair_share(1))
-            answer, _ = self._bench.ask(question, DEADLINE)
-        except (NotStarted, ItemLost) as err:
+            if self._process is None:
+                self._owner = owner_of(op)
+                self._process = Process({**ALONE, "memory": fair_share(1)}, command=self._command or WORKER)
+                self._process.answer(until)  # that it is ready
+            self._process.ask({"facts": {"op": op, "subject": subject, "device": device}})
+            answer = self._process.answer(until)
+        except (AnswerError, EndedError) as err:
             self.close()
             raise CertificateError(f"{op}: its declaration cannot be loaded ({one_line(str(err), 300)})") from err
         if "result" not in answer:
@@ -202,10 +207,11 @@ class Facts:
         return facts
 
     def close(self) -> None:
-        """End the worker."""
-        if self._bench is not None:
-            self._bench.close()
-        self._bench = None
+        """End the worker, and all that an op started there."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.close()
+        self._process = None
 
 
 def sweeps_of(path: Path, functions: Sequence[str], dtypes: Sequence[str]) -> Any:

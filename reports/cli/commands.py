@@ -40,7 +40,6 @@ COMMANDS: Table = {
     "doctor": (".doctor", "Show the environment and what it lacks."),
     "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
     "serve": (".serving.serve", "Judge what is asked over HTTP."),
-    "campaign": (".campaign.campaign", "Spread cells and draws over a cluster."),
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from .project.hints import HintedChoice, completing
 from .reading import as_usage
 from .session import Request, worker_count
 
+_GIB = 2**30
 #: Ranks of a team that this program starts itself.
 RANKS = 3
 #: What the help of an option says besides, where its values are few or are listed elsewhere.
@@ -59,9 +60,9 @@ selection_options = _adding(
         for axis in AXES
     ),
 )  # fmt: skip
-keyword_option = click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
 narrowing_options = _adding(
-    keyword_option, click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")
+    click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches."),
+    click.option("--shard", metavar="I/N", help="Only part I of N of the cells."),
 )
 forgiving_options = _adding(
     click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete."),
@@ -144,46 +145,39 @@ def serve_as_rank(world: World) -> bool:
     return True
 
 
-_GIB = 2**30
+#: How much is asked, by how many processes, within which limits.
+asking_options = _adding(
+    click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True,
+                 help="How much is asked; `opassay explain brief` says what one costs."),
+    click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random."),
+    click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell."),
+    click.option("-n", "--workers", default="auto", show_default=True, metavar="N",
+                 help="Processes that judge; 0: one that shares this terminal, for a debugger."),
+    click.option("--scheduler", default="", metavar="ADDRESS", help="Judge on the workers of this Dask cluster."),
+    click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True),
+    click.option("--resume", is_flag=True, help="Go on with the last run in the report folder, if there is one."),
+    click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures."),
+    click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure."),
+    click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True,
+                 help="Seconds per cell."),
+    click.option("--memory", type=click.FloatRange(min=0.5), metavar="GIB",
+                 help="Memory per process.  [default: a fair share of the machine's]"),
+)  # fmt: skip
 
 
-def asking_options(*, workers: str, item: str) -> Callable[[Any], Any]:
-    """Adds the options that a run and a campaign share; `workers` is the help of -n, `item` what --timeout limits."""
-    memory = "Memory per process.  [default: a fair share of the machine's]"
-    options = (
-        click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True,
-                     help="How much is asked; `opassay explain brief` says what one costs."),
-        click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random."),
-        click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell."),
-        click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help=workers),
-        click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"),
-                     show_default=True),
-        click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures."),
-        click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure."),
-        click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True,
-                     help=f"Seconds per {item}."),
-        click.option("--memory", type=click.FloatRange(min=0.5), metavar="GIB", help=memory),
-    )  # fmt: skip
-
-    return _adding(*options)
-
-
-def make_request(
-    selection: Selection, options: dict[str, Any], host: Host, *, most: int, world: World | None = None, **more: Any
-) -> Request:
+def make_request(selection: Selection, options: dict[str, Any], host: Host, *, cells: int, world: World) -> Request:
     """What was asked for, as one record.
 
     Args:
         selection: names on each axis. options: those of the command line, by name. host: what surrounds the command.
-        most: how many workers would have something to do. world: where ops over several places are judged.
-        more: fields of the record that one command alone has.
+        cells: how many there are. world: where ops over several places are judged.
 
     Raises:
         Stop: --workers is no number.
     """
     profile, seed, memory = options["profile"], options["seed"], options["memory"]
     try:
-        workers = worker_count(options["workers"], most)
+        workers = worker_count(options["workers"], cells)
     except ValueError as err:
         raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
     settings = {
@@ -191,8 +185,9 @@ def make_request(
         "seed": default_seed(profile) if seed is None else seed,
         "max_examples": options["max_examples"],
     }
-    places = tuple(asdict(world or World()).values())
     memory = 0 if memory is None else int(memory * _GIB)
-    terms = PoolTerms(settings, places, host.worker or WORKER, workers, options["timeout"], memory)
-    shared = {name: options[name] for name in ("maxfail", "keyword", "exit_zero", "allow_incomplete")}
-    return Request(selection, terms, **shared, worker=host.worker, **more)
+    terms = PoolTerms(
+        settings, tuple(asdict(world).values()), host.worker or WORKER, workers, options["timeout"], memory
+    )
+    names = ("maxfail", "keyword", "shard", "scheduler", "exit_zero", "allow_incomplete")
+    return Request(selection, terms, **{name: options[name] for name in names})

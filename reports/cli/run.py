@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,14 @@ from ...properties.places.loading import require_loadable
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
-from ..exit_codes import Reason
+from ..merge import QUESTION_SETTINGS
 from ..progress import Teller, is_live, make_console
-from ..record import Run, plan_digest
+from ..record import plan_digest
 from ..store import log
 from ..store.folder import Folder, FolderError
 from ..store.marker import new_run_id
 from ..text import one_line
-from .host import Host, Stop, require
+from .host import Host, Stop, is_installed, require
 from .options import (
     asking_options,
     find_exclusions,
@@ -42,14 +44,18 @@ from .options import (
     world_of,
     world_options,
 )
+from .reading import as_usage
 from .session import Ending, Request, RunSession
 from .summary import tell_run, write_step_summary
 from .write import keep_case, write_plan, write_reports
 
+#: What a run that goes on has in common with its beginning, besides some settings.
+_SAME = ("version", "profile", "seed", "max_examples", "plan_digest")
+
 
 @click.command("run")
 @selection_options
-@asking_options(workers="Processes that judge; 0: one that shares this terminal, for a debugger.", item="cell")
+@asking_options
 @click.option("--ctrf", is_flag=True, help="Write ctrf.json, too: the Common Test Report Format.")
 @narrowing_options
 @world_options
@@ -58,9 +64,12 @@ from .write import keep_case, write_plan, write_reports
 def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     """Run cells and write run.json, report.html, junit.xml and cases/ to the report folder.
 
-    The folder is created, or must be one of an earlier run. Ops run in processes apart from this one.
+    The folder is created, or must be one of an earlier run. Ops run in processes apart from this one. With --resume the
+    last run in the folder goes on, however it ended: only cells without a verdict are judged.
     """
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
+    if options["scheduler"] and not is_installed("distributed"):
+        raise Stop(exit_codes.USAGE, 'distributed is not installed; pip install "opassay[verify,cluster]"')
     selection = selection_of(ops, options)
     cells = plan_cells(selection)
     world = world_of(options)
@@ -68,57 +77,99 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     if serve_as_rank(world):
         return exit_codes.OK
     options["workers"] = workers_in(world, options["workers"])
-    request = make_request(selection, options, host, most=len(cells), shard=options["shard"], world=world)
-    with Ending() as ending:
+    with Ending() as ending, contextlib.ExitStack() as stack:
+        earlier = _reopen_run(options["report_dir"], stack) if options["resume"] else None
+        if earlier is not None and options["seed"] is None:
+            options["seed"] = earlier.began.seed
+        request = make_request(selection, options, host, cells=len(cells), world=world)
         exclusions = exclude_cells(cells, request, ending)
-        with claim_folder(options["report_dir"]) as folder:
-            return _run(folder, request, cells, exclusions, ending, ctrf=options["ctrf"])
+        if earlier is not None:
+            _require_same(earlier, beginning(earlier.folder.run, request, cells))
+            return _run(earlier.folder, request, earlier.account, ending, ctrf=options["ctrf"])
+        folder = stack.enter_context(claim_folder(options["report_dir"]))
+        # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
+        account = Account(on_case=keep_case(folder))
+        # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
+        events: list[log.Event] = [beginning(folder.run, request, cells), *log.plan_events(cells, exclusions)]
+        with contextlib.closing(log.LineFile(folder.open_log())) as records:
+            for event in events:
+                records.write(event)
+                account.take(event)
+        return _run(folder, request, account, ending, ctrf=options["ctrf"])
 
 
-def _run(
-    folder: Folder, request: Request, cells: Sequence[Cell], exclusions: dict[str, str], ending: Ending, *, ctrf: bool
-) -> int:  # fmt: skip
+def _run(folder: Folder, request: Request, account: Account, ending: Ending, *, ctrf: bool) -> int:
     """The exit code of a run in a folder that is claimed.
 
     Args:
-        folder: where everything is written. request: what was asked for. cells: the whole plan.
-        exclusions: key of a cell -> why it is not asked. ending: whether the user has asked for the end.
-        ctrf: whether the Common Test Report Format is written, too.
+        folder: where everything is written. request: what was asked for.
+        account: the plan, and the verdicts of cells that an earlier session has judged.
+        ending: whether the user has asked for the end. ctrf: whether the Common Test Report Format is written, too.
     """
     console = make_console(sys.stdout)
-    mine = [cell for cell in cells if cell.key not in exclusions]
-    console.print(first_line(request, quantity(len(mine), "cell")), soft_wrap=True)
+    mine = [cell for cell in account.cells if cell.key not in account.exclusions]
+    missing = [cell for cell in mine if cell.key not in account.finished]
+    console.print(_first_line(request, quantity(len(mine), "cell")), soft_wrap=True)
+    if len(missing) < len(mine):
+        console.print(f"{len(mine) - len(missing)} of {quantity(len(mine), 'cell')} have their verdicts already")
     for earlier in folder.unrecorded()[-3:]:
         again = f"opassay report recover {folder.path} --run {earlier}"
         text = f"an earlier run in this folder ended without its record: {again}"
         console.print(one_line(text, 400), soft_wrap=True)
-    # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
-    account = Account(on_case=keep_case(folder))
     records = log.LineFile(folder.open_log())
-    # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
-    events: list[log.Event] = [beginning(folder.run, request, cells), *log.plan_events(cells, exclusions)]
-    for event in events:
-        records.write(event)
-        account.take(event)
     write_plan(folder, account)
     github = bool(os.environ.get("GITHUB_ACTIONS"))
-    with Teller(console, len(mine), live=is_live(console), github=github) as teller:
+    with Teller(console, len(missing), live=is_live(console), github=github) as teller:
         session = RunSession(request, account, records, teller, ending)
-        reasons = session.run(mine)
+        reasons = session.run(missing)
         if ending():
             teller.say("interrupted: the report of what is known is being written")
     records.close()
     if records.broken:
         reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
-    run = make_record(account, request, reasons, session.seconds)
+    forgiven = {"exit_zero": request.exit_zero, "allow_incomplete": request.allow_incomplete}
+    run = account.run(reasons, seconds=session.seconds, **forgiven)
     fault = write_reports(folder, run, ctrf=ctrf)
     write_step_summary(run)
     return tell_run(console, run, folder.path, fault)
 
 
-def make_record(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
-    """The record of a run that has ended, with what the request forgives."""
-    return account.run(reasons, seconds=seconds, exit_zero=request.exit_zero, allow_incomplete=request.allow_incomplete)
+@dataclass(frozen=True)
+class _Earlier:
+    """A run that goes on: its folder, what its log says so far, and the first line of that."""
+
+    folder: Folder
+    account: Account
+    began: log.Began
+
+
+def _reopen_run(path: Path, stack: contextlib.ExitStack) -> _Earlier | None:
+    """The last run of a report folder, which is claimed; None where there is none, or one that had asked nothing."""
+    with as_usage(FolderError), contextlib.ExitStack() as inner:
+        run = Folder.last_run(path)
+        if run is None:
+            return None
+        folder = inner.enter_context(Folder.reopen(path, run))
+        account = Account(on_case=keep_case(folder))
+        with folder.log.open("rb") as file:
+            for event in log.read_events(file):
+                account.take(event)
+        if account.began is None or plan_digest(account.cells) != account.began.plan_digest:
+            return None
+        stack.push(inner.pop_all())
+        return _Earlier(folder, account, account.began)
+
+
+def _require_same(earlier: _Earlier, now: log.Began) -> None:
+    """Ends the command where a run would go on with other questions than it was begun with."""
+    pairs = [(what, str(getattr(earlier.began, what)), str(getattr(now, what))) for what in _SAME]
+    before, after = earlier.began.settings, now.settings
+    pairs += [(what, before.get(what, "none"), after.get(what, "none")) for what in ("shard", *QUESTION_SETTINGS)]
+    for what, old, new in pairs:
+        if old != new:
+            rule = "need the same, or no --resume"
+            text = f"{earlier.folder.path}: run {now.run} was begun with other {what}, {one_line(old, 100)}; {rule}"
+            raise Stop(exit_codes.USAGE, text)
 
 
 def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
@@ -148,13 +199,14 @@ def claim_folder(path: Path) -> Folder:
         raise Stop(exit_codes.INTERNAL, f"--report-dir: {type(err).__name__}: {err}") from err
 
 
-def first_line(request: Request, what: str) -> str:
+def _first_line(request: Request, what: str) -> str:
     """The first line on the terminal: what is asked, such as `3 cells`, by how many workers, with which versions."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     text = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
     settings, workers = request.terms.settings, request.terms.workers
     where = quantity(workers, "worker") if workers else "1 worker at this terminal"
-    return f"opassay {request.verb}: profile {settings['profile']}, seed {settings['seed']}; {what}, {where}; {text}"
+    where = f"the workers of {request.scheduler}" if request.scheduler else where
+    return f"opassay run: profile {settings['profile']}, seed {settings['seed']}; {what}, {where}; {text}"
 
 
 def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
@@ -174,10 +226,13 @@ def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
 
 
 def _settings(request: Request) -> dict[str, str]:
-    settings = {"workers": str(request.terms.workers), "timeout": f"{request.terms.timeout:g} s"}
+    workers = {} if request.scheduler else {"workers": str(request.terms.workers)}
+    settings = {**workers, "timeout": f"{request.terms.timeout:g} s"}
     if request.world != World():
         settings["several places"] = str(request.world)
-    settings |= {name: str(value) for name in ("keyword", "maxfail", "shard") if (value := getattr(request, name))}
+    settings |= {
+        name: str(value) for name in ("keyword", "maxfail", "shard", "scheduler") if (value := getattr(request, name))
+    }
     forgiven = [name for name in ("exit_zero", "allow_incomplete") if getattr(request, name)]
     return settings | {name.replace("_", " "): "yes" for name in forgiven}
 
@@ -185,7 +240,7 @@ def _settings(request: Request) -> dict[str, str]:
 def _command_line(request: Request) -> str:
     # The command is made from what was asked and not from `sys.argv`, so that a seed that was drawn is named in it:
     # typed again, it asks the same questions.
-    selection, words = request.selection, ["opassay", request.verb, *request.selection.ops]
+    selection, words = request.selection, ["opassay", "run", *request.selection.ops]
     axes = {"property": selection.properties, "dtype": selection.dtypes}
     axes |= {"device": selection.devices, "subject": selection.subjects}
     words += [f"--{axis}={name}" for axis, names in axes.items() for name in names]
@@ -197,7 +252,6 @@ def _command_line(request: Request) -> str:
     words += [f"--ranks={world.size}"] if world.size != usual.size else []
     words += [f"--max-examples={most}"] if most else []
     words += ["-k", request.keyword] if request.keyword else []
-    words += request.more
     return shlex.join(words)
 
 

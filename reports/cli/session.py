@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -19,26 +19,31 @@ from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Verdict
 from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
+from ...properties.places.cluster import Cluster
 from ...properties.places.crash_search import find_culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, PoolTerms, Ready, Started, StartError
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
+from ..merge import DECISIVE
 from ..progress import Teller
 from ..store import log
 from ..text import BAD, one_line
 
 
+class UnlikeError(RuntimeError):
+    """Workers of one run that judge with other versions, or another source of opassay."""
+
+
 @dataclass(frozen=True)
 class Request:
-    """What `opassay run`, or a campaign, was asked for.
+    """What `opassay run` was asked for.
 
     Attributes:
         terms: profile, seed and samples, and by how many processes, within which limits cells are judged.
+        scheduler: of the Dask cluster whose workers judge; empty where this machine does.
         exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.most_urgent`.
-        worker: the program of a process that judges, where it is another than opassay's own.
-        verb, more: the command, and words of its line that nothing else here says.
     """
 
     selection: Selection
@@ -46,11 +51,9 @@ class Request:
     maxfail: int = 0
     keyword: str = ""
     shard: str | None = None
+    scheduler: str = ""
     exit_zero: bool = False
     allow_incomplete: bool = False
-    worker: tuple[str, ...] = ()
-    verb: str = "run"
-    more: tuple[str, ...] = ()
 
     @property
     def world(self) -> World:
@@ -84,15 +87,17 @@ class RunSession:
         ending: whether the user asked for the end.
 
     Attributes:
-        seconds: how long `run` took.
+        seconds: how long `run` took, with what the account knows of an earlier session.
     """
 
     def __init__(
         self, request: Request, account: Account, records: log.LineFile, teller: Teller, ending: Ending
     ) -> None:
         self.request, self.account, self.records, self.teller, self.ending = request, account, records, teller, ending
-        self.seconds = 0.0
+        self.seconds = account.ended.seconds if account.ended else 0.0
         self._failures = 0
+        # Workers may differ where they run on other machines, or after a pause.
+        self._several = bool(request.scheduler or account.environment)
         self._died: dict[tuple[str, str, str], Died] = {}
 
     def run(self, cells: Sequence[Cell]) -> list[Reason]:
@@ -104,7 +109,8 @@ class RunSession:
         """
         start = time.monotonic()
         reasons: list[Reason] = []
-        pool = Pool(cells, self.request.terms, read_verdict, self._must_stop)
+        how = (cells, self.request.terms, read_verdict, self._must_stop)
+        pool = Cluster(self.request.scheduler, *how) if self.request.scheduler else Pool(*how)
         try:
             # The generator ends the workers when it is closed. Closing it here does so at once, also after an
             # exception, and not when Python happens to drop it.
@@ -114,6 +120,8 @@ class RunSession:
             self._inquire()
         except StartError as err:
             reasons.append((exit_codes.INTERNAL, one_line(str(err), 500)))
+        except UnlikeError as err:
+            reasons.append((exit_codes.USAGE, str(err)))
         except KeyboardInterrupt:
             pass  # from `find_culprit`, which stops so where the user asked for the end; `ending` says it below
         except OSError as err:  # no process, pipe or temporary file can be had
@@ -124,7 +132,7 @@ class RunSession:
             # That --maxfail ended the run is no reason of its own: the failures that it counted
             # decide the exit code already.
             self._record(log.Noted(f"stopped after {self._failures} failures, as --maxfail asks"))
-        self.seconds = time.monotonic() - start
+        self.seconds += time.monotonic() - start
         self._record(log.Ended(self.seconds, [*reasons]))
         return reasons
 
@@ -135,7 +143,8 @@ class RunSession:
         """Takes an event of the pool to the log, the account and the user, and keeps deaths for `_inquire`."""
         match event:
             case Ready(environment=environment):
-                # Every worker tells its environment, and all run on this machine, so the log holds the first one only.
+                # Every worker tells its environment, and all are alike, so the log holds the first one only.
+                self._require_alike(environment)
                 if not self.account.environment:
                     self._record(log.Environment(dict(environment)))
                     self._note(*untested(environment))
@@ -150,13 +159,22 @@ class RunSession:
             case Died(cell=cell):
                 self._record(log.CellDied(cell.key, event.timed_out, event.how, event.details))
                 self._tell(cell)
-                if not event.timed_out:
+                # A call that ended also the parent of its process might end this process, too.
+                if not event.timed_out and not event.parent:
                     self._died.setdefault((cell.op, cell.property, cell.subject), event)
             case GivenUp(cells=cells, why=why):
                 self._record(log.CellsGivenUp([cell.key for cell in cells], why))
                 self.teller.skip(len(cells), why)
             case Note(text=text):
                 self._note(text)
+
+    def _require_alike(self, environment: Mapping[str, str]) -> None:
+        """Raises `UnlikeError` for a worker whose answers cannot stand in one record with those of the others."""
+        for name in ("source", *DECISIVE) if self._several else ():
+            before, now = (each.get(name, "none") for each in (self.account.environment or environment, environment))
+            if before != now:
+                text = f"a worker has {name} {one_line(now, 80)}, and the run began with {one_line(before, 80)}"
+                raise UnlikeError(f"{text}: need workers that are alike")
 
     def _note(self, *texts: str) -> None:
         """Tells the user, and the record."""

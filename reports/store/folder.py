@@ -126,18 +126,36 @@ class Folder:
             folder._mark([name for name in marker.recorded if name != folder.run])
         return folder
 
+    @classmethod
+    def last_run(cls, path: Path) -> str | None:
+        """The run that claimed a report folder last, if its log is there; FolderError for a marker of another form."""
+        try:
+            handle = os.open(path / PRIVATE, DIRECTORY)
+        except OSError:
+            return None
+        try:
+            marker = read_marker(handle, cls(path, "")._refuse)
+        finally:
+            os.close(handle)
+        return marker.run if marker and (path / PRIVATE / f"{marker.run}.ndjson").is_file() else None
+
     def open_log(self) -> BinaryIO:
         """The log, open for appending, created if absent; unbuffered, so that what is written outlives this process.
+
+        A last line that was cut is ended, so that the next one does not become its rest.
 
         Raises:
             FolderError, OSError: what has its name is no regular file. ValueError: the folder was released.
         """
         # O_NONBLOCK, because a pipe of that name would otherwise keep the run waiting until somebody reads from it.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         handle = os.open(self.log.name, flags, 0o644, dir_fd=self._live())
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             self._refuse(f"{PRIVATE}/{self.log.name} is not a regular file", "a log is one")
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            os.write(handle, b"\n")
         return os.fdopen(handle, "ab", buffering=0)
 
     def write(self, name: str, content: bytes) -> None:

@@ -10,7 +10,6 @@ import pytest
 from opassay import Cell, Settings, run_cell
 from opassay.oracles.bound.rounding import lengths
 from opassay.oracles.verdicts.verdict import Bin, Verdict
-from opassay.reports.cli.campaign.cells import join_verdicts
 from opassay.reports.page.curves import HEIGHT, WIDTH, Panel, figures
 from opassay.reports.page.html import render
 from opassay.reports.record import RecordError, decode, encode
@@ -48,12 +47,8 @@ def test_what_is_no_bin_is_refused(text: object) -> None:
         decode(json.dumps(data).encode())
 
 
-def test_bins_of_several_draws_are_added() -> None:
-    first, second = _binned(*BINS[:2]), _binned(BINS[0], replace(BINS[1], outputs=3, scaled=2.0, ratio=0.5))
-    assert join_verdicts([first, second]).measure.bins == (
-        replace(BINS[0], outputs=10).text,
-        Bin("length", 10, 5, 3.0, 0.5).text,
-    )
+def test_bins_of_several_samples_are_added() -> None:
+    assert BINS[1].joined(replace(BINS[1], outputs=3, scaled=2.0, ratio=0.5)) == Bin("length", 10, 5, 3.0, 0.5)
 
 
 def _panels(*verdicts: Verdict) -> tuple[Panel, ...]:

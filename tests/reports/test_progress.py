@@ -56,17 +56,6 @@ def test_a_rate_and_the_time_that_is_left_are_told(clock: Clock) -> None:
     assert stream.getvalue().splitlines()[-1] == "10/10 (100 %)  10 verified"
 
 
-def test_what_an_earlier_run_did_does_not_count_as_pace(clock: Clock) -> None:
-    teller, _ = _teller(clock, total=1003)
-    for _ in range(1000):
-        teller.count_outcome("verified")
-    teller.begin_pace()
-    _judge(teller, clock, range(3), 10.0)
-    assert teller.describe() == "1003 verified"
-    teller.total = 1009
-    assert teller.pace() == "6.0 per min, about 1 m 00 s left"
-
-
 def test_the_cell_that_has_run_longest_is_named(clock: Clock) -> None:
     teller, _ = _teller(clock)
     for key in KEYS[:3]:

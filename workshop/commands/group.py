@@ -9,7 +9,6 @@ from opassay.reports.cli.lazy import LazyGroup
 COMMANDS = {
     "mutate": (".mutate", "Plant mistakes in the ops, and see which are refused."),
     "ptx-mutants": (".ptx_mutants", "Plant mistakes in the compiled kernels, and see which are refused."),
-    "campaign": (".campaign", "Spread cells, sweeps and mutants over a cluster."),
     "sweep": (".sweep", "Measure elementary functions on every argument."),
     "attack": (".attack", "Hold the bounds against random evaluations that the contract allows."),
     "second-opinion": (".second_opinion", "Hold the exact reading against a second one."),

@@ -25,7 +25,7 @@ from opassay.properties.catalog import CATALOG
 from opassay.properties.places.process import EndedError, Process
 
 from .asking import cells_of
-from .equivalents import Equivalent, read_equivalents, why_equivalent
+from .equivalents import Equivalent, why_equivalent
 from .mutants import Mutant, mutants_of
 
 #: Parts of paths of what runs on CUDA alone, where this campaign does not ask.
@@ -168,47 +168,6 @@ def _was_short(record: Mapping[str, Any], settings: Settings) -> bool:
     # All cells are asked twice, with a few samples and with all.
     is_incomplete = record.get("outcome") == "survived" and record["asked"] < 2 * record["of"]
     return is_incomplete and record["seconds"] < settings.seconds
-
-
-#: Of a process that serves a cluster: by module of the catalog, the prepared process, which outlives an item.
-_PREPARED: dict[str, Process] = {}
-
-
-def some_of_a_group(item: Mapping[str, Any]) -> Record:
-    """What comes of some mutants where the ops of one module are asked: an item of a cluster's campaign.
-
-    Args:
-        item: {"group": module, "ops": its names, "seconds": as in `Settings`}, and {"mutants": as data}, or for those
-            of the graph {"seed", "most": as in `Settings`, "share": [i, of how many]}, because they are found here.
-
-    Returns:
-        {"records": [...]}, as `campaign` yields them, of those mutants whose lines the ops run; what is excluded is
-        said where the process is prepared.
-    """
-    group, graph = item["group"], "share" in item
-    name = f"{group} graph" if graph else group
-    records: list[Record] = []
-    if name not in _PREPARED:
-        _PREPARED[name], records = _prepare_process(item["ops"], group, graph, lambda text: None, {})
-    process = _PREPARED[name]
-    if graph:
-        number, shares = item["share"]
-        is_candidate = MutantFilter(table=read_equivalents())
-        candidates = [mutant for mutant in _graph_mutants(process) if is_candidate(mutant)]
-        mutants = choose_mutants(candidates, Settings(item["seed"], item["most"]))[number::shares]
-        records.append({"found": [mutant.data() for mutant in mutants], "group": group})
-    else:
-        mutants = [Mutant.of(data) for data in item["mutants"]]
-    reached = [m for m, count in zip(mutants, _counts(process, mutants), strict=True) if count]
-    answers = _trials(process, reached, Settings(seconds=item["seconds"]))
-    records += [{"mutant": answer.pop("key"), "group": group, **answer} for answer in answers]
-    return {"records": records}
-
-
-def release() -> None:
-    """End the processes that were prepared for items."""
-    while _PREPARED:
-        _PREPARED.popitem()[1].close()
 
 
 def _start_process() -> Process:

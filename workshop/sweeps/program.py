@@ -23,12 +23,6 @@ def greeting(device: str) -> dict[str, Any]:
     return {"environment": environment(), "contract": dict(functions)}
 
 
-def run_item(item: dict[str, Any]) -> dict[str, Any]:
-    """One shard, a question as above, as an item of a campaign: the result of `measure`, and the `greeting`."""
-    shard = measure(item["function"], item["dtype"], item["shard"], item["device"])
-    return {"shard": shard, **greeting(item["device"])}
-
-
 def serve(device: str) -> None:
     """Answer questions until the end of the input."""
     import torch

@@ -1,1 +1,0 @@
-"""The command that spreads work over a cluster, and the kinds of work that it knows."""
