@@ -25,11 +25,11 @@ import numpy as np
 
 from .elimination import SAFETY, eliminate
 from .reflections import reflections
-from .residual import CholeskyResidual, Residual, SubstitutionErrors
-from .solutions import Bounds, Side, SolutionResidual, merge_eliminations
+from .residual import CholeskyResidual, Ends, Residual, Side, SubstitutionErrors
+from .solutions import Bounds, SolutionResidual, merge_eliminations
 
-#: The least and the largest value of each element, of the real and of the imaginary parts.
-Ends = tuple[tuple[Any, Any], tuple[Any, Any]]
+#: The ends of the real and of the imaginary parts.
+EndsOfParts = tuple[Ends, Ends]
 #: As how many operations one of reflections counts: products have √2 · 2 units, and what is more is in the quotients.
 _OF_REFLECTIONS = 3
 
@@ -37,7 +37,7 @@ _OF_REFLECTIONS = 3
 class ComplexCholeskyResidual(Residual):
     """A triangle L with L Lᴴ = A, or U with Uᴴ U = A, as its parts along a last axis: (*, n, n, 2)."""
 
-    def __init__(self, ends: Ends, upper: bool, errors: SubstitutionErrors) -> None:
+    def __init__(self, ends: EndsOfParts, upper: bool, errors: SubstitutionErrors) -> None:
         """`ends`: of A, each of shape (*, n, n). upper: whether it is U. errors: of rounding."""
         (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
         super().__init__((*low.shape, 2))
@@ -82,7 +82,7 @@ class ComplexSolutionResidual(SolutionResidual):
     Besides what is not judged of real ones, nothing is judged where squares of pivots may underflow.
     """
 
-    def __init__(self, matrix: Ends, right: Ends, errors: SubstitutionErrors) -> None:
+    def __init__(self, matrix: EndsOfParts, right: EndsOfParts, errors: SubstitutionErrors) -> None:
         """`matrix`, `right`: ends of A, (*, n, n), and B, (*, n, k). errors: of rounding."""
         of_right = [np.concatenate([real, imaginary], axis=-2) for real, imaginary in zip(*right, strict=True)]
         super().__init__(_system_of(matrix), (of_right[0], of_right[1]), errors)
@@ -93,8 +93,8 @@ class ComplexSolutionResidual(SolutionResidual):
         n = self.shape[-2] // 2
         return self.moved(lambda x: np.stack([x[..., :n, :], x[..., n:, :]], axis=-1))
 
-    def bounds(self, at: tuple[int, ...]) -> Bounds | None:
-        real, own = super().bounds(at), self._bounds_of_complex(at)
+    def facts(self, at: tuple[int, ...]) -> Bounds | None:
+        real, own = super().facts(at), self._bounds_of_complex(at)
         if real is None or own is None:
             return None
         least = min(1 / max(real.reciprocal, own.reciprocal), 1.0)
@@ -133,13 +133,13 @@ class ComplexSolutionResidual(SolutionResidual):
         numbers = [4 * float(each) for each in sides[2:]]
         return Bounds(right, left, columns, rows, numbers[0], numbers[1], numbers[2], right)
 
-    def _largest(self, x: Any, right: list[Any], bounds: Bounds) -> Any:
+    def _largest(self, x: Any, right: Ends, bounds: Bounds) -> Any:
         """What both parts are squared to on the way, besides."""
         with np.errstate(all="ignore"):
             return 4 * np.maximum(super()._largest(x, right, bounds), 1) ** 2
 
 
-def _system_of(ends: Ends) -> tuple[Any, Any]:
+def _system_of(ends: EndsOfParts) -> Ends:
     """The ends of [[Re A, −Im A], [Im A, Re A]]."""
     (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
     return np.block([[low, -most], [least, low]]), np.block([[high, -least], [most, high]])
@@ -148,21 +148,19 @@ def _system_of(ends: Ends) -> tuple[Any, Any]:
 class ComplexInverseResidual(ComplexSolutionResidual):
     """X with A X = I, or X A = I, as its real parts above its imaginary parts: (*, 2 n, n)."""
 
-    def __init__(self, matrix: Ends, errors: SubstitutionErrors) -> None:
+    def __init__(self, matrix: EndsOfParts, errors: SubstitutionErrors) -> None:
         shape = np.shape(matrix[0][0])
         ones, zeros = np.broadcast_to(np.eye(shape[-1]), shape), np.zeros(shape)
         super().__init__(matrix, ((ones, ones), (zeros, zeros)), errors)
 
-    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: Bounds) -> list[Side]:
-        from_right = super()._sides(at, values, right, bounds)
-        n = len(values) // 2
+    def _sides(self, at: tuple[int, ...], facts: Bounds, x: Any, right: Ends) -> list[Side]:
+        n = len(x) // 2
 
-        def turn(x: Any) -> Any:
-            return np.concatenate([x[:n].T, x[n:].T])
+        def turn(y: Any) -> Any:
+            return np.concatenate([y[:n].T, y[n:].T])
 
         # The real form of the transpose of A has transposed blocks, which stay where they are.
-        ends = [each[at] for each in self.matrix]
-        matrix = [np.hstack([turn(each[:, :n]), turn(each[:, n:])]) for each in ends]
-        mirror = replace(bounds, right=bounds.left.T, columns=bounds.rows)
-        wrong, twice, allowed, unit = self._side(matrix, values=turn(values), right=right, bounds=mirror)
-        return [*from_right, (turn(wrong), turn(twice), turn(allowed), unit)]
+        matrix = [np.hstack([turn(end[at][:, :n]), turn(end[at][:, n:])]) for end in self.matrix]
+        mirror = replace(facts, right=facts.left.T, columns=facts.rows)
+        outside, text = self._side(matrix, turn(x), right, mirror)
+        return [*super()._sides(at, facts, x, right), (turn(outside), text)]

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
-from .elimination import eliminate
-from .factors import SAFETY, middle_of
+from .dyadic import Dyadic, nearest_float
+from .elimination import SAFETY, eliminate
+from .factors import middle_of
 from .reflections import reflections
-from .residual import SubstitutionErrors, integers_of, nearest_float
+from .residual import SubstitutionErrors
 
 #: Up to so many rows a sum of all products is one of the evaluations.
 _MOST_ROWS_OF_SUMS = 4
@@ -124,7 +125,8 @@ def _share_of(inverse: Any, moves: Any) -> float:
 @lru_cache(maxsize=2)
 def _determinant(data: bytes, rows: int) -> Fraction:
     """Exactly, by E. H. Bareiss, Sylvester's identity and multistep integer-preserving Gaussian elimination, 1968."""
-    (work,), unit = integers_of(np.frombuffer(data).reshape(rows, rows))
+    matrix = Dyadic.of(np.frombuffer(data).reshape(rows, rows))
+    work, unit = matrix.numbers, matrix.unit
     n, sign, before = len(work), 1, 1
     for k in range(n - 1):
         pivot = next((i for i in range(k, n) if work[i, k]), None)
@@ -141,10 +143,9 @@ def _determinant(data: bytes, rows: int) -> Fraction:
 
 def _sum_of_sizes(most: Any) -> Fraction:
     """The sum of the products of one element of each row and column."""
-    (sizes,), unit = integers_of(most)
-    n = len(sizes)
-    products = (reduce(lambda x, i: x * sizes[i, order[i]], range(n), 1) for order in permutations(range(n)))
-    return Fraction(sum(products), unit**n)
+    sizes, n = Dyadic.of(most), len(most)
+    products = (math.prod(sizes.numbers[range(n), order]) for order in permutations(range(n)))
+    return Fraction(sum(products), sizes.unit**n)
 
 
 def _logarithm(x: Fraction) -> float:

@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from .factors import SAFETY, middle_of
-from .residual import CholeskyResidual, MatrixResidual, Residual, SubstitutionErrors, TriangularResidual
+from .elimination import SAFETY
+from .factors import middle_of
+from .residual import CholeskyResidual, Ends, MatrixResidual, Residual, SubstitutionErrors
 from .solutions import SolutionResidual
 from .spectral import SpectralValuesResidual
-from .substitutions import FactorSolutionResidual
+from .substitutions import SubstitutionResidual
 
-_Ends = tuple[Any, Any]
 #: The middle of the results, and how far they may be from it.
 _Near = tuple[Any, Any]
 
 
-def enclose(result: Residual) -> _Ends | None:
+def enclose(result: Residual) -> Ends | None:
     """The least and the largest value of each element, infinite where none is known; None for what has no numbers."""
     ends = _ends_of(result.source)
     if ends is None:
@@ -40,7 +40,7 @@ def enclose(result: Residual) -> _Ends | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _ends_of(source: Residual) -> _Ends | None:
+def _ends_of(source: Residual) -> Ends | None:
     if not isinstance(source, MatrixResidual) or _hold.dispatch(type(source)) is _hold.dispatch(object):
         return None
     low, high = np.full(source.shape, -np.inf), np.full(source.shape, np.inf)
@@ -72,14 +72,12 @@ def _(result: SolutionResidual, at: tuple[int, ...]) -> _Near | None:
     return None if moves is None else _solve(_middle_and_radius(result.matrix, at)[0], moves, right, result.errors)
 
 
-@_hold.register(TriangularResidual)
-@_hold.register(FactorSolutionResidual)
-def _(result: Any, at: tuple[int, ...]) -> _Near | None:
+@_hold.register
+def _(result: SubstitutionResidual, at: tuple[int, ...]) -> _Near | None:
     near: _Near | None = _middle_and_radius(result.right, at)
-    gamma = result.errors.gamma(result.shape[-2] - 1 + result.errors.division)
-    for each in result.factors if isinstance(result, FactorSolutionResidual) else [result.matrix]:
+    for each in result.factors:
         a, radius = _middle_and_radius(each, at)
-        near = near and _solve(a, float(gamma or 1) * (np.abs(a) + radius) + radius, near, result.errors)
+        near = near and _solve(a, float(result.gamma or 1) * (np.abs(a) + radius) + radius, near, result.errors)
     return near
 
 
@@ -111,7 +109,7 @@ def _(result: CholeskyResidual, at: tuple[int, ...]) -> _Near | None:
 
 def _moves_of(result: SolutionResidual, at: tuple[int, ...]) -> Any:
     """The largest |E| of an elimination, the ends of A included; None where no bound is known."""
-    bounds = result.bounds(at)
+    bounds = result.facts(at)
     if bounds is None:
         return None
     lost = 4 * result.errors.underflow * bounds.lost

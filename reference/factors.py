@@ -6,13 +6,12 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from .elimination import SAFETY as SAFETY
-from .residual import MatrixResidual, Residual, SubstitutionErrors, integers_of, moved_as, nearest_float
+from .elimination import SAFETY
+from .residual import Ends, Faults, MatrixResidual, Residual, SubstitutionErrors, moved_as
 
 
 class FactorResidual(MatrixResidual):
@@ -28,7 +27,7 @@ class FactorResidual(MatrixResidual):
     others: Mapping[str, Any] = {}
 
     def __init__(
-        self, role: str, shape: tuple[int, ...], ends: tuple[Any, Any], share: Fraction | None,
+        self, role: str, shape: tuple[int, ...], ends: Ends, share: Fraction | None,
         errors: SubstitutionErrors,
     ) -> None:  # fmt: skip
         super().__init__(shape, errors)
@@ -50,16 +49,16 @@ class FactorResidual(MatrixResidual):
                 return None
             return np.sqrt((size**2).sum(0)) * SAFETY, np.sqrt(((high - low) ** 2).sum(0)) * SAFETY
 
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        none, sizes = np.zeros(values.shape, dtype=bool), self._sizes(at)
+    def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
+        sizes = self._sizes(at)
         if sizes is None or not values.size:
-            return none, none, lambda i, j: ""
+            return None
         if not np.isfinite(values).all():
-            fails = np.broadcast_to(not self._never_fails(at), values.shape)
-            return ~np.isfinite(values) & ~fails, ~fails, lambda i, j: "no evaluation overflows there"
+            never_fails = self._never_fails(at)
+            return ~np.isfinite(values) & never_fails, never_fails, lambda i, j: "no evaluation overflows there"
         with np.errstate(all="ignore"):
             wrong, text = self._wrong(at, values, *sizes)
-        return wrong, ~none, lambda i, j: text
+        return wrong, True, lambda i, j: text
 
     def never_fails(self, at: tuple[int, ...]) -> bool:
         """Whether every evaluation of the matrix at a place comes to its end, with finite numbers."""
@@ -113,34 +112,18 @@ class StatusResidual(MatrixResidual):
         super().__init__((*of.shape[:-2], 1, 1), of.errors)
         self._never_fails = never_fails
 
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        judged = np.full((1, 1), self._never_fails(at))
-        return judged & (values != 0), judged, lambda i, j: "no evaluation breaks down there"
+    def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
+        return (values != 0, True, lambda i, j: "no evaluation breaks down there") if self._never_fails(at) else None
 
     def likely(self) -> Any:
         return np.zeros(self.shape)
 
 
-def middle_of(ends: tuple[Any, Any], at: tuple[int, ...]) -> Any:
+def middle_of(ends: Ends, at: tuple[int, ...]) -> Any:
     """The middle of each element of a matrix in a stack, in float64; twice its radius covers the rounding of it."""
     low, high = (each[at].astype(np.float64) for each in ends)
     with np.errstate(invalid="ignore"):
         return low / 2 + high / 2
-
-
-def exact_difference(first: Sequence[Any], second: Sequence[Any]) -> Any:
-    """A product less another one, of matrices; an array of one dimension, but for the first, is a diagonal.
-
-    Nothing is rounded before the end.
-    """
-    arrays, unit = integers_of(*first, *second)
-    most = max(len(first), len(second))
-    products = (
-        reduce(lambda x, y: x * y if y.ndim == 1 else x @ y, part) * unit ** (most - len(part))
-        for part in (arrays[: len(first)], arrays[len(first) :])
-    )
-    whole = next(products) - next(products)
-    return np.array([nearest_float(Fraction(x, unit**most)) for x in whole.reshape(-1)]).reshape(whole.shape)
 
 
 def join_factors(readings: Sequence[Any], values: Sequence[Any]) -> list[Any]:

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from .factors import SAFETY, exact_difference, middle_of
+from .dyadic import exact_difference
+from .elimination import SAFETY
+from .factors import middle_of
 from .reflections import bidiagonalization, diagonalization, reflections
-from .residual import MatrixResidual, SubstitutionErrors
-
-_Ends = tuple[Any, Any]
+from .residual import Ends, EquationResidual, Side, SubstitutionErrors
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Path:
     end: float
 
 
-class LeastSquaresResidual(MatrixResidual):
+class LeastSquaresResidual(EquationResidual):
     """X for which A X is as near to B as it can be, for a matrix of at least as many rows as columns and of full rank.
 
     Where A may be of lower rank for some evaluation, nothing is judged; nor is a result that is not finite where the
@@ -88,7 +88,7 @@ class LeastSquaresResidual(MatrixResidual):
     """
 
     def __init__(
-        self, matrix: _Ends, right: _Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0),
+        self, matrix: Ends, right: Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0),
         is_symmetric: bool = False,
     ) -> None:  # fmt: skip
         """
@@ -100,10 +100,8 @@ class LeastSquaresResidual(MatrixResidual):
         """
         stack = np.broadcast_shapes(matrix[0].shape[:-2], right[0].shape[:-2])
         (m, n), columns = matrix[0].shape[-2:], right[0].shape[-1]
-        super().__init__((*stack, n, columns), errors)
+        super().__init__((*stack, n, columns), right, errors)
         low, high = (np.broadcast_to(end, (*stack, m, n)) for end in matrix)
-        shape = (*stack, m, columns)
-        self._right = np.broadcast_to(right[0], shape), np.broadcast_to(right[1], shape)
         if m < n:
             low, high, m, n = np.swapaxes(low, -1, -2), np.swapaxes(high, -1, -2), n, m
         self._matrix = low, high
@@ -113,29 +111,26 @@ class LeastSquaresResidual(MatrixResidual):
         if shares[0] is not None and shares[1] is not None:
             self._shares = max(map(float, (shares[0][0], shares[1][0]))), max(map(float, (shares[0][1], shares[1][1])))
 
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        none, facts = np.zeros(values.shape, dtype=bool), self._facts(at) if values.size else None
-        right = np.maximum(*(np.abs(end[at].astype(np.float64)) for end in self._right))
+    def _judged(self, right: Ends) -> Any:
         # LAPACK scales B as a whole.
-        columns = np.full(right.shape[1], np.isfinite(right).all())
-        columns &= np.array([self._is_in_range(right[:, [j]]) for j in range(len(columns))], dtype=bool)
-        if facts is None or not columns.any():
-            return none, none, lambda i, j: ""
-        finite = columns & np.isfinite(values).all(0)
-        x = np.where(finite, values, 0.0)
-        # What an evaluation computes is no larger than its solution, and what the elements of A make of it.
+        size = np.maximum(*(np.abs(end.astype(np.float64)) for end in right))
+        return np.array([np.isfinite(size).all() and self._is_in_range(column) for column in size.T], dtype=bool)
+
+    def _never_overflow(self, at: tuple[int, ...], facts: _Facts, right: Ends) -> Any:
+        return self._in_range(facts, np.zeros(self.shape[-2:]), right)  # No solution is larger than B makes it.
+
+    def _in_range(self, facts: _Facts, x: Any, right: Ends) -> Any:
+        """What an evaluation computes is no larger than its solution, and what the elements of A make of it."""
+        size = np.maximum(*(np.abs(end.astype(np.float64)) for end in right))
         with np.errstate(all="ignore"):
-            largest = facts.norm * (1 + np.abs(x).sum(0)) + 2 * len(right) * right.max(0) / min(facts.least, 1.0)
-            safe = columns & (16 * largest * max(1, 1 / facts.least) < self.errors.largest)
-            b = np.where(columns, middle_of(self._right, at), 0.0)
-            spread = np.where(columns, self._right[1][at].astype(np.float64) - self._right[0][at], 0.0)
+            largest = facts.norm * (1 + np.abs(x).sum(0)) + 2 * len(size) * size.max(0) / min(facts.least, 1.0)
+            return 16 * largest * max(1, 1 / facts.least) < self.errors.largest
+
+    def _sides(self, at: tuple[int, ...], facts: _Facts, x: Any, right: Ends) -> list[Side]:
+        with np.errstate(all="ignore"):
+            b, spread = middle_of(right, ()), right[1].astype(np.float64) - right[0]
             share, text = self._excess(at, facts, x, b, np.sqrt((spread**2).sum(0)))
-        wrong = none | (~(share <= 1) & finite & safe) | (safe & ~np.isfinite(values))
-
-        def describe(i: int, j: int) -> str:
-            return text(j) if np.isfinite(values[i, j]) else "no evaluation overflows there"
-
-        return wrong, none | safe, describe
+        return [(np.broadcast_to(~(share <= 1), x.shape), lambda i, j: text(j))]
 
     def _excess(
         self, at: tuple[int, ...], facts: _Facts, x: Any, b: Any, spread: Any
@@ -211,7 +206,7 @@ class LeastSquaresResidual(MatrixResidual):
             most = 16 * x.size * np.max(x, initial=0.0) ** 2
         return bool(least >= self.errors.underflow and most <= self.errors.largest)
 
-    def _facts(self, at: tuple[int, ...]) -> _Facts | None:
+    def facts(self, at: tuple[int, ...]) -> _Facts | None:
         """Of a matrix that has full rank for all evaluations; else None."""
         low, high = (end[at].astype(np.float64) for end in self._matrix)
         size = np.maximum(np.abs(low), np.abs(high))
@@ -233,7 +228,7 @@ class LeastSquaresResidual(MatrixResidual):
     def likely(self) -> Any:
         out = np.full(self.shape, np.nan)
         for at in np.ndindex(self.shape[:-2]):
-            a, b = middle_of(self._matrix, at), middle_of(self._right, at)
+            a, b = middle_of(self._matrix, at), middle_of(self.right, at)
             if np.isfinite(a).all() and np.isfinite(b).all():
                 out[at] = np.linalg.lstsq(a if len(a) == len(b) else a.T, b, rcond=None)[0]
         return out
@@ -250,7 +245,7 @@ class LeastNormResidual(LeastSquaresResidual):
     """
 
     def __init__(
-        self, matrix: _Ends, right: _Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0)
+        self, matrix: Ends, right: Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0)
     ) -> None:
         m, n = matrix[0].shape[-2:]
         # An evaluation with pivots counts the values of the m columns that these choose, of which the least may be
@@ -331,7 +326,7 @@ class PseudoinverseResidual(LeastSquaresResidual):
     """
 
     def __init__(
-        self, matrix: _Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0),
+        self, matrix: Ends, errors: SubstitutionErrors, tolerance: tuple[float, float] = (0.0, 0.0),
         is_symmetric: bool = False,
     ) -> None:  # fmt: skip
         m = matrix[0].shape[-2]

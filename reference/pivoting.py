@@ -7,14 +7,14 @@ products and a quotient (Lemma 8.4). With partial pivoting no multiplier exceeds
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .elimination import eliminate
-from .factors import SAFETY, FactorResidual, exact_difference, middle_of
-from .residual import SubstitutionErrors
+from .dyadic import exact_difference
+from .elimination import SAFETY, eliminate
+from .factors import FactorResidual, middle_of
+from .residual import Ends, Faults, SubstitutionErrors
 
 
 class EliminationFactorResidual(FactorResidual):
@@ -26,7 +26,7 @@ class EliminationFactorResidual(FactorResidual):
     #: What is right together.
     roles: tuple[str, ...] = ("P", "L", "U")
 
-    def __init__(self, role: str, ends: tuple[Any, Any], errors: SubstitutionErrors) -> None:
+    def __init__(self, role: str, ends: Ends, errors: SubstitutionErrors) -> None:
         """`role`: one of `roles`."""
         *stack, m, n = ends[0].shape
         rank = min(m, n)
@@ -52,10 +52,10 @@ class EliminationFactorResidual(FactorResidual):
             largest = np.exp2(m + 1.0) * np.abs(a).max()
         return bounds is not None and max(bounds.reciprocal, largest) < self.errors.largest
 
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        wrong, judged, describe = super()._faults(at, values)
+    def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
+        faults = super()._faults(at, values)
         is_whole = all(self._other(role, at) is not None for role in self.roles if role != self.role)
-        return wrong, judged & (wrong | is_whole), describe
+        return faults if faults is None or is_whole else (faults[0], faults[1] & faults[0], faults[2])
 
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         """`norms`: the sizes of the elements of A; `spread`: of each."""

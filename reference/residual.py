@@ -12,7 +12,6 @@ as what a spec computes is; then the evaluation has had some operand between the
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from .elimination import bound_substitution, solve_middles
+from .dyadic import Dyadic, nearest_float
+
+#: The least and the largest value of each element.
+Ends = tuple[Any, Any]
+#: Which elements are wrong, and what is wrong with one.
+Side = tuple[Any, Callable[[int, int], str]]
+#: Which elements are wrong, which are judged, and what is wrong with one.
+Faults = tuple[Any, Any, Callable[[int, int], str]]
 
 
 @dataclass(frozen=True)
@@ -152,21 +158,20 @@ class MatrixResidual(Residual):
         self._last: tuple[bytes, tuple[Any, Any, list[str]]] | None = None
 
     @abstractmethod
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        """Of a matrix: which elements are wrong, which are judged, and what is wrong with one.
-
-        Args:
-            at: which of the stack. values: the matrix.
-        """
+    def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
+        """Of a matrix, at a place in the stack; None where nothing is judged."""
 
     def _every(self, values: Any) -> tuple[Any, Any, list[str]]:
         """What `_faults` says of all matrices, and of each that is wrong a sentence; of the last values it is known."""
         values = np.asarray(values, dtype=np.float64)
         key = values.tobytes()
         if self._last is None or self._last[0] != key:
-            wrong, judged, texts = np.empty(self.shape, dtype=bool), np.empty(self.shape, dtype=bool), []
+            wrong, judged, texts = np.zeros(self.shape, dtype=bool), np.zeros(self.shape, dtype=bool), []
             for at in np.ndindex(self.shape[:-2]):
-                wrong[at], judged[at], describe = self._faults(at, values[at])
+                faults = self._faults(at, values[at])
+                if faults is None:
+                    continue
+                wrong[at], judged[at], describe = faults
                 if wrong[at].any():
                     i, j = map(int, np.argwhere(wrong[at])[0])
                     texts.append(describe(i, j))
@@ -207,27 +212,23 @@ class CholeskyResidual(MatrixResidual):
         below = np.tri(n, dtype=bool)
         self._zeros = (below if upper else below.T) & ~np.eye(n, dtype=bool)
 
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        none, n = np.zeros(values.shape, dtype=bool), self.shape[-1]
+    def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
+        n = self.shape[-1]
         if not self._symmetric[at] or self._gamma is None or n == 0:
-            return none, none, lambda i, j: ""
+            return None
         finite, never_fails = np.isfinite(values), self.never_fails(at)
         # An evaluation that breaks down may leave the pivot that is not above zero, and the rest as it is.
         if not finite.all() or (not never_fails and (np.diag(values) <= 0).any()):
-            return ~finite & never_fails, none | never_fails, lambda i, j: "A is positive definite, whatever is rounded"
+            return ~finite & never_fails, never_fails, lambda i, j: "A is positive definite, whatever is rounded"
         factor = values.T if self.upper else values
         misplaced, low_diagonal = self._zeros & (values != 0), np.eye(n, dtype=bool) & (values <= 0)
-        (exact,), unit = integers_of(factor)
-        ends, unit_of_ends = integers_of(self.low[at], self.high[at])
-        # All numbers from here on are integers, in units of the product of both units.
-        size, absolute = np.abs(exact), Fraction(self.errors.underflow) * 2
-        twice = 2 * (exact @ exact.T) * unit_of_ends - sum(ends) * unit**2
-        sizes, known = (size @ size.T) * unit_of_ends, (ends[1] - ends[0]) * unit**2
-        rows, diagonal = size.sum(1), np.diag(size)
-        lost = (2 * n + 2) * unit**2 + unit * (rows[:, None] + rows[None, :] + diagonal[None, :])
-        lost = absolute * unit_of_ends * (lost + Fraction(1, unit) * diagonal[None, :] ** 2 * size)
-        allowed = 2 * (self._gamma * sizes + lost) + known
-        outside = (np.abs(twice) > allowed) & (np.tri(n, dtype=bool))
+        exact, low, high = map(Dyadic.of, (factor, self.low[at], self.high[at]))
+        size = abs(exact)
+        rows, diagonal = size.change(lambda x: x.sum(1)), size.change(np.diag)
+        lost = rows.change(lambda x: x[:, None] + x) + diagonal + (2 * n + 2) + diagonal * diagonal * size
+        residual = exact @ exact.T - (low + high).half
+        allowed = size @ size.T * self._gamma + lost * (2 * Fraction(self.errors.underflow)) + (high - low).half
+        outside = (abs(residual) > allowed) & np.tri(n, dtype=bool)
         wrong = misplaced | low_diagonal | (outside.T if self.upper else outside)
 
         def describe(i: int, j: int) -> str:
@@ -235,11 +236,10 @@ class CholeskyResidual(MatrixResidual):
                 return f"the element at {np.argwhere(misplaced)[0].tolist()}, beside the triangle, is not 0"
             if low_diagonal[i, j]:
                 return "the diagonal is above 0"
-            row, column = max(i, j), min(i, j)
             what = "U^T U" if self.upper else "L L^T"
-            return describe_ratio(f"{what} - A", (row, column), twice, allowed, 2 * unit * unit * unit_of_ends)
+            return describe_ratio(f"{what} - A", (max(i, j), min(i, j)), residual, allowed)
 
-        return wrong, ~none, describe
+        return wrong, True, describe
 
     def never_fails(self, at: tuple[int, ...]) -> bool:
         """Whether every evaluation comes to its end, with finite numbers."""
@@ -277,118 +277,70 @@ class CholeskyResidual(MatrixResidual):
         return out
 
 
-class TriangularResidual(MatrixResidual):
-    """X with T X = B for a triangle T.
+class EquationResidual(MatrixResidual):
+    """X that solves equations with the columns of B, of which each is judged by itself.
 
-    |T X − B| ≤ γ |T| |X| (Theorem 8.5), where γ is that of n − 1 operations and a quotient, which is the product with a
-    rounded reciprocal perhaps. No evaluation overflows where the solution of the comparison matrix of T for |B|, which
-    bounds all that it computes (section 8.2), is far from it. Elsewhere a result that is not finite is not judged.
+    A column that is not finite is wrong where no evaluation can overflow, and not judged elsewhere.
     """
 
-    def __init__(
-        self, matrix: tuple[Any, Any], right: tuple[Any, Any], upper: bool, unit_diagonal: bool,
-        errors: SubstitutionErrors,
-    ) -> None:  # fmt: skip
+    def __init__(self, shape: tuple[int, ...], right: Ends, errors: SubstitutionErrors) -> None:
         """
         Args:
-            matrix, right: the least and the largest value of each element of T, (*, n, n), and B, (*, n, k).
-            upper: which triangle of T counts. unit_diagonal: whether its diagonal counts as ones. errors: rounding.
+            shape: of X, (*, n, k). right: the least and the largest value of each element of B. errors: of rounding.
         """
-        stack = np.broadcast_shapes(matrix[0].shape[:-2], right[0].shape[:-2])
-        n, columns = right[0].shape[-2:]
-        super().__init__((*stack, n, columns), errors)
-        counts = np.tri(n, dtype=bool).T if upper else np.tri(n, dtype=bool)
-        triangle = [np.where(counts, each, 0.0) for each in matrix]
-        if unit_diagonal:
-            triangle = [np.where(np.eye(n, dtype=bool), 1.0, each) for each in triangle]
-        self.matrix = [np.broadcast_to(each, (*stack, n, n)) for each in triangle]
-        self.right = [np.broadcast_to(each, self.shape) for each in right]
-        self._gamma = errors.gamma(n - 1 + errors.division)
-        self._order = list(range(n))[:: -1 if upper else 1]
+        super().__init__(shape, errors)
+        rows = (*shape[:-2], right[0].shape[-2], shape[-1])
+        self.right = np.broadcast_to(right[0], rows), np.broadcast_to(right[1], rows)
 
-    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
-        none, n = np.zeros(values.shape, dtype=bool), self.shape[-2]
-        matrix, right = [each[at] for each in self.matrix], [each[at] for each in self.right]
-        diagonals = [np.diagonal(each) for each in matrix]
-        smallest = np.minimum(np.abs(diagonals[0]), np.abs(diagonals[1]))
-        regular = np.all((np.sign(diagonals[0]) == np.sign(diagonals[1])) & (smallest > self.errors.underflow))
-        known = np.isfinite(matrix).all() and regular and self._gamma is not None
-        columns = np.isfinite(right).all(axis=(0, 1)) & bool(known)
-        if not columns.any() or n == 0:
-            return none, none, lambda i, j: ""
+    @abstractmethod
+    def facts(self, at: tuple[int, ...]) -> Any:
+        """What bounds what is left of the equation with the matrix at a place; None where nothing does."""
+
+    @abstractmethod
+    def _sides(self, at: tuple[int, ...], facts: Any, x: Any, right: Ends) -> list[Side]:
+        """The wrong elements of each equation of which X has to solve one, and a sentence about one of these.
+
+        Args:
+            at: the place of the matrix. facts: of it. x: finite. right: the ends of B there.
+        """
+
+    @abstractmethod
+    def _in_range(self, facts: Any, x: Any, right: Ends) -> Any:
+        """The columns in which an evaluation with this result cannot have overflowed; the arguments are as above."""
+
+    @abstractmethod
+    def _never_overflow(self, at: tuple[int, ...], facts: Any, right: Ends) -> Any:
+        """The columns in which no evaluation computes anything that is not finite; the arguments are as above."""
+
+    def _judged(self, right: Ends) -> Any:
+        """The columns of B of which anything is known."""
+        return np.isfinite(right).all(axis=(0, 1))
+
+    def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
+        facts, right = self.facts(at) if values.size else None, (self.right[0][at], self.right[1][at])
+        columns = self._judged(right)
+        if facts is None or not columns.any():
+            return None
+        right = np.where(columns, right[0], 0.0), np.where(columns, right[1], 0.0)
+        never_overflows = columns & self._never_overflow(at, facts, right)
         finite = columns & np.isfinite(values).all(axis=0)
-        never_overflows = columns & self._never_overflow(matrix, right)
-        used, unit = integers_of(np.where(finite, values, 0.0))
-        (low, high), unit_of_matrix = integers_of(*matrix)
-        ends, unit_of_right = integers_of(*(np.where(columns, each, 0.0) for each in right))
-        # All numbers from here on are integers, in units of the product of all units.
-        x, t = used[0], np.maximum(np.abs(low), np.abs(high))
-        size, absolute = np.abs(x), Fraction(self.errors.underflow) * 2
-        both = unit * unit_of_matrix
-        twice = ((low + high) @ x) * unit_of_right - sum(ends) * both
-        sizes = (t @ size) * unit_of_right
-        open_ = ((high - low) @ size) * unit_of_right + (ends[1] - ends[0]) * both
-        diagonal = np.diag(t)[:, None]
-        lost = (2 * n + 1) * both + t.sum(1)[:, None] * unit + size.sum(0)[None, :] * unit_of_matrix
-        lost = absolute * unit_of_right * (lost + diagonal * unit + Fraction(1, unit_of_matrix) * diagonal**2 * size)
-        allowed = 2 * (self._gamma * sizes + lost) + open_
-        # What the evaluation has computed on its way was no larger than this.
-        largest = sizes + np.maximum(np.abs(ends[0]), np.abs(ends[1])) * both
-        safe = np.all(2 * largest < Fraction(self.errors.largest) * both * unit_of_right, axis=0)
-        outside = (np.abs(twice) > allowed) & finite & (safe | never_overflows)
-        wrong = outside | (never_overflows & ~np.isfinite(values))
+        x = np.where(finite, values, 0.0)
+        decided = never_overflows | (finite & self._in_range(facts, x, right))
+        sides = [(outside & finite & decided, text) for outside, text in self._sides(at, facts, x, right)]
+        wrong = next((each for each, _ in sides if not each.any()), sides[0][0])
+        wrong |= never_overflows & ~np.isfinite(values)
 
         def describe(i: int, j: int) -> str:
-            if not np.isfinite(values[i, j]):
-                return "no evaluation overflows there"
-            return describe_ratio("T X - B", (i, j), twice, allowed, 2 * both * unit_of_right)
+            return sides[0][1](i, j) if np.isfinite(values[i, j]) else "no evaluation overflows there"
 
-        return wrong, none | (finite & safe) | never_overflows, describe
-
-    def _never_overflow(self, matrix: list[Any], right: list[Any]) -> Any:
-        """The columns in which no evaluation computes anything that is not finite.
-
-        In n rows an evaluation, and these sums as well, grow beyond the exact bound by a factor of (1 + γ)^n each,
-        which is e^(1/2) at most where n γ is 1/2 at most; so 4 is more than both.
-        """
-        n = self.shape[-2]
-        assert self._gamma is not None
-        if n * self._gamma > Fraction(1, 2):
-            return np.zeros(self.shape[-1], dtype=bool)
-        size, b = (np.maximum(np.abs(low), np.abs(high)).astype(np.float64) for low, high in (matrix, right))
-        least = np.minimum(*(np.abs(np.diagonal(each)).astype(np.float64) for each in matrix))
-        return 4 * bound_substitution(size, least, b, self._order)[1] < self.errors.largest
-
-    def likely(self) -> Any:
-        return solve_middles(self.matrix, self.right)
+        return wrong, decided, describe
 
 
-def integers_of(*arrays: Any) -> tuple[list[Any], int]:
-    """Finite numbers as integers, arrays of Python's, and how many of them make 1: a power of two."""
-    ratios = [[number.as_integer_ratio() for number in np.asarray(each).reshape(-1)] for each in arrays]
-    unit = max((denominator for row in ratios for _, denominator in row), default=1)
-    out = []
-    for row, each in zip(ratios, arrays, strict=True):
-        whole = np.empty(len(row), dtype=object)
-        whole[:] = [numerator * (unit // denominator) for numerator, denominator in row]
-        out.append(whole.reshape(np.shape(each)))
-    return out, unit
-
-
-def describe_ratio(what: str, at: tuple[int, int], numbers: Any, allowed: Any, unit: int) -> str:
-    """A sentence about one residual; numbers and bounds in integers, of which so many make 1."""
-    size, most = abs(Fraction(numbers[at])), Fraction(allowed[at])
-    text = f"{what} at {list(at)} is {nearest_float(Fraction(numbers[at]) / unit):.6g}, and rounding explains"
-    return (
-        f"{text} {nearest_float(most / unit):.3g} (a share of {nearest_float(size / most):.4g})"
-        if most
-        else f"{text} nothing"
-    )
-
-
-def nearest_float(x: Fraction) -> float:
-    """The nearest float; an infinity for what is larger than all."""
-    try:
-        return float(x)
-    except OverflowError:
-        return math.inf if x > 0 else -math.inf
+def describe_ratio(what: str, at: tuple[int, int], residual: Dyadic, allowed: Dyadic) -> str:
+    """A sentence about what is left of an equation at a place, and how much of that rounding explains."""
+    size, most = (each.change(lambda x: Fraction(x[at])) for each in (residual, allowed))
+    text = f"{what} at {list(at)} is {float(size.floats()):.6g}, and rounding explains"
+    if not most.numbers:
+        return f"{text} nothing"
+    share = nearest_float(abs(size.numbers) / most.numbers * Fraction(most.unit, size.unit))
+    return f"{text} {float(most.floats()):.3g} (a share of {share:.4g})"

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .factors import SAFETY, FactorResidual, exact_difference, middle_of
+from .dyadic import exact_difference
+from .elimination import SAFETY
+from .factors import FactorResidual, middle_of
 from .reflections import bidiagonalization, diagonalization
 from .residual import SubstitutionErrors
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.substitutions import FactorInverseResidual, FactorSolutionResidual
+from opassay.reference.substitutions import FactorInverseResidual, SubstitutionResidual
 from tests.reference.residual_errors import ERRORS, of_condition
 
 
-def solution_of(lower: Any, upper: Any, b: Any, width: float = 0.0) -> FactorSolutionResidual:
+def solution_of(lower: Any, upper: Any, b: Any, width: float = 0.0) -> SubstitutionResidual:
     first, second, right = (each.astype(np.float64) for each in (lower, upper, b))
-    factors = (first * (1 - width), first * (1 + width)), (second, second)
-    return FactorSolutionResidual(factors, (right, right), True, ERRORS[lower.dtype.type])
+    factors = (first - width * np.abs(first), first + width * np.abs(first)), (second, second)
+    return SubstitutionResidual(factors, (right, right), (True, False), ERRORS[lower.dtype.type])
 
 
 def inverse_of(lower: Any) -> FactorInverseResidual:

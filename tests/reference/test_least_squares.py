@@ -119,7 +119,7 @@ def test_what_is_right_by_a_hair_passes() -> None:
     # Of one unknown and A = e, the first element alone is judged: x is right to a share of the errors of both.
     a, b = np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]])
     law = law_of(a, b)
-    facts = law._facts(())
+    facts = law.facts(())
     assert facts is not None
     share = next(x for x in np.geomspace(1e-16, 1e-10, 4000) if not law.accepts(np.array([[1 + x]])).all())
     moved = [float(each.columns[0] + each.right) for each in law._moves(facts)]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.residual import CholeskyResidual, Residual, TriangularResidual
+from opassay.reference.residual import CholeskyResidual, Residual
+from opassay.reference.substitutions import SubstitutionResidual
 from tests.reference.residual_errors import ERRORS
 
 
@@ -19,7 +20,9 @@ def cholesky_of(a: Any, upper: bool = False, width: float = 0.0) -> Residual:
 
 def solution_of(t: Any, b: Any, upper: bool = False, unit: bool = False) -> Residual:
     own, right = t.astype(np.float64), b.astype(np.float64)
-    return TriangularResidual((own, own), (right, right), upper, unit, ERRORS[t.dtype.type])
+    own = np.triu(own) if upper else np.tril(own)
+    own = np.where(np.eye(len(t), dtype=bool) & unit, 1.0, own)
+    return SubstitutionResidual([(own, own)], (right, right), [not upper], ERRORS[t.dtype.type])
 
 
 def cholesky(a: Any) -> Any:

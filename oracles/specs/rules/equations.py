@@ -17,12 +17,15 @@ from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual,
 from ....reference.missing import NoReadingError
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
 from ....reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
-from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
+from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors
 from ....reference.solutions import InverseResidual, SolutionResidual
 from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
-from ....reference.substitutions import FactorInverseResidual, FactorSolutionResidual
+from ....reference.substitutions import FactorInverseResidual, SubstitutionResidual
 from ....reference.whole import interval
 from .table import DECOMPOSED, LIBRARY, RULES, Rule, enter, overloads
+
+#: Of two triangles, the first is below its diagonal.
+_LOWER_FIRST = (True, False)
 
 
 def _errors_of(x: Any) -> SubstitutionErrors:
@@ -57,14 +60,12 @@ def _cholesky_and_info(a: Any, upper: bool = False, check_errors: bool = False) 
 
 
 def _solve_triangular(a: Any, b: Any, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
-    matrix, right = _ends_of(a), _ends_of(b)
-    errors = _errors_of(constant(b))
+    matrix, right, errors = _triangle_of(a, upper, unitriangular), _ends_of(b), _errors_of(constant(b))
     if left:
-        return TriangularResidual(matrix, right, upper, unitriangular, errors)
+        return SubstitutionResidual([matrix], right, [not upper], errors)
     # X A = B is A^T X^T = B^T.
-    matrix, right = (tuple(np.swapaxes(end, -1, -2) for end in ends) for ends in (matrix, right))
-    transposed = TriangularResidual(matrix, right, not upper, unitriangular, errors)
-    return transposed.moved(lambda x: np.swapaxes(x, -1, -2))
+    transposed = SubstitutionResidual([_transpose(matrix)], _transpose(right), [upper], errors)
+    return transposed.moved(_mirror)
 
 
 def _triangular_solve(
@@ -81,13 +82,13 @@ def _solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> tup
     if is_vector:
         right = right[0][..., None], right[1][..., None]
     elif not left:  # X A = B is A^T X^T = B^T.
-        matrix, right = (tuple(np.swapaxes(end, -1, -2) for end in ends) for ends in (matrix, right))
+        matrix, right = _transpose(matrix), _transpose(right)
     solution = SolutionResidual(matrix, right, _errors_of(constant(b)))
     result: Residual = solution
     if is_vector:
         result = result.moved(_as_vector)
     elif not left:
-        result = result.moved(lambda x: np.swapaxes(x, -1, -2))
+        result = result.moved(_mirror)
     # The factors and the pivots, which torch keeps for derivatives, are no results of a spec.
     return result, None, None, _status_of(solution)
 
@@ -158,8 +159,12 @@ def _unpack(
     return p if unpack_pivots else nothing, *triangles
 
 
+def _mirror(x: Any) -> Any:
+    return np.swapaxes(x, -1, -2)
+
+
 def _transpose(ends: tuple[Any, Any]) -> tuple[Any, Any]:
-    return np.swapaxes(ends[0], -1, -2), np.swapaxes(ends[1], -1, -2)
+    return _mirror(ends[0]), _mirror(ends[1])
 
 
 def _solve_by_factors(lu: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool = False) -> Residual:
@@ -174,26 +179,27 @@ def _solve_by_factors(lu: Any, pivots: Any, b: Any, left: bool = True, adjoint: 
     lower = np.tril(ends[0], -1) + np.eye(n), np.tril(ends[1], -1) + np.eye(n)
     upper = np.triu(ends[0]), np.triu(ends[1])
     if adjoint == left:  # U^T L^T P^T X = B
-        result: Residual = FactorSolutionResidual((_transpose(upper), _transpose(lower)), right, True, errors)
+        result: Residual = SubstitutionResidual((_transpose(upper), _transpose(lower)), right, _LOWER_FIRST, errors)
         back = np.argsort(orders, axis=-2)
         result = result.moved(lambda x: np.take_along_axis(x, back, -2))
     else:
         low, high = (np.broadcast_to(end, (*stack, *right[0].shape[-2:])) for end in right)
         right = np.take_along_axis(low, orders, -2), np.take_along_axis(high, orders, -2)
-        result = FactorSolutionResidual((lower, upper), right, True, errors)
-    return result if left else result.moved(lambda x: np.swapaxes(x, -1, -2))
+        result = SubstitutionResidual((lower, upper), right, _LOWER_FIRST, errors)
+    return result if left else result.moved(_mirror)
 
 
-def _triangle_of(a: Any, upper: bool) -> tuple[Any, Any]:
+def _triangle_of(a: Any, upper: bool, unit_diagonal: bool = False) -> tuple[Any, Any]:
     low, high = (np.triu(end) if upper else np.tril(end) for end in _ends_of(a))
-    return low, high
+    ones = np.eye(low.shape[-1], dtype=bool) & unit_diagonal
+    return np.where(ones, 1.0, low), np.where(ones, 1.0, high)
 
 
 def _solve_by_cholesky(b: Any, a: Any, upper: bool = False) -> Residual:
     factor, right = _triangle_of(a, upper), _ends_of(b)
     mirror = _transpose(factor)
     factors = (mirror, factor) if upper else (factor, mirror)
-    return FactorSolutionResidual(factors, right, True, _errors_of(constant(b)))
+    return SubstitutionResidual(factors, right, _LOWER_FIRST, _errors_of(constant(b)))
 
 
 def _invert_by_cholesky(a: Any, upper: bool = False) -> Residual:
@@ -232,7 +238,7 @@ def _pseudoinverse(a: Any, hermitian: bool = False, **tolerances: Any) -> Residu
     if m < n:  # That of the transpose is the transpose of this.
         ends = _transpose(ends)
     result = PseudoinverseResidual(ends, errors, (absolute, relative), hermitian)
-    return result.moved(lambda x: np.swapaxes(x, -1, -2)) if m < n else result
+    return result.moved(_mirror) if m < n else result
 
 
 def _largest(number: Any) -> float:
