@@ -26,8 +26,9 @@ from opassay.oracles.verdicts.violation import Violation
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.checks import CHECKS
 from opassay.properties.declaring import strategies
-from opassay.properties.functions.spec import Spec, spec_of
 from opassay.properties.table import PROPERTIES
+from workshop.functions import FUNCTION
+from workshop.functions.spec import Spec, spec_of
 
 CHUNK = 100
 DTYPES = ("float64", "float32", "float64", "bfloat16", "float64", "float16")
@@ -59,7 +60,7 @@ def features_of(spec: Spec) -> Iterator[str]:
 
 def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list[str], float]:
     """(functions, their features, faults, seconds) of one chunk."""
-    op, dtype = load_op("function"), DTYPES[number % len(DTYPES)]
+    op, dtype = load_op(FUNCTION), DTYPES[number % len(DTYPES)]
     features: Counter[str] = Counter()
     faults: list[str] = []
     codes = [

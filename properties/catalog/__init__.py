@@ -19,7 +19,6 @@ _OPS = (
     ("linalg", "trace"),
     ("response_norm", "cross_map_lrn2d"),
     ("hooks", "backward_hook_identity"),
-    ("function", "function"),
     ("norms.batch_norm", "sync_batch_norm"),
     ("collectives.declarations", "broadcast", "reduce_add_coalesced", "gather", "scatter"),
 )  # fmt: skip

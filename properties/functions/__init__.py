@@ -1,1 +1,1 @@
-"""Custom functions as ops: generated ones, whose truth is known, and custom functions and kernels of others."""
+"""Custom functions and kernels of others as ops."""

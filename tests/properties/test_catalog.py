@@ -19,7 +19,6 @@ from opassay.properties.names import SelectionError
 
 #: Judged through something else that calls them: what generates classes from a base class, or chooses devices.
 INDIRECT_OPS = {
-    "function": opassay.impl.Function,
     "broadcast": opassay.impl.Broadcast,
     "reduce_add_coalesced": opassay.impl.ReduceAddCoalesced,
     "gather": opassay.impl.Gather,

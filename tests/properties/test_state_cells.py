@@ -26,6 +26,7 @@ from opassay.oracles.verdicts.cleaning import MAX_LINE, MAX_LINES
 from opassay.oracles.verdicts.verdict import Verdict
 from opassay.oracles.verdicts.violation import Unsupported
 from opassay.properties.engine import cells
+from workshop.functions import FUNCTION
 
 from ..oracles.planted_changes import CHANGES, CHANGES_OF_PROCESSES, release
 from ..oracles.planted_ops import declared, scaled
@@ -129,7 +130,7 @@ def test_a_right_op_is_not_accused(alone: dict[str, Verdict]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", ["layer_norm", "batch_norm", "softmax", "nll_loss", "broadcast", "function"])
+@pytest.mark.parametrize("op", ["layer_norm", "batch_norm", "softmax", "nll_loss", "broadcast", FUNCTION])
 def test_ops_of_the_catalog_are_not_accused(op: str) -> None:
     few = Settings("brief", max_examples=1)
     results = [run_cell(Cell(op, code, "float32", "cpu", "opassay"), few) for code in ("VJP", "PURE", "COMP", "COMM")]

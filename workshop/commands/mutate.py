@@ -22,6 +22,7 @@ from opassay.reports.cli.host import Stop
 from opassay.reports.progress import is_live, make_console
 from opassay.reports.store.files import write_atomically
 
+from ..functions import FUNCTION
 from ..mutation import campaign as campaigns
 from ..mutation.equivalents import Equivalent, read_equivalents, stale
 from ..mutation.mutants import Mutant
@@ -95,10 +96,10 @@ def _require_present(table: Sequence[Equivalent]) -> None:
 def require_ops(names: Sequence[str]) -> tuple[str, ...]:
     """The ops of these names, all without names; Stop where there is no such op."""
     try:
-        every = op_names()
+        every = (*op_names(), FUNCTION)
     except PluginError as err:
         raise Stop(exit_codes.USAGE, str(err)) from None
-    catalog = tuple(CATALOG)
+    catalog = (*CATALOG, FUNCTION)
     unknown = [name for name in names if name not in catalog]
     if unknown:
         raise Stop(exit_codes.USAGE, f"unknown op: got op={unknown[0]!r}, need one of {', '.join(catalog)}")

@@ -110,7 +110,7 @@ def groups_of(ops: Sequence[str]) -> dict[str, list[str]]:
     """The ops by the module of the catalog that declares them; those of few ops first."""
     groups = defaultdict[str, list[str]](list)
     for op in ops:
-        groups[CATALOG[op]].append(op)
+        groups[CATALOG.get(op, op.partition(".declaration:")[0])].append(op)
     return dict(sorted(groups.items(), key=lambda item: len(item[1])))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import opassay.impl.function
 from opassay import Code
-from opassay.properties.functions import build
+from workshop.functions import FUNCTION, build
 
 from ..changed_source import changed
 from .fault import WRONG, Fault
@@ -22,7 +22,7 @@ def _subject(module: str, old: str, new: str) -> Callable[..., Any]:
 
 def _fault(name: str, change: tuple[str, str, str], code: str, raises: bool = False) -> Fault:
     codes = (Code.RAISED, Code.ATTRIBUTE, *WRONG) if raises else WRONG
-    return Fault("function", name, _subject(*change), code, "float64", codes)
+    return Fault(FUNCTION, name, _subject(*change), code, "float64", codes)
 
 
 FAULTS = (
@@ -53,7 +53,7 @@ FAULTS = (
         "WORD", raises=True,
     ),
     Fault(
-        "function", "a list taken for what a vmap rule returns",
+        FUNCTION, "a list taken for what a vmap rule returns",
         _subject("rules", "if not isinstance(result, tuple):", "if not result:"), "ERROR", codes=(Code.NOT_RAISED,),
     ),
     _fault(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import algorithm_of
+from opassay.reference.algorithms import algorithm_of
 
 Array = Any
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ...impl.operator import sums
-from ...reference.functions import Term
+from opassay.impl.operator import sums
+
 from . import mistakes
+from .formula import Term
 from .spec import Spec, spec_of
 
 Args = tuple[Any, ...]

@@ -7,11 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...oracles.op.declaration import Draft
-from ...reference.dtypes import HALF_TYPES
-from ...reference.functions import Term
-from ..declaring import drawing, strategies
-from ..declaring.choices import choose
+from opassay.oracles.op.declaration import Draft
+from opassay.properties.declaring import drawing, strategies
+from opassay.properties.declaring.choices import choose
+from opassay.reference.dtypes import HALF_TYPES
+
+from .formula import Term
 from .spec import CALL_FORMS, CONTAINERS, LAST_ARGUMENTS, RULES, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere

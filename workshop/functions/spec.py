@@ -8,9 +8,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ...reference import functions as formulas
-from ...reference.algorithms import algorithm_of, algorithms
-from ...reference.functions import Term
+from opassay.reference.algorithms import algorithm_of, algorithms
+
+from . import formula as formulas
+from .formula import Term
 
 #: Containers of the outputs.
 CONTAINERS = ("tuple", "one", "list", "dict", "nested")
@@ -140,7 +141,7 @@ def spec_of(text: str) -> Spec:
 
 
 def function(spec: str, *tensors: Any) -> tuple[Any, ...]:
-    """The formula of the op `function`, of the text in a sample; `reference.functions` takes terms instead."""
+    """The formula of the op `function`, of the text in a sample; `formula.function` takes terms instead."""
     return formulas.function(terms_of(spec), *tensors)
 
 

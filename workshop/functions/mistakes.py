@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..declaring import refusals
+from opassay.properties.declaring import refusals
+
 from .spec import spec_of
 
 

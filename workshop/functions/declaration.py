@@ -6,15 +6,16 @@ import functools
 
 import torch
 
-from ...impl.function import Function
-from ...oracles.op.declaration import Op
-from ...oracles.op.documented import Documented, Limit
-from ..declaring import laws
-from ..declaring.declare import declare
-from ..declaring.signature import ArgumentsByName
-from ..functions import build, strategy
-from ..functions.mistakes import MISTAKES
-from ..functions.spec import function, spec_of, terms_of
+from opassay.impl.function import Function
+from opassay.oracles.op.declaration import Op
+from opassay.oracles.op.documented import Documented, Limit
+from opassay.properties.declaring import laws
+from opassay.properties.declaring.declare import declare
+from opassay.properties.declaring.signature import ArgumentsByName
+
+from . import build, strategy
+from .mistakes import MISTAKES
+from .spec import function, spec_of, terms_of
 
 
 def _returned_arguments(spec: str) -> list[str | None]:
@@ -45,21 +46,19 @@ TORCH = Documented(
     refuses=(),  # no page says what error a mistake gives
     bits=False,  # notes/numerical_accuracy: computations that are mathematically identical need not have the same bits
 )
-OPS: tuple[Op, ...] = (
-    declare(
-        function,
-        {
-            "opassay": functools.partial(build.call, Function),
-            "torch": functools.partial(build.call, torch.autograd.Function),
-        },
-        samples=strategy.samples,
-        differentiable=("tensors",),
-        dtypes=lambda spec, tensors: [tensors[0].dtype] * len(terms_of(spec)),
-        aliases=_returned_arguments,
-        nesting=3,
-        one_graph=False,
-        documented={"torch": TORCH},
-        refusals=MISTAKES,
-        laws=tuple(_law(word) for word in ((), ("vjp",), ("jvp",))),
-    ),
-)
+FUNCTION: Op = declare(
+    function,
+    {
+        "opassay": functools.partial(build.call, Function),
+        "torch": functools.partial(build.call, torch.autograd.Function),
+    },
+    samples=strategy.samples,
+    differentiable=("tensors",),
+    dtypes=lambda spec, tensors: [tensors[0].dtype] * len(terms_of(spec)),
+    aliases=_returned_arguments,
+    nesting=3,
+    one_graph=False,
+    documented={"torch": TORCH},
+    refusals=MISTAKES,
+    laws=tuple(_law(word) for word in ((), ("vjp",), ("jvp",))),
+).changed(error_names=("function",))
