@@ -129,8 +129,4 @@ def _odd_sum(a: Array, b: Array) -> Array:
     return np.asarray(np.where(even & (cut != 0) & np.isfinite(total), odd, total))
 
 
-def _of_numbers(x: float, y: float, z: float) -> float:
-    return float(gmpy2.fma(gmpy2.mpfr(x), gmpy2.mpfr(y), gmpy2.mpfr(z)))
-
-
-_OF_NUMBERS: Any = np.frompyfunc(_of_numbers, 3, 1)
+_OF_NUMBERS: Any = np.frompyfunc(lambda x, y, z: float(gmpy2.fma(gmpy2.mpfr(x), gmpy2.mpfr(y), gmpy2.mpfr(z))), 3, 1)

@@ -143,10 +143,6 @@ def _how_many(what: str) -> Callable[[tuple[Any, ...]], str]:
     return lambda entries: f"{len(entries)} {what}"
 
 
-def _show_errors(actions: dict[str, str]) -> str:
-    return ", ".join(f"{kind} {action}" for kind, action in actions.items())
-
-
 PYTHON = (
     Setting("random state of Python", _python_state, _set_python_state, show=None, drifts=True),
     Setting("random state of NumPy", _numpy_state, _set_numpy_state, show=None, drifts=True),
@@ -159,7 +155,7 @@ PYTHON = (
         np.geterr,
         lambda actions: np.seterr(**actions),
         {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
-        _show_errors,
+        lambda actions: ", ".join(f"{kind} {action}" for kind, action in actions.items()),
     ),
     Setting("NumPy's error callback", np.geterrcall, np.seterrcall, show=None, quiet=True),
     Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_how_many("entries"), quiet=True, compiler=True),

@@ -103,10 +103,6 @@ def _normal_about(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) 
     return _normal(shape, args, kwargs, reading) * deviation + mean
 
 
-def _normal_in_place(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Any:
-    return _normal_about(shape, args[1:], kwargs, reading)
-
-
 def _log_normal(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Any:
     mean, deviation = [*args[1:], 1.0, 2.0][:2] if len(args) != 2 else (args[1], 2.0)
     low, high = (math.exp(mean + sign * _NORMAL * deviation) for sign in (-1, 1))
@@ -117,10 +113,6 @@ def _exponential(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -
     """Numbers that are not negative; 0 is one that generators of few bits give."""
     rate = args[1] if len(args) > 1 else kwargs.get("lambd", 1.0)
     return _between(shape, 0.0, _EXPONENTIAL / rate, reading)
-
-
-def _anything(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Any:
-    return unbounded(reading, shape)
 
 
 def _integers(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Draw:
@@ -153,10 +145,10 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.randn: _normal,
     _aten.randn_like: _normal,
     _aten.normal: _normal_about,
-    _aten.normal_functional: _normal_in_place,
+    _aten.normal_functional: lambda shape, args, kwargs, reading: _normal_about(shape, args[1:], kwargs, reading),
     _aten.log_normal: _log_normal,
     _aten.exponential: _exponential,
-    _aten.cauchy: _anything,
+    _aten.cauchy: lambda shape, args, kwargs, reading: unbounded(reading, shape),
 }
 
 

@@ -56,10 +56,6 @@ def _rrelu(
     return input.copy_(result) if inplace else result
 
 
-def _selu(input: Tensor, inplace: bool = False) -> Tensor:
-    return input.copy_(torch.selu(input)) if inplace else torch.selu(input)
-
-
 def _embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
@@ -247,7 +243,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.embedding: _embedding,
     F.one_hot: _one_hot,
     F.scaled_dot_product_attention: _attention,
-    F.selu: _selu,
+    F.selu: lambda input, inplace=False: input.copy_(torch.selu(input)) if inplace else torch.selu(input),
     F.rrelu: _rrelu,
     torch.linalg.lstsq: _lstsq,
     torch.linalg.matrix_rank: _matrix_rank,
@@ -334,10 +330,6 @@ class _Style:
         return answer
 
 
-def _style_of(setup_context: Any) -> Any:
-    return _Style()
-
-
 def _omit_defaults(forward: Any, args: Any, kwargs: Any) -> Any:
     """Arguments as they are: `_apply_function` adds the defaults, by the signature, and not torch."""
     return args, kwargs or {}
@@ -352,7 +344,7 @@ def _of_either_style(context: Any, inputs: Any, output: Any) -> None:
 _OPENED: tuple[tuple[Any, str, Any], ...] = (
     (torch.nn.Parameter, "__new__", _parameter),
     (SCANS, "generic_associative_scan", scan_in_every_order),
-    (torch.autograd.function, "_is_setup_context_defined", _style_of),
+    (torch.autograd.function, "_is_setup_context_defined", lambda setup_context: _Style()),
     (torch.autograd.function, "custom_function_call", _apply_function),
     (torch.autograd.function, "_bind_default_args", _omit_defaults),
     (_SingleLevelFunction, "setup_context", staticmethod(_of_either_style)),

@@ -54,10 +54,6 @@ def to_dtype(values: Any, dtype: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(rounded).reshape(rounded.shape)).to(getattr(torch, dtype))
 
 
-def _benign(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
-    return rng.standard_normal(shape)
-
-
 def _offset(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     """Mean far above the spread, up to where the mean takes half of the digits."""
     size = 2.0 ** rng.uniform(2, fmt.precision / 2)
@@ -67,10 +63,6 @@ def _offset(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 def _small_variance(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     """Variance about 1e-5, the usual eps."""
     return rng.standard_normal(shape) * 10.0 ** rng.uniform(-3.5, -1.5)
-
-
-def _constant_rows(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
-    return np.broadcast_to(rng.standard_normal((*shape[:-1], 1)), shape)
 
 
 def outlier(most: float) -> Rows:
@@ -92,10 +84,6 @@ def outlier(most: float) -> Rows:
     return fill
 
 
-def _ties(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
-    return rng.integers(-2, 3, shape).astype(np.float64)
-
-
 def _huge(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     """Up to where squares reach the largest finite value, and now and then up to that value itself."""
     end = fmt.exponent_max - 3 if rng.random() < 0.1 else fmt.exponent_max / 2 - 4
@@ -104,10 +92,6 @@ def _huge(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 
 def _tiny(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_min, fmt.exponent_min / 4)
-
-
-def _subnormal(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
-    return rng.integers(-7, 8, shape) * fmt.smallest_subnormal
 
 
 def _many_binades(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
@@ -134,16 +118,16 @@ def _bit_patterns(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 #: A regime that hardly differs from a benign one, and shows what a kernel of its size does with numbers far apart.
 OUTLYING = "one outlier"
 REGIMES: dict[str, Rows] = {
-    "benign": _benign,
+    "benign": lambda rng, shape, fmt: rng.standard_normal(shape),
     "large offset": _offset,
     "small variance": _small_variance,
-    "constant rows": _constant_rows,
+    "constant rows": lambda rng, shape, fmt: np.broadcast_to(rng.standard_normal((*shape[:-1], 1)), shape),
     OUTLYING: outlier(3),
-    "ties": _ties,
+    "ties": lambda rng, shape, fmt: rng.integers(-2, 3, shape).astype(np.float64),
     "wide": _many_binades,
     "tiny": _tiny,
     "huge": _huge,
-    "subnormal": _subnormal,
+    "subnormal": lambda rng, shape, fmt: rng.integers(-7, 8, shape) * fmt.smallest_subnormal,
     "bit patterns": _bit_patterns,
 }
 #: Regimes inside the domain of every norm, each listed as often as it should be drawn.

@@ -89,10 +89,6 @@ def _min(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = Non
     return -_max(-a, axis, keepdims=keepdims, initial=None if initial is None else -initial, where=where)
 
 
-def _ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return _largest(a, axis, keepdims) + _largest(-a, axis, keepdims)
-
-
 def _average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Any:
     if weights is None:
         return _mean(a, axis, keepdims=keepdims)
@@ -127,10 +123,6 @@ def _nanmean(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return _mean(a, axis, keepdims=keepdims, where=~np.asarray(is_nan(a), dtype=bool))
 
 
-def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    return total_of(np.diagonal(a, offset, axis1, axis2), -1)
-
-
 WORDS.update(
     {
         np.sum: _sum,
@@ -138,7 +130,7 @@ WORDS.update(
         np.amax: _max,
         np.min: _min,
         np.amin: _min,
-        np.ptp: _ptp,
+        np.ptp: lambda a, axis=None, keepdims=False: _largest(a, axis, keepdims) + _largest(-a, axis, keepdims),
         np.mean: _mean,
         np.average: _average,
         np.var: _var,
@@ -148,7 +140,7 @@ WORDS.update(
         np.nanmin: _beside_nan(_min, np.inf),
         np.nanmean: _nanmean,
         np.linalg.norm: _norm,
-        np.trace: _trace,
+        np.trace: lambda a, offset=0, axis1=0, axis2=1: total_of(np.diagonal(a, offset, axis1, axis2), -1),
     }
 )
 REDUCTIONS[np.add], REDUCTIONS[np.maximum], REDUCTIONS[np.minimum] = _sum, _max, _min

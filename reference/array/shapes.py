@@ -83,10 +83,6 @@ def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Array:
     return bind("concatenate", tuple(arrays), {"axis": axis % ndim})
 
 
-def _stack(arrays: Sequence[Any], axis: int = 0) -> Array:
-    return _concatenate([np.expand_dims(a, axis) for a in arrays], axis)
-
-
 def _take(a: Array, indices: Any, axis: Any = None) -> Array:
     if axis is None:
         return reshape(a, (a.size,))[np.asarray(indices)]
@@ -137,7 +133,7 @@ WORDS.update(
         np.expand_dims: _expand_dims,
         np.squeeze: _squeeze,
         np.concatenate: _concatenate,
-        np.stack: _stack,
+        np.stack: lambda arrays, axis=0: _concatenate([np.expand_dims(a, axis) for a in arrays], axis),
         np.take: _take,
         np.take_along_axis: _take_along_axis,
         np.diagonal: _diagonal,

@@ -69,14 +69,6 @@ def _cbrt(x: Raw, bits: int) -> Raw:
     return libmp.mpf_neg(root) if x[0] else root
 
 
-def _trunc(x: Raw) -> Raw:
-    return libmp.mpf_ceil(x) if x[0] else libmp.mpf_floor(x)
-
-
-def _sign(x: Raw) -> Raw:
-    return x if x == libmp.fnan else libmp.from_int(libmp.mpf_sign(x))
-
-
 def _arctan2(y: Raw, x: Raw, bits: int) -> Raw:
     """The angle of (x, y); of the four pairs of infinities it is an odd multiple of π/4, as IEEE 754 has it."""
     if libmp.fnan in (x, y):
@@ -174,8 +166,8 @@ def unary(bits: int) -> dict[str, Unary]:
         "floor": libmp.mpf_floor,
         "ceil": libmp.mpf_ceil,
         "rint": libmp.mpf_nint,
-        "trunc": _trunc,
-        "sign": _sign,
+        "trunc": lambda x: libmp.mpf_ceil(x) if x[0] else libmp.mpf_floor(x),
+        "sign": lambda x: x if x == libmp.fnan else libmp.from_int(libmp.mpf_sign(x)),
         "gammaln": lambda x: gamma.log_gamma(x, bits),
     }
 

@@ -53,10 +53,6 @@ def _sum_rows(values: Any, axes: tuple[int, ...], means: bool = False) -> Any:
     return _reduce_rows(values, axes, lambda row: libmp.mpf_sum(row, bits, "n"))
 
 
-def _max_rows(values: Any, axes: tuple[int, ...], shared: bool = False) -> Any:
-    return _reduce_rows(values, axes, lambda row: functools.reduce(larger, row))
-
-
 def _choose(a: Any, b: Any, condition: Any, share: Any) -> Any:
     picked = np.where(possibly(condition), a, b)
     if not isinstance(condition, Condition):
@@ -190,7 +186,7 @@ def _sort(values: Any, axis: int) -> Any:
 
 STRUCTURE: dict[str, Callable[..., Any]] = {
     "sum": _sum_rows,
-    "max": _max_rows,
+    "max": lambda values, axes, shared=False: _reduce_rows(values, axes, lambda row: functools.reduce(larger, row)),
     "prod": _product_rows,
     "windows": windows_of,
     "overlap": _overlap,

@@ -97,18 +97,10 @@ def _of_sin(c: Any, r: Any, y: Any) -> Any:
     return np.minimum(r * (np.abs(np.cos(c)) + 0.5 * r), 2.0)
 
 
-def _of_cos(c: Any, r: Any, y: Any) -> Any:
-    return np.minimum(r * (np.abs(np.sin(c)) + 0.5 * r), 2.0)
-
-
 def _of_tan(c: Any, r: Any, y: Any) -> Any:
     # tan(c + d) − tan c = sin d / (cos c cos(c + d)); where the cosine may be zero there is a pole.
     cosine = np.abs(np.cos(c))
     return np.where(cosine > r, r / (cosine * (cosine - r)), np.inf)
-
-
-def _of_sinh(c: Any, r: Any, y: Any) -> Any:
-    return np.cosh(c) * np.expm1(r)
 
 
 def _of_cosh(c: Any, r: Any, y: Any) -> Any:
@@ -119,14 +111,6 @@ def _of_cosh(c: Any, r: Any, y: Any) -> Any:
 def _of_arcsin(c: Any, r: Any, y: Any) -> Any:
     furthest = np.abs(c) + r
     return np.where(furthest < 1.0, r / np.sqrt(np.maximum(1.0 - np.square(furthest), 0.0)), np.inf)
-
-
-def _of_arctan(c: Any, r: Any, y: Any) -> Any:
-    return r / (1.0 + np.square(nearest(c, r)))
-
-
-def _of_arcsinh(c: Any, r: Any, y: Any) -> Any:
-    return r / np.sqrt(1.0 + np.square(nearest(c, r)))
 
 
 def _of_arccosh(c: Any, r: Any, y: Any) -> Any:
@@ -147,14 +131,6 @@ def _exp2(contract: Contract, a: Ball) -> Ball:
     return flushed_below(evaluated(contract, "exp2", a, np.exp2(a.centre), _where_bounded(_of_exp2)), a)
 
 
-def _of_log2(c: Any, r: Any, y: Any) -> Any:
-    return of_log(c, r, y) / float(LOG_2)
-
-
-def _of_log10(c: Any, r: Any, y: Any) -> Any:
-    return of_log(c, r, y) / float(LOG_10)
-
-
 def _of_cbrt(c: Any, r: Any, y: Any) -> Any:
     # The slope at the nearer end; through zero, where it is unbounded, |∛a − ∛c| ≤ 2^(2/3) ∛|a − c|.
     least = np.abs(c) - r
@@ -164,17 +140,17 @@ def _of_cbrt(c: Any, r: Any, y: Any) -> Any:
 
 _ONE_ARGUMENT: dict[str, tuple[Callable[[Any], Any], Spread]] = {
     "sin": (np.sin, _of_sin),
-    "cos": (np.cos, _of_cos),
+    "cos": (np.cos, lambda c, r, y: np.minimum(r * (np.abs(np.sin(c)) + 0.5 * r), 2.0)),
     "tan": (np.tan, _of_tan),
     "arcsin": (np.arcsin, _of_arcsin),
     "arccos": (np.arccos, _of_arcsin),  # the same slope, but for the sign
-    "arctan": (np.arctan, _of_arctan),
-    "sinh": (np.sinh, _of_sinh),
+    "arctan": (np.arctan, lambda c, r, y: r / (1.0 + np.square(nearest(c, r)))),
+    "sinh": (np.sinh, lambda c, r, y: np.cosh(c) * np.expm1(r)),
     "cosh": (np.cosh, _of_cosh),
-    "arcsinh": (np.arcsinh, _of_arcsinh),
+    "arcsinh": (np.arcsinh, lambda c, r, y: r / np.sqrt(1.0 + np.square(nearest(c, r)))),
     "arccosh": (np.arccosh, _of_arccosh),
     "arctanh": (np.arctanh, _of_arctanh),
-    "log10": (np.log10, _of_log10),
+    "log10": (np.log10, lambda c, r, y: of_log(c, r, y) / float(LOG_10)),
     "cbrt": (np.cbrt, _of_cbrt),
     "erfc": (erfc_centre, _of_erf),
 }
@@ -212,7 +188,7 @@ def _radius_of_two(a: Ball, b: Ball, reach: Callable[[], Any]) -> Any:
     return np.where(infinite, np.inf, np.asarray(reach(), dtype=np.float64))
 
 
-_inexact_log2 = rule_of("log2", np.log2, _where_bounded(_of_log2))
+_inexact_log2 = rule_of("log2", np.log2, _where_bounded(lambda c, r, y: of_log(c, r, y) / float(LOG_2)))
 
 
 def _log2(contract: Contract, a: Ball) -> Ball:

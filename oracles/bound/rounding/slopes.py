@@ -100,18 +100,10 @@ def _move_rule(move: Callable[..., Any]) -> Callable[..., list[Slope | None]]:
     return rule
 
 
-def _index(terms: Any, last: tuple[int, ...], index: Any) -> Any:
-    return terms[_with_last(index) if last else index]
-
-
 def _with_last(index: Any) -> Any:
     """An index of an array, for one that has another axis behind its own."""
     index = index if isinstance(index, tuple) else (index,)
     return (*index, slice(None)) if any(each is Ellipsis for each in index) else (*index, Ellipsis, slice(None))
-
-
-def _transpose(terms: Any, last: tuple[int, ...], axes: Sequence[int]) -> Any:
-    return np.transpose(terms, (*axes, *range(len(axes), terms.ndim)))
 
 
 def _of_sum(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None]:
@@ -198,10 +190,6 @@ def _largest(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None
     return [Slope(total, total, terms=1)]
 
 
-def _same(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None]:
-    return [_of_move(lambda terms: terms)]
-
-
 def _of_attach(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None] | None:
     """The value of the first operand, where it is not computed again in the way of the second."""
     if not params.get("always", False):
@@ -213,8 +201,8 @@ def _of_attach(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | No
 _RULES: dict[str, Callable[..., list[Slope | None] | None]] = {
     "reshape": _move_rule(lambda terms, last, shape: np.reshape(terms, (*shape, *last))),
     "broadcast": _move_rule(lambda terms, last, shape: np.broadcast_to(terms, (*shape, *last))),
-    "transpose": _move_rule(_transpose),
-    "getitem": _move_rule(_index),
+    "transpose": _move_rule(lambda terms, last, axes: np.transpose(terms, (*axes, *range(len(axes), terms.ndim)))),
+    "getitem": _move_rule(lambda terms, last, index: terms[_with_last(index) if last else index]),
     "concatenate": _of_concatenation,
     "scatter": _of_scatter,
     "sum": _of_sum,
@@ -223,6 +211,6 @@ _RULES: dict[str, Callable[..., list[Slope | None] | None]] = {
     "maximum": _of_choice(np.greater),
     "minimum": _of_choice(np.less),
     "max": _largest,
-    "store": _same,
+    "store": lambda out, xs, params: [_of_move(lambda terms: terms)],
     "attach": _of_attach,
 }

@@ -55,15 +55,11 @@ def softplus(scaled: Any) -> Any:
     return np.where(scaled < 0, 0.0, scaled) + np.log1p(decay)
 
 
-def _softplus_as_it_reads(scaled: Any) -> Any:
-    return np.log1p(np.exp(scaled))
-
-
 def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     scaled = x if beta == 1 else x * beta
     # Beyond the threshold the logarithm is not used, and its exponential may overflow.
     inside = np.where(scaled > threshold, 0.0, scaled)
-    smooth = among([Algorithm(softplus, ""), Algorithm(_softplus_as_it_reads, "")], inside)
+    smooth = among([Algorithm(softplus, ""), Algorithm(lambda scaled: np.log1p(np.exp(scaled)), "")], inside)
     return np.where(scaled > threshold, x, smooth if beta == 1 else smooth / beta)
 
 

@@ -114,10 +114,6 @@ def _expm1(a: Any, b: Any) -> Pair:
     return np.expm1(a) * np.cos(b) - 2.0 * (half * half), np.exp(a) * np.sin(b)
 
 
-def _slope_of_expm1(y: Pair, a: Any, b: Any) -> Pair:
-    return y[0] + 1.0, y[1]
-
-
 def _log1p(threshold: float, a: Any, b: Any) -> Pair:
     """Near zero by the real logarithm of 1 + p, and elsewhere by the distance from −1."""
     near, shift = np.hypot(a, b) < threshold, a + 1.0
@@ -214,10 +210,6 @@ def _slope_in_base(power: Way, y: Pair, a: Any, b: Any, c: Any, d: Any) -> Pair:
     return _multiply((c, d), power(a, b, c - 1.0, d))
 
 
-def _slope_in_exponent(y: Pair, a: Any, b: Any, c: Any, d: Any) -> Pair:
-    return _multiply(y, _logarithm((a, b)))
-
-
 def _whole_power(exponent: int, reciprocal: Callable[[Pair], Pair], a: Any, b: Any) -> Pair:
     """A power by squares and products of them."""
     power: Pair | None = None
@@ -255,7 +247,7 @@ def _open_where_infinite(rule: Callable[..., Any], a: Any, b: Any) -> Any:
 
 def _raise(a: Any, b: Any, c: Any, d: Any) -> Any:
     """(a + i b) to the power (c + i d). Of zero, libraries have values of their own, and it is not judged."""
-    slopes = [(functools.partial(_slope_in_base, _power), _slope_in_exponent)]
+    slopes = [(functools.partial(_slope_in_base, _power), lambda y, a, b, c, d: _multiply(y, _logarithm((a, b))))]
     return open_at_zero((a, b), _among([_power], slopes, a, b, c, d), a, b, c, d)
 
 
@@ -336,7 +328,7 @@ _RECIPROCALS = _reciprocals()
 _FUNCTIONS: dict[str, tuple[list[Way], list[Callable[..., Pair]]]] = {
     "tanh": (_TANH, [_slope_of_tanh]),
     "sigmoid": ([functools.partial(_sigmoid, each) for each in _RECIPROCALS], [_slope_of_sigmoid]),
-    "expm1": ([_expm1], [_slope_of_expm1]),
+    "expm1": ([_expm1], [lambda y, a, b: (y[0] + 1.0, y[1])]),
     "log1p": (
         [functools.partial(way, each) for way in (_log1p, _log1p_by_quotient) for each in (0.499, 0.501)],
         [functools.partial(_slope_of_log1p, each) for each in _RECIPROCALS],

@@ -72,14 +72,6 @@ def _read_power(x: Any, exponent: Any) -> Any:
 # Of a spec in torch's words the slope at a kink is the one that torch takes there, and no other.
 
 
-def _relu(x: Any) -> Any:
-    return np.where(x <= 0, 0.0, x)
-
-
-def _absolute(x: Any) -> Any:
-    return np.where(x == 0, 0.0, np.absolute(x))
-
-
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
     if isinstance(least, Array) and isinstance(most, Array) and not _has_slope_between():
         least = _without_slope_between(least, most)
@@ -257,7 +249,7 @@ enter(
         "special_xlog1py special_xlog1py.self_scalar special_xlog1py.other_scalar": _xlog1py,
         "sign sgn": _sign,
         "where.self where.ScalarOther where.ScalarSelf": np.where,
-        "abs": _absolute,
+        "abs": lambda x: np.where(x == 0, 0.0, np.absolute(x)),
         "reciprocal": lambda x: 1.0 / x,
         "erf": erf,
         "erfc": erfc,
@@ -273,7 +265,7 @@ enter(
         "signbit": _is_negative,
         "fmax": lambda a, b: np.where((a >= b) | np.isnan(b), a, b),
         "fmin": lambda a, b: np.where((a <= b) | np.isnan(b), a, b),
-        "relu": _relu,
+        "relu": lambda x: np.where(x <= 0, 0.0, x),
         "clamp clamp.Tensor clamp_min clamp_min.Tensor": _clamp,
         "clamp_max clamp_max.Tensor": lambda x, most: _clamp(x, None, most),
         "maximum": _share_slope(np.maximum),

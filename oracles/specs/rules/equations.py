@@ -99,7 +99,7 @@ def _inverse_and_info(a: Any, check_errors: bool = False) -> Any:
 
 
 def _status_of(result: Any) -> Residual:
-    return StatusResidual(result, result.never_fails).moved(_as_number)
+    return StatusResidual(result, result.never_fails).moved(lambda x: x[..., 0, 0])
 
 
 def _cholesky_of_parts(a: Any, b: Any, upper: bool) -> tuple[Residual, Residual]:
@@ -292,10 +292,6 @@ def _with_status(kernel: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _as_vector(x: Any) -> Any:
     return x[..., 0]
-
-
-def _as_number(x: Any) -> Any:
-    return x[..., 0, 0]
 
 
 _RULES: dict[str, Rule] = {

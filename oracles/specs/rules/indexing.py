@@ -38,16 +38,8 @@ def _list_indices(indices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(slice(None) if i is None else np.asarray(i) for i in indices)
 
 
-def _index(x: Any, indices: Sequence[Any]) -> Any:
-    return x[_list_indices(indices)]
-
-
 def _read_gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     return x[_grid(np.shape(x), dim, index)] if np.ndim(x) else np.broadcast_to(x, np.shape(index))
-
-
-def _take(x: Any, index: Any) -> Any:
-    return _flat(x)[np.asarray(index)]
 
 
 def _masked_select(x: Any, mask: Any) -> Any:
@@ -272,10 +264,10 @@ def _embedding_bag(
 
 enter_moves(
     {
-        "index.Tensor _unsafe_index.Tensor": _index,
+        "index.Tensor _unsafe_index.Tensor": lambda x, indices: x[_list_indices(indices)],
         "gather": _read_gather,
         "index_select": lambda x, dim, index: x[_index_along(x, dim, np.ravel(index))] if np.ndim(x) else x,
-        "take": _take,
+        "take": lambda x, index: _flat(x)[np.asarray(index)],
         "masked_select": _masked_select,
         "embedding": _embedding,
         "scatter.src": _read_scatter,

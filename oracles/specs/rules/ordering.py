@@ -62,10 +62,6 @@ def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     return (values, indices) if keepdim else (np.squeeze(values, axis=dim), np.squeeze(indices, axis=dim))
 
 
-def _largest_along(x: Any, dim: int, keepdim: bool = False) -> Any:
-    return np.max(x, axis=dim, keepdims=keepdim), extreme_at(x, dim, keepdim)
-
-
 def _least_along(x: Any, dim: int, keepdim: bool = False) -> Any:
     return -np.max(-x, axis=dim, keepdims=keepdim), extreme_at(x, dim, keepdim, descending=False)
 
@@ -175,7 +171,7 @@ enter_moves(
         "median.dim": _median_along,
         "median": lambda x: _median_along(np.reshape(x, (-1,)), 0)[0],
         "mode": _mode,
-        "max.dim": _largest_along,
+        "max.dim": lambda x, dim, keepdim=False: (np.max(x, axis=dim, keepdims=keepdim), extreme_at(x, dim, keepdim)),
         "min.dim": _least_along,
         "cummax": _running_largest,
         "cummin": _running_least,

@@ -63,11 +63,7 @@ def divide_by_larger_part(a: Any, b: Any, c: Any, d: Any) -> Any:
     return np.stack([(a + b * ratio) * scale, (b - a * ratio) * scale], axis=-1)
 
 
-def _divided(a: Any, b: Any, c: Any, d: Any) -> Any:
-    return torch.view_as_real(torch.complex(a, b) / torch.complex(c, d))
-
-
 LIBRARY.define("divide_parts(Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor")
 for _key in ("CPU", "Meta"):
-    LIBRARY.impl("divide_parts", _divided, _key)
+    LIBRARY.impl("divide_parts", lambda a, b, c, d: torch.view_as_real(torch.complex(a, b) / torch.complex(c, d)), _key)
 RULES[torch.ops.opassay_specs.divide_parts.default] = _divide
