@@ -26,7 +26,6 @@ def certificate_page(certificate: Data) -> str:
             for name, of in sorted(judged["regimes"].items())
         ],
         contract_rows=[(dtype, *_promises(allowed)) for dtype, allowed in predicate["contract"].items()],
-        sweep_rows=[] if isinstance(predicate["sweeps"], str) else [_sweep_row(row) for row in predicate["sweeps"]],
         source_rows=[(part, file, sources[part][file]) for part in sorted(sources) for file in sorted(sources[part])],
     )
 
@@ -55,11 +54,6 @@ def _promises(allowed: Mapping[str, Any]) -> tuple[str, ...]:
     functions, algorithms = _pairs(allowed["ulps"]) or "none", ", ".join(allowed["algorithms"]) or "none"
     subnormals = "zero" if allowed["flush"] else "kept"
     return allowed["accumulate"], functions, _figure(allowed["roundings"]), algorithms, subnormals
-
-
-def _sweep_row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    arguments = f"{'all ' if row['complete'] else ''}{group_digits(row['inputs'])}"
-    return row["function"], row["dtype"], arguments, _figure(row["ulp"]), _figure(row["contract"])
 
 
 def _pairs(table: Mapping[str, Any]) -> str:

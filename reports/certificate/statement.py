@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...oracles.verdicts.verdict import CHECKED, Measure, Outcome, Verdict
@@ -18,8 +18,7 @@ from ..record import Run
 from ..text import by_key, counts
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:opassay:certificate:1"
-NOT_MEASURED = "not measured"
+PREDICATE_TYPE = "urn:opassay:certificate:2"
 #: Entries of the environment that a claim is bound to.
 VERSIONS = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "python", "platform", "libc", "cpu",
             "cpu capability", "cuda", "gpu", "gpu capability", "nvidia driver", "triton")  # fmt: skip
@@ -32,14 +31,13 @@ class CertificateError(ValueError):
 
 
 def statement(
-    run: Run, digest: str, verdicts: Sequence[Verdict], facts: Mapping[str, Any], measured: Mapping[str, Any]
+    run: Run, digest: str, verdicts: Sequence[Verdict], facts: Mapping[str, Any], evidence: Mapping[str, Any]
 ) -> Data:
     """The statement on one op and subject.
 
     Args:
         run: the record. digest: SHA-256 of its file. verdicts: those of the op, subject and device.
-        facts: of `properties.certificates.facts`. measured: `mutation`, `second_opinion` and `sweeps`: what other
-            commands have found, or `NOT_MEASURED`.
+        facts: of `properties.certificates.facts`. evidence: what else was found of the op.
 
     Raises:
         CertificateError: there is no verdict, or the record is of another source than the facts.
@@ -63,7 +61,7 @@ def statement(
         "cells": [_cell_data(verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.cell.key)],
         "contract": {dtype: facts["contract"][dtype] for dtype in _axis(verdicts, "dtype")},
         "functions": list(facts["functions"]),
-        **measured,
+        "evidence": dict(evidence),
         "versions": {name: run.environment[name] for name in VERSIONS if name in run.environment}
         | {"opassay": run.version},
         "sources": {part: dict(files) for part, files in sources.items()},
@@ -227,10 +225,6 @@ def _ranges(runs: Iterable[tuple[int, int]]) -> str:
     return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in together)
 
 
-#: Names of the parts of an op's source, in words.
-_PARTS = {"op": "the op", "formula": "the formula", "declaration": "the declaration"}
-
-
 def broken_by(predicate: Data, facts: Mapping[str, Any] | None, newer: Sequence[Verdict] | None) -> list[str]:
     """What the facts of today and a newer record say against a certificate.
 
@@ -240,55 +234,32 @@ def broken_by(predicate: Data, facts: Mapping[str, Any] | None, newer: Sequence[
     """
     if facts is None:
         return ["there is no such op any more"]
+    asked, properties = predicate["asked"], facts["properties"]
+    then = {
+        "source of": predicate["sources"],
+        "version": predicate["versions"],
+        "property": {code: properties.get(code, "") for code in asked["not_asked"]} | asked["properties"],
+        "contract in": predicate["contract"],
+    }
+    now = {
+        "source of": facts["sources"],
+        "version": {name: facts["environment"][name] for name in then["version"] if name in facts["environment"]},
+        "property": properties,
+        "contract in": {dtype: facts["contract"].get(dtype, {}) for dtype in then["contract in"]},
+    }
+    before, after = dict(_leaves(then)), dict(_leaves(now))
     return [
-        *_changed_files(predicate["sources"], facts["sources"]),
-        *_versions(predicate["versions"], facts["environment"]),
-        *_properties(predicate["asked"], facts["properties"]),
-        *_contract(predicate["contract"], facts["contract"]),
-        *([] if newer is None else _outcomes(predicate["cells"], newer)),
-    ]
+        f"{name}: was {before.get(name, 'not there')}, and is {after.get(name, 'not there')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ] + ([] if newer is None else _outcomes(predicate["cells"], newer))
 
 
-def _changed_files(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
-    lines = []
-    for part, words in _PARTS.items():
-        before, after = then.get(part, {}), now.get(part, {})
-        for file in sorted({*before, *after}):
-            if file not in after:
-                lines.append(f"source of {words}: {file} is no part of it any more")
-            elif file not in before:
-                lines.append(f"source of {words}: {file} has become a part of it")
-            elif before[file] != after[file]:
-                lines.append(f"source of {words}: {file} has changed")
-    return lines
-
-
-def _versions(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    return [
-        f"version: {name} was {then[name]}, and is {now.get(name, 'not there')}"
-        for name in VERSIONS
-        if name in then and then[name] != now.get(name)
-    ]
-
-
-def _properties(then: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
-    earlier = {*then["properties"], *then["not_asked"]}
-    new = [f"property: {code} ({now[code]}) exists now, and was not asked" for code in now if code not in earlier]
-    changed = [
-        f"property: {code} was {title!r}, and is {now.get(code, 'gone')!r}"
-        for code, title in then["properties"].items()
-        if now.get(code) != title
-    ]
-    return new + changed
-
-
-def _contract(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return [
-        f"contract: in {dtype}, {name} was {then[dtype][name]}, and is {now.get(dtype, {}).get(name)}"
-        for dtype in then
-        for name in then[dtype]
-        if now.get(dtype, {}).get(name) != then[dtype][name]
-    ]
+def _leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a tree by the names on the way to each."""
+    for name, value in tree.items():
+        path = f"{above} {name}".lstrip()
+        yield from _leaves(value, path) if isinstance(value, Mapping) else ((path, value),)
 
 
 def _outcomes(then: Sequence[Mapping[str, Any]], newer: Sequence[Verdict]) -> list[str]:

@@ -1,6 +1,6 @@
 """`opassay certificate`: a statement and a page on every op of a record; `--check`: what of them no longer holds.
 
-The facts of an op come from a worker, and measurements from files of other commands.
+The facts of an op come from a worker.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,9 @@ from ...oracles.verdicts.verdict import Verdict
 from ...properties.places.pool import ALONE, fair_share, owner_of
 from ...properties.places.process import AnswerError, EndedError, Process
 from ...properties.programs import WORKER
-from ...reference.dtypes import BINARY32, FORMATS
 from .. import exit_codes
 from ..certificate.page import certificate_page
-from ..certificate.statement import (
-    NOT_MEASURED,
-    CertificateError,
-    Data,
-    as_json,
-    broken_by,
-    from_json,
-    statement,
-    unlike,
-)
+from ..certificate.statement import CertificateError, Data, as_json, broken_by, from_json, statement, unlike
 from ..record import Run, load
 from ..store.files import read_capped, write_atomically
 from ..text import by_key, one_line
@@ -49,10 +38,7 @@ _RECORD = Path("opassay-report/run.json")
 @click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Only this subject; may be repeated.")
 @click.option("--record", type=RECORD_PATH, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
 @click.option("--out", type=FOLDER, default=Path("certificates"), show_default=True, help="Where they are written.")
-@click.option("--sweeps", type=FILE, default=Path("sweeps.json"), show_default=True, help="What sweeps measured.")
-@click.option("--mutation", type=FILE, default=Path("mutation.json"), show_default=True, help="What mutants showed.")
-@click.option("--second-opinion", "second", type=FILE, default=Path("second-opinion.json"), show_default=True,
-              help="What another reading says.")  # fmt: skip
+@click.option("--evidence", multiple=True, type=FILE, help="What else was found, by op; may be repeated.")
 @click.option("--check", is_flag=True, help="Say what in these FILES no longer holds.")
 @click.pass_obj
 def certificate_command(host: Host, /, files: tuple[Path, ...], check: bool, **options: Any) -> int:
@@ -82,14 +68,8 @@ def _write_certificates(path: Path, options: dict[str, Any], facts: Facts) -> in
         if (ops and op not in ops) or (subjects and subject not in subjects):
             continue
         op_facts = facts.of(op, subject, device)
-        own = {**op_facts["sources"]["op"], **op_facts["sources"]["formula"]}
-        dtypes = list(dict.fromkeys(verdict.cell.dtype for verdict in verdicts))
-        measured = {
-            "mutation": results_for(options["mutation"], op, own),
-            "second_opinion": results_for(options["second"], op, own),
-            "sweeps": promised_to(sweeps_of(options["sweeps"], op_facts["functions"], dtypes), op_facts["contract"]),
-        }
-        _write(options["out"], statement(run, digest, verdicts, op_facts, measured))
+        evidence = evidence_on(op, options["evidence"])
+        _write(options["out"], statement(run, digest, verdicts, op_facts, evidence))
         count += 1
     return count
 
@@ -153,9 +133,8 @@ def _unlike_record(
     predicate, digest = certificate["predicate"], hashlib.sha256(read_capped(path)).hexdigest()
     if predicate["record"]["sha256"] != digest:
         return []
-    measured = {name: predicate[name] for name in ("mutation", "second_opinion", "sweeps")}
     try:
-        return unlike(certificate, statement(run, digest, verdicts, op_facts, measured))
+        return unlike(certificate, statement(run, digest, verdicts, op_facts, predicate["evidence"]))
     except CertificateError:  # The sources have changed since, which is a line already.
         return []
 
@@ -214,68 +193,19 @@ class Facts:
         self._process = None
 
 
-def sweeps_of(path: Path, functions: Sequence[str], dtypes: Sequence[str]) -> Any:
-    """Rows of a file of sweeps about these functions; NOT_MEASURED where there are none.
+def evidence_on(op: str, paths: Sequence[Path]) -> Data:
+    """What files say of an op besides, `{"ops": {op: {...}}}`: by the name of the file, with the digest of that.
 
     Raises:
-        CertificateError: the file cannot be read.
+        CertificateError: a file cannot be read.
     """
-    if not path.is_file():
-        return NOT_MEASURED
-    try:
-        rows = json.loads(read_capped(path))["sweeps"]
-        mine = [row for row in rows if row["function"].partition(":")[0] in functions and row["dtype"] in dtypes]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
-        raise CertificateError(f"{path}: is no file of sweeps ({type(err).__name__}: {err})") from err
-    return mine or NOT_MEASURED
-
-
-def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float | None:
-    """The largest error of a result by a contract, in ulps of the dtype; None if the contract has no such function.
-
-    A half type is computed in binary32 and rounded once more: half an ulp, and the contract's ulps of binary32.
-    """
-    ulps = contract.get(function.partition(":")[0])
-    precision = FORMATS[dtype].precision
-    if ulps is None or precision >= BINARY32.precision:
-        return ulps
-    return 0.5 + ulps * 2.0 ** (precision - BINARY32.precision)
-
-
-def promised_to(rows: Any, contract: Mapping[str, Any]) -> Any:
-    """The rows, each with what the op's contract allows its function."""
-    if rows == NOT_MEASURED:
-        return rows
-    # The contract's ulps are those of the format that it accumulates in, the same in every dtype of an op.
-    ulps = {name: ulp for allowed in contract.values() for name, ulp in allowed["ulps"].items()}
-    return [{**row, "contract": promised(row["function"], row["dtype"], ulps)} for row in rows]
-
-
-def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:
-    """What a file of results says of an op of some files; NOT_MEASURED where there is none, or nothing of the op in it.
-
-    A file has either `ops`, an object by op, whose entry is taken as it is, or `mutants`, of which each has a `file`
-    and an `outcome`: those in files of the op are counted, and the score is that of killed and survived ones.
-
-    Raises:
-        CertificateError: the file cannot be read.
-    """
-    if path is None or not path.is_file():
-        return NOT_MEASURED
-    content = read_capped(path)
-    try:
-        results = json.loads(content)
-        digest = {"sha256": hashlib.sha256(content).hexdigest()}
-        if op in results.get("ops", {}):
-            return {**dict(results["ops"][op]), **digest}
-        mine = [str(mutant["outcome"]) for mutant in results.get("mutants", []) if _is_in(str(mutant["file"]), files)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
-        raise CertificateError(f"{path}: is no file of results ({type(err).__name__}: {err})") from err
-    outcomes = Counter(mine)
-    decided_count = outcomes["killed"] + outcomes["survived"]
-    score = {"score": outcomes["killed"] / decided_count} if decided_count else {}
-    return {**outcomes, "mutants": len(mine), **score, **digest} if mine else NOT_MEASURED
-
-
-def _is_in(file: str, files: Mapping[str, str]) -> bool:
-    return any(name == file or name.endswith(f"/{file}") for name in files)
+    evidence: Data = {}
+    for path in paths:
+        content = read_capped(path)
+        try:
+            own = json.loads(content)["ops"].get(op)
+            if own is not None:
+                evidence[path.stem] = {**own, "sha256": hashlib.sha256(content).hexdigest()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
+            raise CertificateError(f"{path}: is no file of results by op ({type(err).__name__}: {err})") from err
+    return evidence

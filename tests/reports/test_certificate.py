@@ -34,13 +34,12 @@ FACTS: dict[str, Any] = {
     "properties": {"FWD": "forward values", "VJP": "reverse mode"},
     "environment": {"torch": "2.13.0", "platform": "Linux 6 x86_64", "source": "s"},
 }
-UNKNOWN = {"mutation": "not measured", "second_opinion": "not measured", "sweeps": "not measured"}
 
 
 def _make_certificate(run: Run | None = None) -> dict[str, Any]:
     run = run or make_run(verdict(), verdict("ORD2", Outcome.NOT_RUN))
     known = {**FACTS, "environment": {**FACTS["environment"], "opassay": run.version}}
-    return statement(run, "d" * 64, run.verdicts, known, UNKNOWN)
+    return statement(run, "d" * 64, run.verdicts, known, {})
 
 
 def _now(**changes: Any) -> dict[str, Any]:
@@ -80,30 +79,11 @@ def test_what_was_found_is_told() -> None:
     assert _make_certificate()["predicate"]["asked"]["not_asked"] == ["VJP"]
 
 
-def test_a_page_tells_what_is_not_measured_and_not_asked() -> None:
+def test_a_page_tells_what_is_not_asked() -> None:
     page = certificate_page(_make_certificate())
-    assert "- mutation score: not measured" in page
     assert "Not asked: VJP." in page
     assert "| FWD | forward values | verified 0.5 |" in page
-    assert "`exp`: not measured." in page
     assert "The record does not say that these are what was judged." in page
-
-
-def test_sweeps_are_read_beside_the_contract(tmp_path: Path) -> None:
-    row = {"function": "exp", "dtype": "float16", "device": "cpu", "inputs": 65536, "complete": True, "ulp": 0.7}
-    path = tmp_path / "sweeps.json"
-    path.write_text(json.dumps({"sweeps": [{**row, "at": "0x3c01 strided"}]}))
-    rows = gathering.promised_to(gathering.sweeps_of(path, ["exp"], ["float16"]), {"float32": ALLOWED})
-    assert rows == [{**row, "at": "0x3c01 strided", "contract": 0.5 + 2.0**-13}]
-    run = make_run(verdict())
-    known = {**FACTS, "environment": {**FACTS["environment"], "opassay": run.version}}
-    page = certificate_page(statement(run, "d" * 64, run.verdicts, known, {**UNKNOWN, "sweeps": rows}))
-    assert "| 0.7 | 0.5001 |" in next(line for line in page.splitlines() if "exp | float16 | all " in line)
-    assert gathering.sweeps_of(path, ["log"], ["float16"]) == "not measured"
-    assert gathering.sweeps_of(tmp_path / "none.json", ["exp"], ["float16"]) == "not measured"
-    path.write_text("mine\n")
-    with pytest.raises(CertificateError, match="is no file of sweeps"):
-        gathering.sweeps_of(path, ["exp"], ["float16"])
 
 
 def test_a_record_of_another_source_is_refused() -> None:
@@ -146,15 +126,15 @@ def _with(path: str, value: Any) -> Callable[[], dict[str, Any]]:
 @pytest.mark.parametrize(
     ("now", "message"),
     [
-        (_with("sources|op|a/op.py", "4" * 64), "source of the op: a/op.py has changed"),
-        (_with("sources|formula|a/f.py", "4" * 64), "source of the formula: a/f.py has changed"),
-        (_with("sources|declaration|a/d.py", None), "source of the declaration: a/d.py is no part of it any more"),
-        (_with("sources|op|a/new.py", "4" * 64), "source of the op: a/new.py has become a part of it"),
-        (_with("environment|torch", "2.14.0"), "version: torch was 2.13.0, and is 2.14.0"),
-        (_with("environment|torch", None), "version: torch was 2.13.0, and is not there"),
-        (_with("properties|BITS", "equal bits"), "property: BITS (equal bits) exists now, and was not asked"),
-        (_with("properties|FWD", "values"), "property: FWD was 'forward values', and is 'values'"),
-        (_with("contract|float32|ulps", {"exp": 2.0}), "contract: in float32, ulps was {'exp': 1.0}, and is {'exp'"),
+        (_with("sources|op|a/op.py", "4" * 64), f"source of op a/op.py: was {'1' * 64}, and is {'4' * 64}"),
+        (_with("sources|formula|a/f.py", "4" * 64), f"source of formula a/f.py: was {'2' * 64}, and is {'4' * 64}"),
+        (_with("sources|declaration|a/d.py", None), f"source of declaration a/d.py: was {'3' * 64}, and is not there"),
+        (_with("sources|op|a/new.py", "4" * 64), f"source of op a/new.py: was not there, and is {'4' * 64}"),
+        (_with("environment|torch", "2.14.0"), "version torch: was 2.13.0, and is 2.14.0"),
+        (_with("environment|torch", None), "version torch: was 2.13.0, and is not there"),
+        (_with("properties|BITS", "equal bits"), "property BITS: was not there, and is equal bits"),
+        (_with("properties|FWD", "values"), "property FWD: was forward values, and is values"),
+        (_with("contract|float32|ulps", {"exp": 2.0}), "contract in float32 ulps exp: was 1.0, and is 2.0"),
     ],
 )
 def test_what_has_changed_is_told(now: Callable[[], dict[str, Any]], message: str) -> None:
@@ -185,19 +165,14 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     assert environment["source"] == source_digest()
     run = replace(make_run(verdict(), failed()), environment=environment, version=environment["opassay"])
     record.save(tmp_path / "opassay-report/run.json", run)
-    Path("mutation.json").write_text(
-        '{"mutants": [{"file": "impl/softmax/rules.py", "outcome": "killed"}, {"file": "x.py", "outcome": "survived"}]}'
-    )
     Path("second-opinion.json").write_text('{"ops": {"softmax": {"samples": 10000, "largest": 0.25}}}')
-    assert main(["certificate", "--op", "softmax"]) == 0
+    assert main(["certificate", "--op", "softmax", "--evidence", "second-opinion.json"]) == 0
     path = tmp_path / "certificates/softmax.json"
     certificate = from_json(path.read_bytes())
     assert certificate["predicate"]["functions"] == ["exp"]
     assert certificate["predicate"]["sources"]["op"]["opassay/impl/softmax/public.py"]
-    assert (certificate["predicate"]["mutation"]["score"], certificate["predicate"]["second_opinion"]["samples"]) == (
-        1.0,
-        10000,
-    )
+    assert certificate["predicate"]["evidence"]["second-opinion"]["samples"] == 10000
+    assert "opinion: largest 0.25, samples 10000" in path.with_suffix(".md").read_text()
     assert main(["certificate", "--check", str(path), "--record", "opassay-report/run.json"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{path}: holds"
     forged = copy.deepcopy(certificate)
@@ -214,7 +189,7 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     assert main(["certificate", "--check", str(path)]) == 1
     out = capsys.readouterr().out
     assert "2 of what it says no longer hold" in out
-    assert "opassay/impl/softmax/public.py has changed" in out
+    assert f"source of op opassay/impl/softmax/public.py: was {'0' * 64}, and is" in out
 
 
 @pytest.mark.parametrize(
@@ -225,6 +200,7 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
         (["--check", "gone.json"], 2, "no such file"),
         (["--check", "other.json"], 2, "other.json: is no certificate"),
         (["--record", "gone.json"], 2, "no such file"),
+        (["--record", "run.json", "--evidence", "run.json"], 2, "run.json: is no file of results by op"),
         (["--record", "run.json", "--op", "trace"], 2, "op: got 'trace', and the record has softmax"),
         (["--record", "run.json", "--subject", "torch"], 5, "no cell of these ops and subjects"),
     ],

@@ -78,7 +78,7 @@ class Measurer:
 @click.option("-n", "workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that measure.")
 @click.option("--table", is_flag=True, help="Measure nothing: the table of what is in the folder.")
 @click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
-@click.option("--json", "rows", type=click.Path(path_type=Path, dir_okay=False), help="Write it, for certificates.")
+@click.option("--json", "rows", type=click.Path(path_type=Path, dir_okay=False), help="Write it as JSON.")
 def sweep_command(functions: tuple[str, ...], **options: Any) -> int:
     """Measure elementary FUNCTIONS on every argument of a dtype, against MPFR.
 
@@ -113,7 +113,7 @@ def sweep_command(functions: tuple[str, ...], **options: Any) -> int:
 
 
 def list_rows(logs: Sequence[Log]) -> list[dict[str, Any]]:
-    """The table as a certificate has it."""
+    """The table as data."""
     return [
         {"function": row.key.function, "dtype": row.key.dtype, "device": row.key.device, "inputs": row.inputs,
          "complete": row.complete, "ulp": row.normal, "at": row.where}

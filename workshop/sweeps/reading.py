@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opassay.reference.formats import FORMATS
-from opassay.reports.cli.certificate import promised
+from opassay.reference.formats import BINARY32, FORMATS
 
 SCHEMA = 1
 #: The word of logs for `python -m workshop sweep`, which writes them.
@@ -24,6 +23,18 @@ SHARDS = {16: 1, 32: 256, 64: 64}
 
 class SweepError(ValueError):
     """A log cannot be read, or does not belong to this sweep; the text says which, and what is needed."""
+
+
+def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float | None:
+    """The largest error of a result by a contract, in ulps of the dtype; None if the contract has no such function.
+
+    A half type is computed in binary32 and rounded once more: half an ulp, and the contract's ulps of binary32.
+    """
+    ulps = contract.get(function.partition(":")[0])
+    precision = FORMATS[dtype].precision
+    if ulps is None or precision >= BINARY32.precision:
+        return ulps
+    return 0.5 + ulps * 2.0 ** (precision - BINARY32.precision)
 
 
 @dataclass(frozen=True)

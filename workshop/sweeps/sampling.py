@@ -16,10 +16,10 @@ import numpy as np
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
 from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
 from opassay.reference.formats import FORMATS, Format, ulp_array
-from opassay.reports.cli.certificate import promised
 
 from .functions import FUNCTIONS
 from .measure import layouts_of
+from .reading import promised
 
 #: The distance of the bit patterns of float32, and the number of arguments of float64, which are drawn with the seed.
 EVERY, DRAWS, SEED = 1021, 200_000, 0

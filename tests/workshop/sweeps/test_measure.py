@@ -13,10 +13,10 @@ import torch
 
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
 from opassay.reference.formats import FORMATS
-from opassay.reports.cli.certificate import promised
 from workshop.sweeps import inputs, measure, sampling
 from workshop.sweeps.functions import FUNCTIONS, Wide
 from workshop.sweeps.measure import error_of
+from workshop.sweeps.reading import promised
 
 Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

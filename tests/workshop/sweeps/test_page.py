@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from opassay.oracles.bound.contract import CPU_FUNCTIONS
-from opassay.reports.cli.certificate import promised
 from workshop.sweeps import sampling
+from workshop.sweeps.reading import promised
 
 PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
 
