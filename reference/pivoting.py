@@ -16,22 +16,25 @@ from .elimination import SAFETY, eliminate
 from .factors import FactorResidual, middle_of
 from .residual import Ends, Faults, SubstitutionErrors
 
+#: What is right together: three factors, or the rows, counted from 1, with which each row in turn has been exchanged,
+#: and L and U in one matrix.
+_TOGETHER = (("P", "L", "U"), ("pivots", "LU"))
+
 
 class EliminationFactorResidual(FactorResidual):
-    """P, L or U of a stack of matrices; one that is given without both others is not judged but for its zeros and ones.
+    """P, L or U of a stack of matrices, or two of them packed, as LAPACK has them.
 
-    A result that is not finite is wrong where no pivot can be zero, on any order of pivots that some evaluation takes.
+    One that is given without the others is not judged but for its zeros and ones. A result that is not finite is wrong
+    where no pivot can be zero, on any order of pivots that some evaluation takes.
     """
 
-    #: What is right together.
-    roles: tuple[str, ...] = ("P", "L", "U")
-
     def __init__(self, role: str, ends: Ends, errors: SubstitutionErrors) -> None:
-        """`role`: one of `roles`."""
+        """`role`: one of `_TOGETHER`."""
         *stack, m, n = ends[0].shape
         rank = min(m, n)
         shape = {"P": (m, m), "L": (m, rank), "U": (rank, n), "LU": (m, n), "pivots": (rank, 1)}[role]
         super().__init__(role, (*stack, *shape), ends, errors.gamma(max(rank - 1, 0) + errors.division), errors)
+        self._roles = next(roles for roles in _TOGETHER if role in roles)
 
     def _sizes(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
         low, high = (each[at].astype(np.float64) for each in self.ends)
@@ -54,19 +57,22 @@ class EliminationFactorResidual(FactorResidual):
 
     def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
         faults = super()._faults(at, values)
-        is_whole = all(self._other(role, at) is not None for role in self.roles if role != self.role)
+        is_whole = all(self._other(role, at) is not None for role in self._roles if role != self.role)
         return faults if faults is None or is_whole else (faults[0], faults[1] & faults[0], faults[2])
 
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         """`norms`: the sizes of the elements of A; `spread`: of each."""
-        breaks, text = self._breaks_of_form(values)
+        pivots = self._other("pivots", at) if self.role == "LU" else None
+        if pivots is not None and self._breaks_of_form("pivots", pivots)[0].any():
+            return np.zeros(values.shape, dtype=bool), ""  # The pivots are told.
+        breaks, text = self._breaks_of_form(self.role, values)
         if breaks.any():
             i, j = map(int, np.argwhere(breaks)[0])
             return breaks, f"{text}, and not {values[i, j]:.9g} at [{i}, {j}]"
-        parts = [values if role == self.role else self._other(role, at) for role in self.roles]
+        parts = [values if role == self.role else self._other(role, at) for role in self._roles]
         if any(part is None for part in parts):
             return breaks, ""
-        p, lower, upper = self._matrices(parts)
+        p, lower, upper = parts if len(parts) == 3 else _unpacked(*parts)
         sizes, pivot = np.abs(p) @ np.abs(lower) @ np.abs(upper), 1 + np.abs(upper).max(initial=0.0)
         lost = 2 * self.errors.underflow * (2 * lower.shape[1] + 4) * pivot * pivot
         allowed = ((self.share or 0.0) * sizes + spread + lost) * SAFETY
@@ -79,23 +85,28 @@ class EliminationFactorResidual(FactorResidual):
         text = f"P L U - A at [{i}, {j}] is {residual[i, j]:.6g}, and rounding explains {allowed[i, j]:.3g}"
         return np.broadcast_to(self._suspects(p, lower, outside), values.shape), text
 
-    def _matrices(self, parts: list[Any]) -> tuple[Any, Any, Any]:
-        """P, L and U of the values of all roles."""
-        return parts[0], parts[1], parts[2]
-
     def _suspects(self, p: Any, lower: Any, outside: Any) -> Any:
-        """The elements of which some element of P L U − A is made that is too large."""
-        rows, columns = outside.any(1), outside.any(0)
-        return {"P": rows[:, None], "L": (np.abs(p).T @ rows > 0)[:, None], "U": columns[None, :]}[self.role]
+        """The elements of which some element of P L U − A is made that is too large; all pivots."""
+        rows, columns = outside.any(1), outside.any(0)[None, :]
+        of_lower = (np.abs(p).T @ rows > 0)[:, None]
+        packed = (of_lower & np.tri(len(lower), outside.shape[1], k=-1, dtype=bool)) | columns
+        every = {"P": rows[:, None], "L": of_lower, "U": columns, "LU": packed, "pivots": np.ones((1, 1), dtype=bool)}
+        return every[self.role]
 
-    def _breaks_of_form(self, values: Any) -> tuple[Any, str]:
+    def _breaks_of_form(self, role: str, values: Any) -> tuple[Any, str]:
         """The elements that are wrong whatever A is, and what they should be."""
         m, n = values.shape
-        if self.role == "P":
+        below = np.tri(m, n, k=-1, dtype=bool)
+        if role == "P":
             sums = (values.sum(0) != 1)[None, :] | (values.sum(1) != 1)[:, None]
             return sums | ((values != 0) & (values != 1)), "a permutation has a 1 in each row and column"
-        if self.role == "U":
-            return np.tri(m, n, k=-1, dtype=bool) & (values != 0), "below the diagonal of U are zeros"
+        if role == "U":
+            return below & (values != 0), "below the diagonal of U are zeros"
+        if role == "pivots":
+            rows, last = np.arange(1, m + 1)[:, None], self.ends[0].shape[-2]
+            return ~((values >= rows) & (values <= last) & (values == np.floor(values))), "a pivot is of a row below"
+        if role == "LU":
+            return below & ~(np.abs(values) <= self._most), "no multiplier of a pivot is above 1"
         is_right = np.where(np.eye(m, n, dtype=bool), values == 1, np.abs(values) <= self._most)
         is_right &= (values == 0) | np.tri(m, n, dtype=bool)
         return (
@@ -109,60 +120,30 @@ class EliminationFactorResidual(FactorResidual):
         return 1 + 2 * (self.errors.division + 1) * self.errors.unit + 2 * self.errors.factors
 
     def _factor(self, a: Any) -> Any:
-        order, work, _ = self._eliminate(a)
-        m, rank = len(a), min(a.shape)
-        if self.role == "P":
-            return np.eye(m)[order].T
-        return np.tril(work, -1)[:, :rank] + np.eye(m, rank) if self.role == "L" else np.triu(work)[:rank]
-
-    def _eliminate(self, a: Any) -> tuple[Any, Any, Any]:
-        """The order of the rows, L and U in one, and the pivots' rows, by partial pivoting in float64."""
-        (m, n), order, work = a.shape, np.arange(len(a)), np.array(a)
-        pivots = np.zeros((min(m, n), 1))
-        for k in range(min(m, n)):
-            pivot = k + int(np.argmax(np.abs(work[k:, k])))
-            pivots[k] = pivot + 1
-            for each in (order, work):
-                each[[k, pivot]] = each[[pivot, k]]
-            if work[k, k] != 0:
-                work[k + 1 :, k] /= work[k, k]
-                work[k + 1 :, k + 1 :] -= np.outer(work[k + 1 :, k], work[k, k + 1 :])
-        return order, work, pivots
+        work, pivots = _eliminate(a)
+        p, lower, upper = _unpacked(pivots, work)
+        return {"P": p, "L": lower, "U": upper, "LU": work, "pivots": pivots}[self.role]
 
 
-class PackedFactorResidual(EliminationFactorResidual):
-    """L and U in one matrix, or the rows, counted from 1, with which each row in turn has been exchanged."""
+def _eliminate(a: Any) -> tuple[Any, Any]:
+    """L and U in one, and the pivots' rows, by partial pivoting in float64."""
+    (m, n), work = a.shape, np.array(a)
+    pivots = np.zeros((min(m, n), 1))
+    for k in range(min(m, n)):
+        pivot = k + int(np.argmax(np.abs(work[k:, k])))
+        pivots[k] = pivot + 1
+        work[[k, pivot]] = work[[pivot, k]]
+        if work[k, k] != 0:
+            work[k + 1 :, k] /= work[k, k]
+            work[k + 1 :, k + 1 :] -= np.outer(work[k + 1 :, k], work[k, k + 1 :])
+    return work, pivots
 
-    roles = ("LU", "pivots")
 
-    def _matrices(self, parts: list[Any]) -> tuple[Any, Any, Any]:
-        m, n = parts[0].shape
-        rank = min(m, n)
-        p = np.eye(m)[order_of(parts[1][:, 0], m)].T
-        return p, np.tril(parts[0], -1)[:, :rank] + np.eye(m, rank), np.triu(parts[0])[:rank]
-
-    def _suspects(self, p: Any, lower: Any, outside: Any) -> Any:
-        """All pivots, or the elements on the way to one that is too large."""
-        rows = (p.T @ outside.any(1) > 0)[:, None] & np.tri(len(lower), outside.shape[1], k=-1, dtype=bool)
-        return np.ones((1, 1), dtype=bool) if self.role == "pivots" else rows | outside.any(0)[None, :]
-
-    def _breaks_of_form(self, values: Any) -> tuple[Any, str]:
-        m, n = self.ends[0].shape[-2:]
-        if self.role == "pivots":
-            rows = np.arange(1, len(values) + 1)[:, None]
-            return ~((values >= rows) & (values <= m) & (values == np.floor(values))), "a pivot is of a row below"
-        return np.tri(m, n, k=-1, dtype=bool) & ~(np.abs(values) <= self._most), "no multiplier of a pivot is above 1"
-
-    def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
-        pivots = self._other("pivots", at)
-        form = PackedFactorResidual("pivots", self.ends, self.errors)
-        if pivots is not None and form._breaks_of_form(pivots)[0].any():
-            return np.zeros(values.shape, dtype=bool), ""  # The pivots are told.
-        return super()._wrong(at, values, norms, spread)
-
-    def _factor(self, a: Any) -> Any:
-        _, work, pivots = self._eliminate(a)
-        return work if self.role == "LU" else pivots
+def _unpacked(pivots: Any, packed: Any) -> tuple[Any, Any, Any]:
+    """P, L and U."""
+    m, rank = len(packed), len(pivots)
+    p = np.eye(m)[order_of(pivots[:, 0], m)].T
+    return p, np.tril(packed, -1)[:, :rank] + np.eye(m, rank), np.triu(packed)[:rank]
 
 
 def order_of(pivots: Any, size: int) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opassay.reference.factors import join_factors
-from opassay.reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
+from opassay.reference.pivoting import EliminationFactorResidual, order_of
 from tests.reference.residual_errors import ERRORS, hold_factors, of_condition, with_change
 
 Triple = tuple[Any, Any, Any]
@@ -152,7 +152,7 @@ def pack(a: Any, values: Triple) -> tuple[Any, Any]:
 
 def hold_packed(a: Any, packed: Any, pivots: Any) -> tuple[int, int, str]:
     ends = (a.astype(np.float64),) * 2
-    laws = [PackedFactorResidual(role, ends, ERRORS[a.dtype.type]) for role in ("LU", "pivots")]
+    laws = [EliminationFactorResidual(role, ends, ERRORS[a.dtype.type]) for role in ("LU", "pivots")]
     return hold_factors(laws, [packed, pivots])
 
 

@@ -16,7 +16,7 @@ from ....reference.factors import StatusResidual
 from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
 from ....reference.missing import NoReadingError
 from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
-from ....reference.pivoting import EliminationFactorResidual, PackedFactorResidual, order_of
+from ....reference.pivoting import EliminationFactorResidual, order_of
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors
 from ....reference.solutions import InverseResidual, SolutionResidual
 from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
@@ -137,7 +137,7 @@ def _packed_triangles(a: Any, pivot: bool = True, check_errors: bool = False) ->
     if not pivot:
         raise NoReadingError("no law is known for elimination without pivots")
     ends, errors = _ends_of(a), _errors_of(constant(a))
-    pivots, triangles = (PackedFactorResidual(role, ends, errors) for role in ("pivots", "LU"))
+    pivots, triangles = (EliminationFactorResidual(role, ends, errors) for role in ("pivots", "LU"))
     return triangles, pivots.moved(_as_vector), _status_of(triangles)
 
 
