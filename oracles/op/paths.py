@@ -167,10 +167,7 @@ def _of_arrays(formula: Callable[..., Any], arguments: Sequence[Any]) -> Callabl
     """
     formula = formula.for_arguments(arguments) if isinstance(formula, SpecFormula) else formula
 
-    def plain(*args: Any) -> Any:
-        return formula(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))
-
-    return plain
+    return lambda *args: formula(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))
 
 
 @dataclass(frozen=True)

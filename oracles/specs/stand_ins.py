@@ -43,10 +43,7 @@ def _gaussian_nll_loss(
 
 
 def _write_result(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return x.copy_(function(x, *args, **kwargs))
-
-    return in_place
+    return lambda x, *args, **kwargs: x.copy_(function(x, *args, **kwargs))
 
 
 def _rrelu(

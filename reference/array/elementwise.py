@@ -21,10 +21,7 @@ _DIGITS = 60
 
 
 def _elementwise(primitive: str) -> Callable[..., Array]:
-    def rule(*operands: Any) -> Array:
-        return bind(primitive, operands, {})
-
-    return rule
+    return lambda *operands: bind(primitive, operands, {})
 
 
 def _comparison(ufunc: np.ufunc) -> Callable[..., Any]:

@@ -42,10 +42,7 @@ def _heaviside(x: Any, at_zero: Any) -> Any:
 def _beside_nan(extreme: Any) -> Any:
     """fmax and fmin, which pass over a NaN where the other operand is a number."""
 
-    def rule(a: Any, b: Any) -> Any:
-        return extreme(choose(is_nan(a), b, a), choose(is_nan(b), a, b))
-
-    return rule
+    return lambda a, b: extreme(choose(is_nan(a), b, a), choose(is_nan(b), a, b))
 
 
 def _copysign(x: Any, sign: Any) -> Any:

@@ -109,10 +109,7 @@ def diagonal(x: Array) -> Array:
 
 
 def _fill_like(value: float) -> Callable[..., Array]:
-    def rule(a: Array, dtype: Any = None, *, shape: Any = None) -> Array:
-        return a.lift(np.full(a.shape if shape is None else shape, value))
-
-    return rule
+    return lambda a, dtype=None, *, shape=None: a.lift(np.full(a.shape if shape is None else shape, value))
 
 
 def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) -> Any:

@@ -36,13 +36,9 @@ def precision(bits: int) -> Iterator[None]:
             gc.enable()
 
 
-def _sign(x: Raw) -> int:
-    return libmp.mpf_sign(x) or 0
-
-
 def _quotient(a: Raw, b: Raw, bits: int) -> Raw:
     if b == libmp.fzero:  # the one zero is +0
-        return {1: libmp.finf, -1: libmp.fninf}.get(_sign(a), libmp.fnan)
+        return {1: libmp.finf, -1: libmp.fninf}.get(libmp.mpf_sign(a) or 0, libmp.fnan)
     return libmp.mpf_div(a, b, bits, "n")
 
 

@@ -205,7 +205,7 @@ class Ball(Array):
     def half_widths(self, fmt: Format) -> Any:
         """Half-width of the accept set of every element, as float64, for outputs in a format."""
         width = np.empty(self.shape)
-        rows = _rows_of_blocks(self.shape)
+        rows = max(_BLOCK * self.shape[0] // max(math.prod(self.shape), 1), 1) if self.shape else 1
         for start in range(0, len(width) if width.ndim else 1, rows):
             # In blocks, so that intermediate arrays stay in the cache.
             part = slice(start, start + rows) if width.ndim else ()
@@ -240,10 +240,6 @@ def magnitude_of(centre: Any) -> Any:
 def centre_of(primitive: str, params: Params, contract: Contract, *arrays: Any) -> Any:
     """The centre of a primitive's result for arrays without errors."""
     return RULES[primitive](contract, *(Ball(each, None, contract) for each in arrays), **params).centre
-
-
-def _rows_of_blocks(shape: tuple[int, ...]) -> int:
-    return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1
 
 
 def ball(values: Any, contract: Contract) -> Ball:

@@ -28,10 +28,7 @@ _LONG_ROW = 2**8
 def rule_of(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
     """The rule of an elementary function; `reach` bounds how far its values over a ball are from that at the centre."""
 
-    def rule(contract: Contract, a: Ball) -> Ball:
-        return evaluated(contract, name, a, value(a.centre), reach)
-
-    return rule
+    return lambda contract, a: evaluated(contract, name, a, value(a.centre), reach)
 
 
 def evaluated(contract: Contract, name: str, a: Ball, y: Any, reach: spread.Spread) -> Ball:

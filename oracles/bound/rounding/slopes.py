@@ -170,10 +170,7 @@ def _of_where(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | Non
 
 
 def _of_choice(better: np.ufunc) -> Callable[..., list[Slope | None]]:
-    def rule(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None]:
-        return _of_where(out, xs, {"condition": xs[0].compare(better, xs[1])})
-
-    return rule
+    return lambda out, xs, params: _of_where(out, xs, {"condition": xs[0].compare(better, xs[1])})
 
 
 def _largest(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None]:

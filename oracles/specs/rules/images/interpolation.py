@@ -137,10 +137,7 @@ def _with_corners(between: Callable[..., Any]) -> Rule:
 
 
 def _of_nearest(middle: float) -> Rule:
-    def rule(x: Any, sizes: Any, *scales: Any) -> Any:
-        return _upsample(x, sizes, scales_of(scales), _nearest, False, middle, 0.0)
-
-    return rule
+    return lambda x, sizes, *scales: _upsample(x, sizes, scales_of(scales), _nearest, False, middle, 0.0)
 
 
 def scales_of(scales: Sequence[Any]) -> Sequence[Any]:
