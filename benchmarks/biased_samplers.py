@@ -4,8 +4,8 @@
 
 Every right kernel of `tests/choices/drawers.py` is compared with its spec again and again, 1,000 times in all by
 default: 128 calls of each, by the tests that `LIKELY` makes of a spec that draws. Then every biased one is judged by
-GIVEN and LIKELY; what found it is told, with the card. Last comes dropout whose share is off by ever less, up to what
-is not found any more. About five minutes on one core.
+FWD:given and LIKELY; what found it is told, with the card. Last comes dropout whose share is off by ever less, up to
+what is not found any more. About five minutes on one core.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def judge_biased() -> int:
     for drawer in DRAWERS:
         for name, kernel in drawer.wrong.items():
             judgement = opassay.judge(
-                kernel, drawer.spec, drawer.inputs(torch.float32), questions=["GIVEN", "LIKELY"], seed=0
+                kernel, drawer.spec, drawer.inputs(torch.float32), questions=["FWD:given", "LIKELY"], seed=0
             )
             is_rejected = judgement.verdict == "rejected"
             missed += not is_rejected
@@ -72,7 +72,7 @@ def measure_bias() -> None:
     for off in (0.05, 0.03, 0.02, 0.01, 0.005):
         kernel = lambda x, off=off: torch.where(torch.rand(x.shape) >= SHARE + off, x / (1 - SHARE), 0.0)  # noqa: E731
         judgement = opassay.judge(
-            kernel, drawer.spec, drawer.inputs(torch.float32), questions=["GIVEN", "LIKELY"], seed=0
+            kernel, drawer.spec, drawer.inputs(torch.float32), questions=["FWD:given", "LIKELY"], seed=0
         )
         print(f"dropout with a share of {SHARE + off:.3f} in place of {SHARE}: {judgement.verdict}")
 

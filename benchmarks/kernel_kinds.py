@@ -24,11 +24,11 @@ from judging.kinds import KINDS
 from judging.kinds.kind import Kind, in_float32
 
 import opassay
-from opassay.properties.table import QUESTIONS as ASKED
+from opassay.properties.table import KINDS as ASKED
 from tests.choices import modes, routers, samplers
 from tests.low_bit import floats, integers, pairs
 
-QUESTIONS = ("GIVEN", "SEEDS", "SIGNS", "OFFSET", "SMALL", "TIES")
+QUESTIONS = ("FWD:given", "FWD:seeds", "FWD:signs", "FWD:offset", "FWD:small", "FWD:ties")
 #: Seconds of the processor that a judgement takes at most.
 MOST = 15.0
 

@@ -35,7 +35,16 @@ CHECKS: dict[str, Callable[[Tensor, Tensor], bool]] = {
     "atol 12": lambda y, need: bool(((y - need).abs() <= 12.0).all()),
 }
 #: What a mistake is asked; a right kernel is asked everything.
-QUESTIONS = ("GIVEN", "SIGNS", "SMALL", "ZEROS", "BITS", "NAN", "INF", "TIES")
+QUESTIONS = (
+    "FWD:given",
+    "FWD:signs",
+    "FWD:small",
+    "SPECIAL:zeros",
+    "DATA:bits",
+    "SPECIAL:nan",
+    "SPECIAL:inf",
+    "FWD:ties",
+)
 MARKS = {True: "passes", False: "fails"}
 
 

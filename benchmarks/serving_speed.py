@@ -35,7 +35,7 @@ PROBLEMS = {
     "sum": ("a.sum(-1)", ("32, 256",), "a.flip(-1).sum(-1)", "a[:, 1:].sum(-1)"),
     "gelu": ("F.gelu(a)", ("32, 64",), "F.gelu(a)", "F.gelu(a, approximate='tanh')"),
 }
-REQUESTS = {"given first, -x": {"questions": ["GIVEN"], "stop": True}, "everything": {}}
+REQUESTS = {"given first, -x": {"questions": ["FWD:given"], "stop": True}, "everything": {}}
 #: Verdicts a minute on two cores that are asked for.
 GOALS = {"given first, -x": 60, "everything": 15}
 

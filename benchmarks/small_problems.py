@@ -237,7 +237,7 @@ def judge_one(name: str, questions: Sequence[str]) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     problem = _problems()[name]()
-    judge(softmax_shifted, softmax_spec, (torch.randn(3, 4),), questions=["GIVEN", "COMPILED"], seed=0)
+    judge(softmax_shifted, softmax_spec, (torch.randn(3, 4),), questions=["FWD:given", "COMP:compiled"], seed=0)
     start = time.process_time()
     judgement = judge(problem.candidate, problem.spec, problem.inputs, questions=questions, seed=0)
     seconds = time.process_time() - start

@@ -27,7 +27,7 @@ import opassay
 from opassay.oracles.bound.rounding.likeness import Likeness
 from opassay.properties.candidates.asking import likely
 
-QUESTIONS = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "GRAD", "LIKELY")
+QUESTIONS = ("FWD:given", "FWD:seeds", "FWD:offset", "FWD:nearone", "VJP:grad", "LIKELY")
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
-"""The one table of questions: the properties of an op, and the questions about a candidate.
+"""The one table of questions: the properties, and the kinds of calls in which a candidate is asked some of them.
 
 Only this table says which questions exist. `opassay list` reads it, so it imports neither torch nor a check.
 `properties.checks` binds each property to the function that judges one sample of it, and `candidates.asking` binds each
-question about a candidate to the function that answers it.
+kind to the function that asks a candidate in its own process. A kind has the code of its property, a colon and its
+name: FWD:given is FWD at the given inputs.
 """
 
 from __future__ import annotations
@@ -77,13 +78,13 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Property:
-    """One question about every op, or about every candidate.
+    """One question about every op, or a kind of calls in which it is asked of a candidate.
 
     Attributes:
         code: the name that the command line, the report and the case files use.
         title: the question in a few words, for the report.
         asks: what is done and what must be true then, in whole sentences.
-        fault: an example of a mistake that it detects; empty for a question about candidates only.
+        fault: an example of a mistake that it detects; empty for a kind.
         precedence: its place in the order in which questions are tried on a wrong implementation. Questions that detect
             most mistakes have the lowest numbers, questions that take long the highest.
         sampling: its samples. dtypes: the dtypes of its samples.
@@ -115,6 +116,16 @@ class Property:
         without, and the cell's subject says in which.
         """
         return "torch" if self.where is Where.PREPARED else subject
+
+
+def property_of(code: str) -> str:
+    """The code of the property that a kind is of, or the code itself."""
+    return code.partition(":")[0]
+
+
+def former_name(code: str) -> str:
+    """What a kind was called before it had its property's name; other codes are as they were."""
+    return code.rpartition(":")[2].upper()
 
 
 _TABLE = (
@@ -271,81 +282,81 @@ _TABLE = (
         precedence=22, sampling=Sampling(ample=True, slices=3, effort=0.1)),
 )  # fmt: skip
 
-#: The questions about a candidate, in their order; AUTOCAST of the other table comes before the last two.
+#: The kinds in which a candidate is asked, in their order; AUTOCAST of the other table comes before the last two.
 _OF_CANDIDATES = (
-    Property("PROCESS", "torch and the process untouched while the candidate is made",
+    Property("PURE:process", "torch and the process untouched while the candidate is made",
         "The process is compared before and after the candidate's file is imported: torch's defaults and "
         "functions, Python's modules, the generators of random numbers."),
-    Property("GIVEN", "values on the given inputs",
+    Property("FWD:given", "values on the given inputs",
         "The candidate is called with the given inputs, in the memory layout that they have, and every element is "
         "compared with its accept set."),
-    Property("UNTOUCHED", "inputs untouched",
+    Property("PURE:untouched", "inputs untouched",
         "The inputs of a call have the same bits after it, but for those that the spec writes."),
-    Property("FRESH", "outputs in memory of their own",
+    Property("PURE:fresh", "outputs in memory of their own",
         "No output shares memory with an input or with another output, but for those of the spec that do."),
-    Property("SAME", "the same tensors with other data",
+    Property("CALLS:same", "the same tensors with other data",
         "The same tensor objects get other values, and the candidate is called again: a result that was "
         "remembered by the object is wrong then."),
-    Property("KEPT", "earlier outputs as they were after a later call",
+    Property("CALLS:kept", "earlier outputs as they were after a later call",
         "The outputs of a call have the same bits after another call with other values."),
-    Property("REBORN", "other tensors in the same memory",
+    Property("CALLS:reborn", "other tensors in the same memory",
         "New tensors in the memory of earlier ones are given: a result that was remembered by the address is "
         "wrong then."),
-    Property("AGAIN", "every later call as the first",
+    Property("CALLS:again", "every later call as the first",
         "Many calls are made in a row. One whose bits differ from the first is compared with the spec, too, "
         "and the process is compared afterwards."),
-    Property("SEEDS", "values: other seeds",
+    Property("FWD:seeds", "values: other seeds",
         "The inputs are drawn anew, between the values that the given ones have."),
-    Property("SIGNS", "values: both signs",
+    Property("FWD:signs", "values: both signs",
         "The inputs have both signs: random numbers of one sign alone hide a missing absolute value."),
-    Property("OFFSET", "values: around 100",
+    Property("FWD:offset", "values: around 100",
         "The inputs lie around 100, where exponentials overflow and sums cancel."),
-    Property("NEARONE", "values: around 1",
+    Property("FWD:nearone", "values: around 1",
         "The inputs lie within a few hundredths of 1, where differences cancel. Where the spec takes logarithms, one "
         "input in its turn then lies between 8 and 16, or -16 and -8, and all others are 1: a loss may be small."),
-    Property("WIDE", "values: exponents of 24 bits",
+    Property("FWD:wide", "values: exponents of 24 bits",
         "The inputs are normal numbers, each times a power of two between 2^-16 and 2^8; and then numbers with "
         "exponents of the whole format, held where no evaluation may overflow."),
-    Property("SMALL", "values: around 2^-20",
+    Property("FWD:small", "values: around 2^-20",
         "The inputs are normal numbers times 2^-20, where a constant such as eps decides."),
-    Property("ZEROS", "values: zeros",
+    Property("SPECIAL:zeros", "values: zeros",
         "All inputs are zero."),
-    Property("INTEGERS", "values: small integers, exact in every order",
+    Property("DATA:integers", "values: small integers, exact in every order",
         "The inputs are integers from -4 to 4, so that sums and products are exact in every order; what is exact "
         "must be returned exactly."),
-    Property("BITS", "values: integers of 12 bits, which reduced precision rounds",
+    Property("DATA:bits", "values: integers of 12 bits, which reduced precision rounds",
         "One input in its turn holds integers of twelve bits and all others -1, 0 or 1, so that float32 is exact: "
         "a candidate that rounds its operands to bfloat16 or TF32 is wrong then."),
-    Property("TIES", "values: numbers of few bits, and between them",
+    Property("FWD:ties", "values: numbers of few bits, and between them",
         "Where the spec casts to eight bits, rounds to integers, or makes integers by comparisons, the inputs are "
         "numbers of that format, numbers that it compares with, numbers in the middle of two of them, and numbers next "
         "to both; some are beyond the largest, and then each row is such that its scale is 1. Where the spec compares, "
         "rounds or takes a sign, inputs are moved to where that changes, and next to it."),
-    Property("PARAMS", "values: other parameters and buffers",
+    Property("FWD:params", "values: other parameters and buffers",
         "The parameters and buffers that both modules have get other values, and then other objects stand in their "
         "place. A module in training whose spec has other values in evaluation is asked there, too."),
-    Property("NAN", "values: a few NaNs",
+    Property("SPECIAL:nan", "values: a few NaNs",
         "One in a thousand of the inputs' elements, and at least one, is NaN."),
-    Property("INF", "values: a few infinities",
+    Property("SPECIAL:inf", "values: a few infinities",
         "One in a thousand of the inputs' elements, and at least one, is infinite."),
-    Property("STRIDES", "values: strided inputs",
+    Property("LAYOUT:strides", "values: strided inputs",
         "The inputs are rows cut out of a wider tensor, every second element, transposed, and expanded along axis "
         "0, in turn, but for expanding what the spec writes. Destinations are such rows, and transposed. And one "
         "tensor is all inputs of one shape and dtype. A clear error is no fault."),
-    Property("ALIGN", "values: inputs at odd addresses",
+    Property("LAYOUT:align", "values: inputs at odd addresses",
         "The inputs begin at addresses that are no multiple of 16 bytes. A clear error is no fault."),
     Property("POISON", "values: memory that was not written reads as NaN",
         "Memory that the candidate allocates and does not write reads as NaN. And so does every element of the inputs "
         "and parameters on which no output of the spec depends."),
-    Property("GRAD", "gradients of inputs and parameters",
+    Property("VJP:grad", "gradients of inputs and parameters",
         "The gradients of inputs and parameters are taken with random cotangents and compared with the exact ones: "
         "at the given inputs, by a second backward after a call at other values and its backward, at others of all "
         "magnitudes with other parameters, where the inputs are no leaves, with operands and cotangents that are not "
         "contiguous, and with one tensor as several operands. The outputs of a call that records gradients are "
         "compared, too, and the inputs must be as before."),
-    Property("COMPILED", "values and gradients under torch.compile",
+    Property("COMP:compiled", "values and gradients under torch.compile",
         "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
-    Property("SIZES", "values: other sizes",
+    Property("SIZE:sizes", "values: other sizes",
         "Every size of the inputs in its turn becomes one of 129, 1025 and 4099, one of 128, 1024 and 4096, and 1 "
         "or 37, and one becomes 0, where the spec takes that; and one call has many rows, and several "
         "threads of torch. A clear error is no fault."),
@@ -354,7 +365,7 @@ _OF_CANDIDATES = (
         "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "
         "rejected. Of a spec that draws random numbers, what many calls draw is distributed as what torch draws "
         "of the spec; what is not is rejected, at a risk of 1e-9."),
-    Property("LEFT", "nothing left running, no file written",
+    Property("PURE:left", "nothing left running, no file written",
         "After the last call no thread or process is running that the candidate began, no file was "
         "written, nothing of torch is replaced, no output was changed after it was returned, and no call "
         "wrote an input or gave it back."),
@@ -362,12 +373,17 @@ _OF_CANDIDATES = (
 
 #: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
-#: code -> question of a candidate, in the order of asking; it is asked properties, too (`candidates.candidate_op`).
-QUESTIONS: dict[str, Property] = {
+#: code -> kind, in the order of asking; a property without kinds is its own. A candidate is asked all of them, and
+#: every property by name (`candidates.candidate_op`).
+KINDS: dict[str, Property] = {
     row.code: row for row in (*_OF_CANDIDATES[:-2], PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-2:])
 }
-#: code -> question, of an op or of a candidate.
-TABLE: dict[str, Property] = QUESTIONS | PROPERTIES
+#: code -> property or kind.
+TABLE: dict[str, Property] = KINDS | PROPERTIES
+#: code -> property that a candidate is asked by default.
+QUESTIONS: dict[str, Property] = {code: TABLE[code] for code in dict.fromkeys(property_of(kind) for kind in KINDS)}
+#: The name that a kind had before it had its property's -> its code; such names are taken until 0.2.
+FORMER_NAMES: dict[str, str] = {former_name(code): code for code in KINDS if ":" in code}
 
 
 def bind(functions: Mapping[str, Function], rows: Mapping[str, Property]) -> dict[str, Function]:

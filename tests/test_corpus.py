@@ -68,7 +68,7 @@ def test_a_claim_holds_here(module: str) -> None:
 
 
 def _claim(actual: Any = None, fault: Any = None, right: Any = None) -> Claim:
-    return assess("GIVEN", torch.exp, (X,), actual, fault, right)
+    return assess("FWD:given", torch.exp, (X,), actual, fault, right)
 
 
 def _wrong(x: torch.Tensor) -> torch.Tensor:
@@ -182,16 +182,18 @@ def _result(name: str, outcome: str, **sight: Any) -> dict[str, Any]:
 
 
 def test_a_present_bug_is_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    _results(monkeypatch, _result("one", "present", by="GIVEN", holds=True), _result("two", "not run", gap="because"))
+    _results(
+        monkeypatch, _result("one", "present", by="FWD:given", holds=True), _result("two", "not run", gap="because")
+    )
     assert command.main([]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^present +one +torch 2 +GIVEN$", out, re.MULTILINE)
+    assert re.search(r"^present +one +torch 2 +FWD:given$", out, re.MULTILINE)
     assert "gap: because" in out
     assert out.endswith("2 programs: 1 not run, 1 present\n")
 
 
 @pytest.mark.parametrize(
-    "bad", [_result("one", ERROR), _result("one", "fixed", by="GIVEN", holds=False, said="planted accepted")]
+    "bad", [_result("one", ERROR), _result("one", "fixed", by="FWD:given", holds=False, said="planted accepted")]
 )
 def test_a_program_that_broke_and_a_claim_that_does_not_hold_are_failures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bad: dict[str, Any]

@@ -17,7 +17,7 @@ with pytest.MonkeyPatch.context() as patch:
     KINDS = importlib.import_module("judging.kinds").KINDS
 
 #: What finds the mistakes that the given inputs do not show.
-QUESTIONS = ["GIVEN", "SEEDS", "SIGNS", "OFFSET", "SMALL"]
+QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:offset", "FWD:small"]
 
 
 def test_the_kinds_are_as_many_as_the_page_says() -> None:
@@ -31,6 +31,6 @@ def test_the_kinds_are_as_many_as_the_page_says() -> None:
 def test_right_kernels_are_accepted_and_mistakes_are_not(kind: Any) -> None:
     operands = kind.inputs(torch.float32)
     for name, way in kind.right.items():
-        assert judge(way, kind.spec, operands, questions=["GIVEN"]).verdict is Ruling.ACCEPTED, name
+        assert judge(way, kind.spec, operands, questions=["FWD:given"]).verdict is Ruling.ACCEPTED, name
     for name, way in kind.wrong.items():
         assert judge(way, kind.spec, operands, questions=QUESTIONS).verdict is Ruling.REJECTED, name

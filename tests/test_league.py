@@ -77,7 +77,7 @@ def test_a_table_tells_a_wrong_kernel_from_a_right_one() -> None:
     right, wrong = contender.read_table("planted", text, {"torch": torch})
     assert standing.judge_contender(right, "1.0")["verdict"] == "accepted"
     record = standing.judge_contender(wrong, "1.0")
-    assert (record["verdict"], record["causes"][0]["question"]) == ("rejected", "GIVEN")
+    assert (record["verdict"], record["causes"][0]["question"]) == ("rejected", "FWD:given")
 
 
 def test_a_log_that_was_cut_off_is_read(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from .contender import Contender, read_table
 
 _TABLES = Path(__file__).parent / "tables"
 #: What tinygrad's device for tests takes minutes for: calls at 120,000 elements.
-_SLOW = ("SIZES",)
+_SLOW = ("SIZE:sizes",)
 
 
 class Absent(Exception):
@@ -88,7 +88,7 @@ LIBRARIES: Mapping[str, Library] = {
         Library(
             "tinygrad",
             _of_table("tinygrad", {}, lambda: bridges.of_tinygrad, contract="torch+exp2+flush", leaves=_SLOW),
-            "its device PYTHON; SIZES is not asked", {"DEV": "PYTHON"},
+            "its device PYTHON; SIZE:sizes is not asked", {"DEV": "PYTHON"},
         ),
         Library("numpy", _of_table("numpy", {"np": "numpy"}, lambda: bridges.of_numpy, contract="torch+numpy")),
         Library(

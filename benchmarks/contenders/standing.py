@@ -10,13 +10,13 @@ import torch
 
 import opassay
 from opassay.properties.engine.limits import processor_seconds
-from opassay.properties.table import QUESTIONS
+from opassay.properties.table import KINDS
 
 from .contender import Contender
 
 #: Seconds after which nothing more is asked of a contender.
 _SECONDS = 150.0
-#: In a row at AGAIN.
+#: In a row at CALLS:again.
 _CALLS = 16
 
 
@@ -45,7 +45,7 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
     try:
         judgement = opassay.judge(
             contender.function, contender.spec, contender.arguments, contract=contender.contract, total=_SECONDS,
-            questions=[code for code in QUESTIONS if code not in contender.leaves], compiled=contender.compiled,
+            questions=[code for code in KINDS if code not in contender.leaves], compiled=contender.compiled,
             calls=_CALLS,
         )  # fmt: skip
     except Exception as err:

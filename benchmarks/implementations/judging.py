@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import opassay
-from opassay.properties.table import QUESTIONS
+from opassay.properties.table import KINDS
 
 from .problem import Function, Implementation, Problem
 
 #: What is asked first of a wrong implementation; the rest only where this finds nothing.
-_FIRST = ("GIVEN", "SEEDS", "GRAD")
+_FIRST = ("FWD:given", "FWD:seeds", "VJP:grad")
 #: Draws of arguments at which results are compared bit by bit.
 _DRAWS = 3
 
@@ -67,7 +67,7 @@ def _judge_each(
 ) -> tuple[str, tuple[str, ...], str]:
     result: Any = None
     # What is likely is asked of the values that were accepted in the same judgement; so all are asked again.
-    for codes in ((),) if implementation.right else (_FIRST, tuple(QUESTIONS)):
+    for codes in ((),) if implementation.right else (_FIRST, tuple(KINDS)):
         try:
             result = opassay.judge(
                 implementation.build(dtype), problem.spec, lambda seed: problem.arguments(seed, dtype),

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 import opassay
-from opassay.properties.table import QUESTIONS
+from opassay.properties.table import KINDS
 
 from .wrong import Candidate
 
 #: Draws of arguments that the tolerances see, a new tensor each.
 DRAWS = 3
 #: What is asked first of a candidate that is thought to be wrong; the rest only where this finds nothing.
-_FIRST = ("GIVEN", "UNTOUCHED", "FRESH", "SAME", "KEPT", "REBORN", "SEEDS")
+_FIRST = ("FWD:given", "PURE:untouched", "PURE:fresh", "CALLS:same", "CALLS:kept", "CALLS:reborn", "FWD:seeds")
 TOLERANCES = ("allclose 1e-2", "allclose 1e-4", "assert_close")
 
 
@@ -43,7 +43,7 @@ def judged_by_all(candidate: Candidate, *, wrong: bool) -> Outcome:
     """
     accepted = _by_tolerance(candidate)
     # What is likely is asked of the values that were accepted in the same judgement.
-    rest = [code for code in QUESTIONS if code not in _FIRST or code in ("GIVEN", "SEEDS")]
+    rest = [code for code in KINDS if code not in _FIRST or code in ("FWD:given", "FWD:seeds")]
     result: Any = None
     for codes in (_FIRST, rest) if wrong else ((),):
         result = opassay.judge(candidate.make(), candidate.task.spec, candidate.task.draw(0), questions=codes)

@@ -19,6 +19,6 @@ def pool(x):
 
 
 COMPILED = torch.compile(pool)
-CLAIM = assess("GRAD", pool, (X,), COMPILED, right=pool)
+CLAIM = assess("VJP:grad", pool, (X,), COMPILED, right=pool)
 run(__name__, Bug("pytorch/pytorch#198119", "2.14", lambda: gradient(COMPILED, X)[0, 0, 3:], [0.5, 0.5], CLAIM,
                   needs=("g++",)))  # fmt: skip

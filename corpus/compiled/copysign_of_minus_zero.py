@@ -16,5 +16,5 @@ def actual(x):
 
 
 COMPILED = torch.compile(actual)
-CLAIM = assess("GIVEN", lambda x: -x.abs(), (X,), COMPILED, torch.abs)
+CLAIM = assess("FWD:given", lambda x: -x.abs(), (X,), COMPILED, torch.abs)
 run(__name__, Bug("pytorch/pytorch#174172", "2026-02", lambda: COMPILED(X), [-1.0, -2.0], CLAIM, needs=("g++",)))

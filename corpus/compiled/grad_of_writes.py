@@ -23,7 +23,7 @@ def once(x):
 
 
 COMPILED = torch.compile(torch.func.grad(write))
-CLAIM = assess("GIVEN", lambda x: torch.stack((0 * x[:, 1], 2 * x[:, 1].sign()), 1), (X,), COMPILED, once)
+CLAIM = assess("FWD:given", lambda x: torch.stack((0 * x[:, 1], 2 * x[:, 1].sign()), 1), (X,), COMPILED, once)
 run(
     __name__,
     Bug("pytorch/pytorch#136662", "2024-09", lambda: COMPILED(X), [[0.0, 2.0], [0.0, -2.0]], CLAIM, needs=("g++",)),

@@ -21,5 +21,5 @@ def actual(x):
 
 
 FAULT = with_backward(actual, lambda g, y, x: torch.where(y > 0, g, g * (y - 2.0)))
-CLAIM = assess("GRAD", lambda x: torch.where(x > 0, x, -2 * torch.expm1(x)), (X,), actual, FAULT)
+CLAIM = assess("VJP:grad", lambda x: torch.where(x > 0, x, -2 * torch.expm1(x)), (X,), actual, FAULT)
 run(__name__, Bug("pytorch/pytorch#47671", "1.5", lambda: gradient(actual, X), [-2 / math.e, 1.0], CLAIM))

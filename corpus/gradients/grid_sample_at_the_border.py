@@ -25,5 +25,5 @@ def formula(x):
 
 
 FAULT = with_backward(actual, lambda g, y, x: g * torch.tensor([-8.0, 2.0]))
-CLAIM = assess("GRAD", formula, (X,), actual, FAULT)
+CLAIM = assess("VJP:grad", formula, (X,), actual, FAULT)
 run(__name__, Bug("pytorch/pytorch#23925", "2019-08", lambda: bool(0 <= gradient(actual, X)[0] <= 2), True, CLAIM))

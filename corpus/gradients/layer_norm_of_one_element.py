@@ -22,5 +22,5 @@ def spec(x, weight):
     return (x - x) * weight
 
 
-CLAIM = assess("GRAD", spec, (X, ONE), actual, right=spec)
+CLAIM = assess("VJP:grad", spec, (X, ONE), actual, right=spec)
 run(__name__, Bug("pytorch/pytorch#188375", "2026-06", lambda: gradient(lambda w: actual(X, w), ONE), [0.0], CLAIM))

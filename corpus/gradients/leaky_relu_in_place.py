@@ -23,5 +23,5 @@ def spec(x):
 
 
 FAULT = with_backward(spec, lambda g, y, x: torch.where(y > 0, g, -2 * g))
-CLAIM = assess("GRAD", spec, (X,), None, FAULT, right=spec)
+CLAIM = assess("VJP:grad", spec, (X,), None, FAULT, right=spec)
 run(__name__, Bug("pytorch/pytorch#31938", "1.3.1", observed, REFUSED, CLAIM))

@@ -17,7 +17,7 @@ def actual(x, y):
     return torch.logaddexp(torch.logaddexp(x, NOTHING), y)
 
 
-CLAIM = assess("GRAD", torch.logaddexp, (NOTHING, TWO), actual, right=torch.logaddexp)
+CLAIM = assess("VJP:grad", torch.logaddexp, (NOTHING, TWO), actual, right=torch.logaddexp)
 run(
     __name__,
     Bug("pytorch/pytorch#49724", "2020-12", lambda: gradient(actual, NOTHING, TWO), ([0.0], [1.0]), CLAIM),

@@ -17,7 +17,7 @@ def divided(x):
     return (x * x).sum().sqrt()
 
 
-ATTEMPT = assess("GRAD", torch.linalg.vector_norm, (X,), fault=divided)
+ATTEMPT = assess("VJP:grad", torch.linalg.vector_norm, (X,), fault=divided)
 CLAIM = Gap(
     "Where a formula's slope is 0 times infinity, as that of a root of squares at 0, any slope is let through.", ATTEMPT
 )

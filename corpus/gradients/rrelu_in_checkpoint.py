@@ -25,5 +25,5 @@ def actual(x):
 
 
 SLOPES = -draw(X)
-CLAIM = assess("GRAD", lambda x: torch.where(x > 0, x, SLOPES * x), (X,), actual, right=draw)
+CLAIM = assess("VJP:grad", lambda x: torch.where(x > 0, x, SLOPES * x), (X,), actual, right=draw)
 run(__name__, Bug("pytorch/pytorch#193671", "2026-08", lambda: gradient(actual, X), lambda: SLOPES, CLAIM))

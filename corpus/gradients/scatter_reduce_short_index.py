@@ -21,5 +21,5 @@ def spec(src):
     return src[:1] * 1.0
 
 
-CLAIM = assess("GRAD", spec, (SRC,), actual, right=spec)
+CLAIM = assess("VJP:grad", spec, (SRC,), actual, right=spec)
 run(__name__, Bug("pytorch/pytorch#188843", "2026-07", lambda: gradient(actual, SRC), [[1.0, 1.0], [0.0, 0.0]], CLAIM))

@@ -21,7 +21,9 @@ def shared(g, y, x, src):
     return g * (x == y) / (x == y), g[0] * (src == y[0])
 
 
-CLAIM = assess("GRAD", lambda x, src: torch.stack((src.amax(), x[1])), (X, SRC), actual, with_backward(actual, shared))
+CLAIM = assess(
+    "VJP:grad", lambda x, src: torch.stack((src.amax(), x[1])), (X, SRC), actual, with_backward(actual, shared)
+)
 run(
     __name__,
     Bug("pytorch/pytorch#169263", "2025-11", lambda: gradient(actual, X, SRC), ([0.0, 1.0], [0.0, 1.0]), CLAIM),

@@ -24,5 +24,5 @@ def divided(g, loss, x, y):
 
 
 FAULT = with_backward(functional.l1_loss, divided)
-CLAIM = assess("GRAD", lambda x, y: (x - y).abs().mean(), (X, Y), None, FAULT, functional.l1_loss)
+CLAIM = assess("VJP:grad", lambda x, y: (x - y).abs().mean(), (X, Y), None, FAULT, functional.l1_loss)
 run(__name__, Bug("pytorch/pytorch#96813", "1.13.1", observed, [0.0, 0.5], CLAIM, needs=("cuda",)))

@@ -25,5 +25,5 @@ def spec(x):
     return mixed @ MODULE.out_proj.weight.detach().T
 
 
-CLAIM = assess("GIVEN", spec, (X,), lambda x: of(x, True), right=lambda x: of(x, False))
+CLAIM = assess("FWD:given", spec, (X,), lambda x: of(x, True), right=lambda x: of(x, False))
 run(__name__, Bug("pytorch/pytorch#160064", "2025-08", lambda: int(of(X, True).isnan().sum()), 0, CLAIM))

@@ -26,5 +26,5 @@ def spec(q, mask):
     return weights @ q / weights.sum(-1, keepdim=True).clamp(min=1e-30)
 
 
-CLAIM = assess("GIVEN", spec, (Q, MASK), actual, plain)
+CLAIM = assess("FWD:given", spec, (Q, MASK), actual, plain)
 run(__name__, Bug("pytorch/pytorch#103963", "2023-06", lambda: actual(Q, MASK)[0, 0, :, 0], [1.0, 0.0], CLAIM))

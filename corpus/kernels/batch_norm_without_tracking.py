@@ -23,6 +23,6 @@ def tracking(x):
     return functional.batch_norm(x, mean, torch.ones(2), training=True), mean
 
 
-CLAIM = assess("GIVEN", lambda x: (functional.batch_norm(x, None, None, training=True), torch.zeros(2)), (X,), actual,
-               tracking)  # fmt: skip
+CLAIM = assess("FWD:given", lambda x: (functional.batch_norm(x, None, None, training=True), torch.zeros(2)), (X,),
+               actual, tracking)  # fmt: skip
 run(__name__, Bug("pytorch/pytorch#38084", "2020", lambda: actual(X)[1], [0.0, 0.0], CLAIM))

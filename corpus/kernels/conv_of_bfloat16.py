@@ -17,5 +17,5 @@ def one_tap(x, weight):
     return x[..., :1, :1] * weight[..., :1, :1]
 
 
-CLAIM = assess("INTEGERS", functional.conv2d, (X, WEIGHT), functional.conv2d, one_tap)
+CLAIM = assess("DATA:integers", functional.conv2d, (X, WEIGHT), functional.conv2d, one_tap)
 run(__name__, Bug("pytorch/pytorch#163347", "2.5.1", lambda: functional.conv2d(X, WEIGHT).item(), 4.0, CLAIM))

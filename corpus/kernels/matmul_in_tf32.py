@@ -17,6 +17,6 @@ def rounded(a, b):
     return (a * scale - (a * scale - a)) @ b
 
 
-CLAIM = assess("GIVEN", torch.matmul, (X, ONE), None, rounded, torch.matmul)
+CLAIM = assess("FWD:given", torch.matmul, (X, ONE), None, rounded, torch.matmul)
 run(__name__, Bug("pytorch/pytorch#53635", "1.8", lambda: (X.cuda() @ ONE.cuda()).cpu(), [[1024.5]], CLAIM,
                   needs=("cuda",)))  # fmt: skip

@@ -25,6 +25,6 @@ def right(a, b):
     return (a.float() @ b.float()).bfloat16()
 
 
-CLAIM = assess("GIVEN", torch.matmul, (A, B), torch.matmul, filled_up, right)
+CLAIM = assess("FWD:given", torch.matmul, (A, B), torch.matmul, filled_up, right)
 BUG = Bug("uxlfoundation/oneDNN#5717", "2026-07", observed, [False, True, False, False], CLAIM, needs=("amx_bf16",))
 run(__name__, BUG)

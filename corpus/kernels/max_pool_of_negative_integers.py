@@ -21,5 +21,5 @@ def actual(x):
     return functional.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2)
 
 
-CLAIM = assess("GIVEN", lambda x: functional.max_pool2d(x, 2), (X.float(),), actual, from_zero)
+CLAIM = assess("FWD:given", lambda x: functional.max_pool2d(x, 2), (X.float(),), actual, from_zero)
 run(__name__, Bug("pytorch/pytorch#109586", "2.1.0.dev", lambda: actual(X).flatten().tolist(), [-9, -5], CLAIM))

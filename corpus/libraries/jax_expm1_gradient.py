@@ -15,5 +15,5 @@ from corpus.seen import assess
 X = torch.tensor([-40.0, 0.5], dtype=torch.float64)
 
 ACTUAL = by_jax(lambda jax, x: jax.vmap(jax.grad(jax.numpy.expm1))(x))
-CLAIM = assess("GIVEN", torch.exp, (X,), ACTUAL, lambda x: torch.expm1(x) + 1, torch.exp)
+CLAIM = assess("FWD:given", torch.exp, (X,), ACTUAL, lambda x: torch.expm1(x) + 1, torch.exp)
 run(__name__, Bug("jax-ml/jax#39794", "2026-08", lambda: ACTUAL(X)[0].item(), math.exp(-40), CLAIM, "jax"))

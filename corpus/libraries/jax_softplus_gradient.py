@@ -18,5 +18,5 @@ def through_kinks(x):
 
 
 ACTUAL = by_jax(lambda jax, x: jax.vmap(jax.grad(jax.nn.softplus))(x))
-CLAIM = assess("GIVEN", torch.sigmoid, (X,), ACTUAL, through_kinks, torch.sigmoid)
+CLAIM = assess("FWD:given", torch.sigmoid, (X,), ACTUAL, through_kinks, torch.sigmoid)
 run(__name__, Bug("jax-ml/jax#2107", "2020-01", lambda: ACTUAL(X)[0].item(), 0.5, CLAIM, "jax"))

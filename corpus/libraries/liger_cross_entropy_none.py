@@ -25,6 +25,6 @@ def spec(x):
 
 
 FAULT = with_backward(spec, lambda g, y, x: WEIGHTS[0] * (x.softmax(-1) - torch.eye(2)[0]))
-CLAIM = assess("GRAD", spec, (X,), loss, FAULT, spec)
+CLAIM = assess("VJP:grad", spec, (X,), loss, FAULT, spec)
 BUG = Bug("linkedin/Liger-Kernel#678", "2025-04", lambda: gradient(loss, X), gradient(spec, X), CLAIM, "liger-kernel")
 run(__name__, BUG)

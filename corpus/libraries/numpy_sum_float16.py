@@ -20,5 +20,5 @@ def spec(x):
 
 
 ACTUAL = by_numpy(lambda x: np.sum(x, 0))
-CLAIM = assess("GIVEN", spec, (ONES,), ACTUAL, right=spec)
+CLAIM = assess("FWD:given", spec, (ONES,), ACTUAL, right=spec)
 run(__name__, Bug("numpy/numpy#15785", "1.18.2", lambda: ACTUAL(ONES), [4096.0, 4096.0], CLAIM, "numpy"))

@@ -18,6 +18,6 @@ def clamped(x):
 
 
 ACTUAL = by_onnxruntime("Erf")
-CLAIM = assess("GIVEN", torch.erf, (X,), ACTUAL, clamped, torch.erf)
+CLAIM = assess("FWD:given", torch.erf, (X,), ACTUAL, clamped, torch.erf)
 run(__name__, Bug("microsoft/onnxruntime#28462", "2026-05", lambda: ACTUAL(X).isnan().tolist(),
                   [True, False, False, True], CLAIM, "onnxruntime"))  # fmt: skip

@@ -20,6 +20,6 @@ def spec(x):
     return x.amax(0, keepdim=True)
 
 
-CLAIM = assess("GIVEN", spec, (X,), ACTUAL, lambda x: x[3:], spec)
+CLAIM = assess("FWD:given", spec, (X,), ACTUAL, lambda x: x[3:], spec)
 run(__name__, Bug("microsoft/onnxruntime#10514", "1.10", lambda: [ACTUAL(X[i:]).isnan().item() for i in range(3)],
                   [True, True, True], CLAIM, "onnxruntime"))  # fmt: skip

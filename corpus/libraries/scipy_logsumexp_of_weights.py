@@ -26,5 +26,5 @@ def spec(x, b):
 
 
 ACTUAL, EXACT = by_numpy(scipy_function), math.log(2 * math.exp(0.5) - math.e)
-CLAIM = assess("GIVEN", spec, (X, WEIGHTS), ACTUAL, lambda x, b: spec(x, b) * float("nan"))
+CLAIM = assess("FWD:given", spec, (X, WEIGHTS), ACTUAL, lambda x, b: spec(x, b) * float("nan"))
 run(__name__, Bug("scipy/scipy#22903", "1.15.2", lambda: ACTUAL(X, WEIGHTS).item(), EXACT, CLAIM, "scipy"))

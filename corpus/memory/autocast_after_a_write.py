@@ -21,5 +21,5 @@ def actual(x, w):
         return (x @ w).detach().float()
 
 
-CLAIM = assess("GIVEN", lambda x, w: x @ (3 * w), (X, W), actual, right=lambda x, w: x @ (3 * w))
+CLAIM = assess("FWD:given", lambda x, w: x @ (3 * w), (X, W), actual, right=lambda x, w: x @ (3 * w))
 run(__name__, Bug("X-GenGroup/Flow-Factory#186", "2026-06", lambda: actual(X, W), [[6.0, 6.0]], CLAIM))

@@ -16,6 +16,6 @@ def strides_forgotten(x, weight):
     return functional.conv2d(x, weight.as_strided((1, 1, 2, 2), (4, 4, 2, 1)))
 
 
-CLAIM = assess("STRIDES", functional.conv2d, (X, WEIGHT), functional.conv2d, strides_forgotten)
+CLAIM = assess("LAYOUT:strides", functional.conv2d, (X, WEIGHT), functional.conv2d, strides_forgotten)
 run(__name__, Bug("pytorch/pytorch#16018", "1.0", lambda: functional.conv2d(X, WEIGHT)[0, 0],
                   [[25.0, 35.0], [55.0, 65.0]], CLAIM))  # fmt: skip

@@ -20,5 +20,5 @@ def again_and_again(x):
     return x.cos().cos().cos().expand(3)
 
 
-CLAIM = assess("GIVEN", lambda x: x.cos().expand(3), (X,), None, again_and_again, lambda x: x.expand(3).cos())
+CLAIM = assess("FWD:given", lambda x: x.cos().expand(3), (X,), None, again_and_again, lambda x: x.expand(3).cos())
 run(__name__, Bug("pytorch/pytorch#17935", "2019-03", actual, REFUSED, CLAIM))

@@ -26,5 +26,5 @@ def spec(a, b):
     return a.roll(-1) * b.roll(-2) - a.roll(-2) * b.roll(-1)
 
 
-CLAIM = assess("GIVEN", spec, (A, B), None, in_place, torch.linalg.cross)
+CLAIM = assess("FWD:given", spec, (A, B), None, in_place, torch.linalg.cross)
 run(__name__, Bug("pytorch/pytorch#154999", "2025-06", lambda: observed(A.clone()), REFUSED, CLAIM))

@@ -26,5 +26,5 @@ def of_the_graph(x):
     return BUFFER.copy_(2 * x)
 
 
-CLAIM = assess("KEPT", lambda x: 2 * x, (torch.arange(3.0),), None, of_the_graph, lambda x: 2 * x)
+CLAIM = assess("CALLS:kept", lambda x: 2 * x, (torch.arange(3.0),), None, of_the_graph, lambda x: 2 * x)
 run(__name__, Bug("pytorch/pytorch#181723", "2026-04", observed, True, CLAIM, needs=("cuda",)))

@@ -20,5 +20,5 @@ def spec(a, b):
     return (a.long()[:, :, None] * b.long()).sum(1).int()
 
 
-CLAIM = assess("GIVEN", spec, (ROW, MATRIX), actual, right=spec)
+CLAIM = assess("FWD:given", spec, (ROW, MATRIX), actual, right=spec)
 run(__name__, Bug("pytorch/pytorch#195066", "2.15.0.dev", lambda: actual(ROW, MATRIX)[0, 0].item(), 64, CLAIM))

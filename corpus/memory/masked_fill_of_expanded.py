@@ -20,5 +20,5 @@ def spec(x, mask):
     return torch.where(mask, 3.0, x.expand(2, 2))
 
 
-CLAIM = assess("GIVEN", spec, (X, MASK), actual, right=spec)
+CLAIM = assess("FWD:given", spec, (X, MASK), actual, right=spec)
 run(__name__, Bug("pytorch/pytorch#39639", "2020-06", lambda: actual(X, MASK), [[0.0, 3.0], [1.0, 1.0]], CLAIM))

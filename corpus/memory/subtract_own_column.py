@@ -22,5 +22,5 @@ def spec(a):
     return a - a[:, :1]
 
 
-CLAIM = assess("GIVEN", spec, (A,), actual, right=spec)
+CLAIM = assess("FWD:given", spec, (A,), actual, right=spec)
 run(__name__, Bug("pytorch/pytorch#76891", "2022-05", lambda: actual(A), [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]], CLAIM))

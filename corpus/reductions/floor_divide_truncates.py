@@ -15,5 +15,5 @@ def truncated(a, b):
     return torch.trunc(a / b)
 
 
-CLAIM = assess("GIVEN", lambda a, b: torch.floor(a / b), (A, B), torch.floor_divide, truncated)
+CLAIM = assess("FWD:given", lambda a, b: torch.floor(a / b), (A, B), torch.floor_divide, truncated)
 run(__name__, Bug("pytorch/pytorch#44858", "1.5", lambda: torch.floor_divide(A, B), [-1.0, 3.0], CLAIM))

@@ -25,5 +25,5 @@ def actual(x):
     return torch.logcumsumexp(x, 0)
 
 
-CLAIM = assess("GIVEN", lambda x: torch.log(torch.cumsum(torch.exp(x), 0)), (X,), actual, stepwise)
+CLAIM = assess("FWD:given", lambda x: torch.log(torch.cumsum(torch.exp(x), 0)), (X,), actual, stepwise)
 run(__name__, Bug("pytorch/pytorch#52213", "1.7", lambda: actual(X), [-INF, -INF, 1.0], CLAIM))

@@ -16,5 +16,5 @@ def sum_stored(x):
     return x.sum() / torch.tensor(float(x.numel())).half()
 
 
-CLAIM = assess("GIVEN", torch.mean, (ONES,), torch.mean, sum_stored)
+CLAIM = assess("FWD:given", torch.mean, (ONES,), torch.mean, sum_stored)
 run(__name__, Bug("pytorch/pytorch#91597", "2023-01", lambda: ONES.mean().item(), 1.0, CLAIM))

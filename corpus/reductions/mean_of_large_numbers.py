@@ -11,7 +11,7 @@ from corpus.seen import Gap, assess
 
 LARGE = torch.tensor([3e38, 3e38, 3e38])
 
-ATTEMPT = assess("GIVEN", torch.mean, (LARGE,), actual=torch.mean, right=lambda x: (x / 3).sum())
+ATTEMPT = assess("FWD:given", torch.mean, (LARGE,), actual=torch.mean, right=lambda x: (x / 3).sum())
 CLAIM = Gap(
     "Elements whose formula overflows on the way are not judged, and the formula of a mean is a sum first.", ATTEMPT
 )

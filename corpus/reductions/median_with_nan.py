@@ -16,5 +16,5 @@ def by_sorting(x):
     return torch.sort(x).values[(x.numel() - 1) // 2]
 
 
-CLAIM = assess("GIVEN", torch.median, (X,), torch.median, by_sorting)
+CLAIM = assess("FWD:given", torch.median, (X,), torch.median, by_sorting)
 run(__name__, Bug("pytorch/pytorch#45084", "2020-09", lambda: torch.median(X).item(), float("nan"), CLAIM))

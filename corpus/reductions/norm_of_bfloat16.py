@@ -23,5 +23,5 @@ def actual(x):
     return x.norm(1)
 
 
-CLAIM = assess("GIVEN", lambda x: x.abs().sum(), (ONES,), actual, in_bfloat16)
+CLAIM = assess("FWD:given", lambda x: x.abs().sum(), (ONES,), actual, in_bfloat16)
 run(__name__, Bug("pytorch/pytorch#92164", "1.12.1", lambda: ONES.norm(1).item(), 512.0, CLAIM))

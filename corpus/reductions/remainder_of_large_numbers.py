@@ -16,5 +16,5 @@ def by_quotient(a, b):
     return a - b * torch.floor(a / b)
 
 
-CLAIM = assess("GIVEN", torch.remainder, (A, B), torch.remainder, by_quotient)
+CLAIM = assess("FWD:given", torch.remainder, (A, B), torch.remainder, by_quotient)
 run(__name__, Bug("pytorch/pytorch#24861", "0.4.1", lambda: torch.remainder(A, B), [20.0], CLAIM))

@@ -22,5 +22,5 @@ def formula(q):
     return rest + sum(1 / (q + k) ** 2 for k in range(50))
 
 
-CLAIM = assess("GIVEN", formula, (Q,), actual, right=formula)
+CLAIM = assess("FWD:given", formula, (Q,), actual, right=formula)
 run(__name__, Bug("pytorch/pytorch#187294", "2.12", lambda: actual(Q)[1].item(), 0.0, CLAIM))

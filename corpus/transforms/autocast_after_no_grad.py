@@ -24,6 +24,6 @@ def forget(x, w):
     return x @ w.detach()
 
 
-CLAIM = assess("GRAD", torch.matmul, (X, W), actual, forget, contract="torch+bfloat16_factors")
+CLAIM = assess("VJP:grad", torch.matmul, (X, W), actual, forget, contract="torch+bfloat16_factors")
 run(__name__, Bug("pytorch/pytorch#112583", "2023-11", lambda: attempt(gradient, lambda w: actual(X, w), W), [[1], [1]],
                   CLAIM))  # fmt: skip

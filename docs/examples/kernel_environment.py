@@ -29,7 +29,7 @@ class KernelEnvironment:
     Args:
         judge: submits candidates and waits for verdicts. problems: the texts of specs, by name.
         attempts: after which an episode is truncated.
-        options: of every request, such as `stop=True, questions=["GIVEN"]`.
+        options: of every request, such as `stop=True, questions=["FWD:given"]`.
     """
 
     def __init__(self, judge: Any, problems: Mapping[str, str], attempts: int = 4, **options: Any) -> None:

@@ -64,7 +64,7 @@ class CallHistory:
 
     Attributes:
         calls: how many there were. changed: what they changed in its process.
-        in_a_row: how many AGAIN makes; None for as many as half a second takes.
+        in_a_row: how many CALLS:again makes; None for as many as half a second takes.
         alike: whether the last one was answered, and at tensors of the shapes of those given.
         strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
             one call would not tell which one it is.

@@ -45,7 +45,7 @@ from .row_sample import part_of
 from .specification import Specification
 
 #: The samples: the given inputs, and others, by their ways; none where the spec gives a NaN or an infinity there.
-_REGIMES = ("GIVEN", "SEEDS", "SIGNS")
+_REGIMES = ("FWD:given", "FWD:seeds", "FWD:signs")
 #: Elements of the inputs that a sample may have: a check makes dozens of calls, and reads each of them.
 MOST = 2**18
 
@@ -173,10 +173,10 @@ def _samples(
         )
 
     def draft_of(regime: str) -> Draft:
-        way = functools.partial(fill, "SEEDS" if regime == "GIVEN" else regime)
-        return _DraftLikeGiven(way, regime, first=originals if regime == "GIVEN" else None)
+        way = functools.partial(fill, "FWD:seeds" if regime == "FWD:given" else regime)
+        return _DraftLikeGiven(way, regime, first=originals if regime == "FWD:given" else None)
 
-    regimes = ("INTEGERS",) if kind == "integers" else _finite_regimes(spec, arguments, domain)
+    regimes = ("DATA:integers",) if kind == "integers" else _finite_regimes(spec, arguments, domain)
     return choose("inputs", regimes).map(draft_of)
 
 

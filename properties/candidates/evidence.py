@@ -19,13 +19,15 @@ from .judgement import Covered
 from .tree_probe import TreeProbe
 
 #: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
-#: OFFSET and NEARONE elements cancel.
-OF_ARITHMETIC = ("GIVEN", "SEEDS", "SIGNS", "BITS")
+#: FWD:offset and FWD:nearone elements cancel.
+OF_ARITHMETIC = ("FWD:given", "FWD:seeds", "FWD:signs", "DATA:bits")
 #: Questions at inputs that the user gives or that are like them: all of an output has to be judged there.
-OF_DATA = ("GIVEN", "SEEDS", "SIGNS")
-OF_LIKELY = ("GIVEN", "SEEDS", "OFFSET", "NEARONE")
+OF_DATA = ("FWD:given", "FWD:seeds", "FWD:signs")
+OF_LIKELY = ("FWD:given", "FWD:seeds", "FWD:offset", "FWD:nearone")
 #: Questions whose outputs say nothing of the spec where they are equal: at special inputs, and at the given ones again.
-OF_ITSELF = frozenset({"ZEROS", "SMALL", "AGAIN", "STRIDES", "ALIGN", "POISON", "COMPILED"})
+OF_ITSELF = frozenset(
+    {"SPECIAL:zeros", "FWD:small", "CALLS:again", "LAYOUT:strides", "LAYOUT:align", "POISON", "COMP:compiled"}
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Records:
 
     def coverage(self) -> tuple[Covered, ...]:
         """How much of each output was judged at the given inputs."""
-        first = next((each for each in self.digests if each.question == "GIVEN"), None)
+        first = next((each for each in self.digests if each.question == "FWD:given"), None)
         if first is None:
             return ()
         return tuple(

@@ -51,8 +51,8 @@ def excuse(judgement: Judgement, confinement: Confinement, before: int) -> Judge
 def _other_cause(judgement: Judgement, confinement: Confinement, before: int) -> str:
     causes = judgement.causes
     codes, text = {cause.wrong.code for cause in causes if cause.wrong is not None}, causes[0].text
-    # A file of this package that the candidate may have written is told by LEFT.
-    if all(cause.question != "LEFT" for cause in causes) and have_sources_changed():
+    # A file of this package that the candidate may have written is told by PURE:left.
+    if all(cause.question != "PURE:left" for cause in causes) and have_sources_changed():
         return f"{text}; {CHANGED}, so that its processes may have loaded different versions: start it again"
     if codes == {Code.CRASHED} and "killed by SIGKILL" in text and ended_for_memory() > before:
         return f"{text}; meanwhile the system ended processes because it was out of memory"

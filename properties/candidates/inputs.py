@@ -70,18 +70,18 @@ def of_whole_format(tensor: Tensor, rng: Any, exponent: int | None = None) -> An
     return np.copysign(np.exp2(exponents) * (1 + rng.random(size)), rng.random(size) - 0.5)
 
 
-#: How the floating tensors of a question are filled, by the question's code. SEEDS is of the given tensors' own range.
+#: How the floating tensors of a kind are filled, by its code. FWD:seeds is of the given tensors' own range.
 WAYS: dict[str, Way] = {
-    "SEEDS": _between,
-    "SIGNS": _normal,
-    "OFFSET": lambda t, rng: 100 + _normal(t, rng),
-    "NEARONE": lambda t, rng: 1 + _normal(t, rng) / 64,
-    "WIDE": lambda t, rng: _normal(t, rng) * np.exp2(24 * rng.random(tuple(t.shape)) - 16),
-    "SMALL": lambda t, rng: _normal(t, rng) * 2.0**-20,
-    "ZEROS": lambda t, rng: np.zeros(tuple(t.shape)),
-    "INTEGERS": lambda t, rng: rng.integers(-4, 5, tuple(t.shape)),
-    "NAN": _with_few(float("nan")),
-    "INF": _with_few(float("inf")),
+    "FWD:seeds": _between,
+    "FWD:signs": _normal,
+    "FWD:offset": lambda t, rng: 100 + _normal(t, rng),
+    "FWD:nearone": lambda t, rng: 1 + _normal(t, rng) / 64,
+    "FWD:wide": lambda t, rng: _normal(t, rng) * np.exp2(24 * rng.random(tuple(t.shape)) - 16),
+    "FWD:small": lambda t, rng: _normal(t, rng) * 2.0**-20,
+    "SPECIAL:zeros": lambda t, rng: np.zeros(tuple(t.shape)),
+    "DATA:integers": lambda t, rng: rng.integers(-4, 5, tuple(t.shape)),
+    "SPECIAL:nan": _with_few(float("nan")),
+    "SPECIAL:inf": _with_few(float("inf")),
 }
 
 

@@ -174,7 +174,7 @@ def _leave_open(of: Assignment, err: SpecError) -> Judgement:
 def _reject(of: Assignment, text: str) -> Judgement:
     """The judgement of a candidate that could not be made."""
     first, *more = text.splitlines() or [""]
-    finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
+    finding = wrong("PURE:process", Code.RAISED, f"the candidate could not be made: {first}", *more)
     return Judgement(of, Ruling.REJECTED, (finding,))
 
 

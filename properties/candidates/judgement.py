@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
-from ..table import TABLE
+from ..table import TABLE, former_name
 from .finding import Finding
 from .host.isolation import Isolation
 from .host.operations import Operations
@@ -30,6 +30,8 @@ class Ruling(enum.StrEnum):
     ERROR = "error"  # the spec cannot be read, or the judge is at fault: nothing is said of the candidate
 
 
+#: The number of what `Judgement.as_json` gives.
+SCHEMA = 2
 #: The marks of outcomes that reject nothing.
 _MARKS = {Outcome.VERIFIED: "ok", Outcome.WEAK: "vacuous", Outcome.REFUSED: "refused"}
 #: Codes whose findings say all that there is to say: what these usually mean for ops is of no use beside it.
@@ -115,28 +117,32 @@ class Judgement:
         """The findings that a NaN or an infinity reaches other elements than in the spec, which are not counted."""
         return tuple(finding for finding in self.findings if finding.is_spread)
 
-    def as_json(self) -> str:
-        """One line for a program."""
+    def as_json(self, schema: int = SCHEMA) -> str:
+        """One line for a program; of schema 1 with the names that kinds had before, until 0.2."""
+        name = str if schema == SCHEMA else former_name
         of = self.assignment
         isolation = of.isolation or Isolation()
         record = {
+            "schema": schema,
             "verdict": str(self.verdict),
-            "causes": [cause_data(finding) for finding in self.causes],
+            "causes": [cause_data(finding) | {"question": name(finding.question)} for finding in self.causes],
             "suspect": [clean(str(finding.wrong))[:2000] for finding in self.suspicions],
             "spread": [clean(str(finding.wrong))[:2000] for finding in self.spreads],
             "arithmetic": self.arithmetic,
             "kept": self.kept,
             "contract": of.contract,
             "weaknesses": list(self.weaknesses),
-            "asked": [finding.question for finding in self.findings if finding.outcome not in _NOT_ASKED],
+            "asked": [name(finding.question) for finding in self.findings if finding.outcome not in _NOT_ASKED],
             "elements": sum(finding.judged for finding in self.findings),
             "coverage": {each.output: {"judged": each.judged, "elements": each.elements} for each in self.coverage},
             "judged": {
-                finding.question: [finding.judged, finding.elements] for finding in self.findings if finding.elements
+                name(finding.question): [finding.judged, finding.elements]
+                for finding in self.findings
+                if finding.elements
             },
-            "sampled": {finding.question: finding.sampled for finding in self.findings if finding.sampled},
+            "sampled": {name(finding.question): finding.sampled for finding in self.findings if finding.sampled},
             "left_out": {
-                finding.question: clean(finding.unasked)[:2000] for finding in self.findings if finding.unasked
+                name(finding.question): clean(finding.unasked)[:2000] for finding in self.findings if finding.unasked
             },
             "executed": [clean(line)[:2000] for line in self.execution],
             "seed": of.draws.seed,
@@ -209,7 +215,7 @@ def report_line(finding: Finding) -> str:
     title = TABLE[finding.question].title
     mark = "suspect" if finding.is_suspect else "WRONG" if finding.is_wrong else _MARKS.get(finding.outcome, "-")
     mark = "spread" if finding.is_spread else mark
-    return clean(f"{mark:8}{finding.question:10} {title:59} {finding.text}".rstrip())
+    return clean(f"{mark:8}{finding.question:15} {title:59} {finding.text}".rstrip())
 
 
 def _first_of_each(causes: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:

@@ -19,17 +19,16 @@ from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Violation
 from ..declaring.user_samples import call_seeded, takes
 from ..places.executing import execute_launches
-from ..table import TABLE
+from ..table import KINDS, TABLE, property_of
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
-from .finding import Finding, not_asked, wrong
+from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
-from .property_questions import ask_by_name
 from .question_plan import QuestionPlan
 from .reasons import with_advice
 from .results import without_numbers
@@ -63,8 +62,9 @@ def judge(
         inputs: the arguments of one call, in order or by name, or a function of a seed, or of nothing, that gives them.
             What the candidate needs besides are destinations, one for each output of the spec: it writes into them.
         contract: as for `bound`. seed: of everything that is drawn.
-        questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
-        calls: that AGAIN makes in a row; None for as many as half a second takes, and 320 at most.
+        questions: codes of `table.TABLE`, or "ALL"; by default every kind of `table.KINDS`. A property is asked in
+            its kinds, and then by samples like those of an op.
+        calls: that CALLS:again makes in a row; None for as many as half a second takes, and 320 at most.
         total: seconds after which nothing more is asked, which the judgement names as a weakness.
         compiled: an architecture, "sm_90" say: Triton kernels that the candidate launches are compiled for it, and
             their PTX is executed on tensors of the CPU, as `opassay judge --compiled` does. "" for launches as ever.
@@ -157,7 +157,7 @@ def ask_all(
     names = session.candidate.name, session.spec.name, str(session.records.probe or session.terms)
     executed = session.history.executed
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
-    if any(finding.question in ("SIZES", "GRAD") for finding in findings):
+    if any(finding.question in ("SIZE:sizes", "VJP:grad") for finding in findings):
         of = replace(of, others=session.domain.summarize(session.arguments))
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
@@ -174,7 +174,7 @@ def _ask(
     Args:
         session, plan, progress, ask_property: as for `judged`. start: when the questions began, on the monotonic clock.
     """
-    findings, answers = list[Finding](), dict[str, Finding]()
+    findings = list[Finding]()
     order = plan.order(session.draws)
     for number, code in enumerate(order):
         wrong_ones = [each.question for each in findings if each.is_wrong]
@@ -185,18 +185,20 @@ def _ask(
         if progress is not None:
             progress(code, number, len(order))
         try:
-            if code not in ASKING and ask_property is not None:
-                findings.append(ask_by_name(session, code, answers, ask_property))
+            if code not in KINDS and ask_property is not None:
+                _ = session.first  # The process is compared around this call, before the engine makes any.
+                if code not in map(property_of, wrong_ones):
+                    findings.append(of_property(ask_property(code)))
                 continue
-            finding = answers[code] = ASKING[code](session)
+            finding = ASKING[code](session)
             findings += [] if _is_beside(finding, plan) else [finding]
-            if code == "GIVEN" and _repeats_itself(finding):
-                rest = [each for each in order[number + 1 :] if each != "LEFT"]
-                findings += [ASKING["LEFT"](session)] if len(rest) < len(order) - number - 1 else []
-                return findings, "", [f"not asked: GIVEN says it of them all: {', '.join(rest)}"] if rest else []
+            if code == "FWD:given" and _repeats_itself(finding):
+                rest = [each for each in order[number + 1 :] if each != "PURE:left"]
+                findings += [ASKING["PURE:left"](session)] if len(rest) < len(order) - number - 1 else []
+                return findings, "", [f"not asked: FWD:given says it of them all: {', '.join(rest)}"] if rest else []
         except SpecError as err:
             # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
-            if code == "GIVEN":
+            if code == "FWD:given":
                 return findings, str(err), []
             findings.append(not_asked(code, str(err)))
         except ReadingError as err:
@@ -204,7 +206,7 @@ def _ask(
         except LateError:
             return findings, "", [f"not asked: out of time: {', '.join(order[number:])}"]
         except Violation as violation:  # of a kernel that was executed
-            if violation.code in _OF_THE_MACHINE and code == "GIVEN":
+            if violation.code in _OF_THE_MACHINE and code == "FWD:given":
                 return findings, violation.title, []
             outcome = Outcome.UNSUPPORTED if violation.code in _OF_THE_MACHINE else Outcome.FAIL
             findings.append(Finding(code, outcome, violation.with_lines()))  # without the frames of the call
@@ -213,7 +215,7 @@ def _ask(
             findings.append(wrong(code, fault, f"the candidate's process {err}"))
             # A process that has ended has no outputs any more, and is called no more.
             session.history.staying, session.history.plain = [], None
-            findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
+            findings += [] if code == "PURE:left" else [ASKING["PURE:left"](session)]
             break
     return findings, "", []
 
@@ -225,7 +227,9 @@ def _repeats_itself(finding: Finding) -> bool:
 
 def _is_beside(finding: Finding, plan: QuestionPlan) -> bool:
     """Whether a question that few specs have is no question of this one, and was not asked for by name."""
-    return finding.question == "TIES" and finding.outcome is Outcome.UNSUPPORTED and "TIES" not in plan.questions
+    return (
+        finding.question == "FWD:ties" and finding.outcome is Outcome.UNSUPPORTED and "FWD:ties" not in plan.questions
+    )
 
 
 def _unanswered(findings: Sequence[Finding], plan: QuestionPlan) -> list[str]:

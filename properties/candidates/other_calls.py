@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from .domain.options import value_of
 from .domain.symbols import Shapes, Symbol
 from .host.calls import Answer
 from .inputs import WAYS, filled_tensor
-from .results import Difference, are_finite
+from .results import Distance, are_finite
 from .session import Session
 from .specification import SpecError, Specification
 from .workload import work_at
@@ -58,13 +59,13 @@ class OtherCall(NamedTuple):
     """
 
     arguments: CallArguments
-    differences: Sequence[Difference]
+    distances: Sequence[Distance]
     seconds: float
     answer: Answer = Answer()
 
     def distance(self, usual: Iterable[float]) -> float:
         """How far it is from torch's, relative to the largest element there and `usual`ly, of each output."""
-        pairs = ((each.error, max(each.largest, size)) for each, size in zip(self.differences, usual, strict=False))
+        pairs = ((each.error, max(each.largest, size)) for each, size in zip(self.distances, usual, strict=False))
         return max((error / size if size else error and math.inf for error, size in pairs), default=0.0)
 
 
@@ -128,17 +129,14 @@ def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
     for place, role in domain.integers.items():
         for word, values in propose(role, original.tensors[place]):
             if (place, word) in domain.proposals:
-                tensors = list(session.filled(original, WAYS["SIGNS"], rng).tensors)
+                pairs = zip(session.filled(original, WAYS["FWD:signs"], rng).tensors, original.tensors, strict=True)
                 # The other integers stay the given ones, with which the spec was asked.
-                tensors = [
-                    t if t.is_floating_point() else was for t, was in zip(tensors, original.tensors, strict=True)
-                ]
-                tensors[place] = values
-                yield original.with_tensors(tensors)
+                numbers = (t if t.is_floating_point() else was for t, was in pairs)
+                yield original.with_tensors([values if i == place else t for i, t in enumerate(numbers)])
     for place, options in domain.options.items():
         for option in options:
-            filled = session.filled(original, WAYS["SIGNS"], rng)
-            value = value_of(option, filled.leaves, lambda t: filled_tensor(t, WAYS["SIGNS"], rng))
+            filled = session.filled(original, WAYS["FWD:signs"], rng)
+            value = value_of(option, filled.leaves, lambda t: filled_tensor(t, WAYS["FWD:signs"], rng))
             yield with_leaf(filled, place, value)
 
 
@@ -159,7 +157,7 @@ def _count(shapes: Shapes) -> int:
 def _with_shapes(session: Session, shapes: Shapes, rng: Any) -> CallArguments:
     """The given arguments with tensors of other shapes and with other values."""
     with torch.no_grad():
-        return session.filled(session.domain.at(session.arguments, shapes), WAYS["SIGNS"], rng)
+        return session.filled(session.domain.at(session.arguments, shapes), WAYS["FWD:signs"], rng)
 
 
 def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0) -> Iterator[OtherCall]:
@@ -176,15 +174,14 @@ def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0
         needed = STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
         return -call.distance(usual) / needed, call.seconds
 
-    by_axes: dict[tuple[bool, ...], int] = {}
-    places = []
+    earlier, places = Counter[tuple[bool, ...]](), []
     for call in sorted((call for call in calls if call.distance(usual) > least), key=rank):
         moved = tuple(
             n != was for t, s in zip(call.arguments.tensors, start, strict=False)
             for n, was in itertools.zip_longest(t.shape, s)
         )  # fmt: skip
-        by_axes[moved] = by_axes.get(moved, -1) + 1
-        places.append((by_axes[moved], call))
+        places.append((earlier[moved], call))
+        earlier[moved] += 1
     seconds = _READING_SECONDS
     # How far those are that torch alone does not tell, as of written tensors, is infinite: they are read, too.
     ordered = [call for _, call in sorted(places, key=lambda place: place[0])]
@@ -199,5 +196,5 @@ def _usual_sizes(calls: Sequence[OtherCall]) -> list[float]:
     """The median of the largest elements of each output in all calls: where one is zero but for roundings, a difference
     relative to its largest element says nothing.
     """
-    count = max((len(call.differences) for call in calls), default=0)
-    return [statistics.median(c.differences[i].largest for c in calls if len(c.differences) > i) for i in range(count)]
+    count = max((len(call.distances) for call in calls), default=0)
+    return [statistics.median(c.distances[i].largest for c in calls if len(c.distances) > i) for i in range(count)]

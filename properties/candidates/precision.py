@@ -96,9 +96,9 @@ def _out_of_range(each: Evidence) -> bool:
 def _compare_under(each: Evidence, terms: Terms) -> list[Standing]:
     """The outputs of one question compared with the bounds of other terms.
 
-    BITS has operands with exact products and sums in every order, unless the terms give sums or factors fewer digits.
+    DATA:bits has operands with exact products and sums in every order, unless terms give sums or factors few digits.
     """
-    sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
+    sharp = each.question == "DATA:bits" and not terms.accumulate and not terms.factors
     read = each.picked(each.read(terms, sharp) if sharp else each.read(terms))
     order = int(each.cotangents is not None)
     return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, order, whole=False)

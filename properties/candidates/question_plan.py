@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..names import collect_names, nearest_of
-from ..table import QUESTIONS, TABLE
+from ..table import FORMER_NAMES, KINDS, TABLE, property_of
 from .judge_draws import Draws
 
 #: Draws after which questions have the table's order.
@@ -15,9 +15,9 @@ NO_SECRET = Draws(0)
 #: The word for every question and every property.
 ALL_CODES = "ALL"
 #: Other answers are compared with what comes of these, which are asked first.
-_AHEAD = ("PROCESS", "GIVEN")
+_AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
-_BEHIND = frozenset({"COMPILED", "LIKELY", "LEFT"})
+_BEHIND = frozenset({"COMP:compiled", "LIKELY", "PURE:left"})
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class QuestionPlan:
     """What is asked of a candidate.
 
     Attributes:
-        questions: codes of `TABLE`, or "ALL"; by default those of `QUESTIONS`.
+        questions: codes of `TABLE`, or "ALL"; by default those of `KINDS`. A property is asked in its kinds, too.
         sooner: those that are asked before others where they may be.
         stop: whether a wrong answer ends the questions.
         total: seconds after which no further question is asked, and a process that is asked one is waited for no more.
-        calls: that AGAIN makes in a row; None for as many as half a second takes.
+        calls: that CALLS:again makes in a row; None for as many as half a second takes.
         dtype: torch's name of that to which floating inputs, parameters and buffers are cast; empty for their own.
         timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
         device: to which inputs, parameters and buffers are moved, "cpu" or "cuda"; empty for their own.
@@ -47,11 +47,13 @@ class QuestionPlan:
     evaluation: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "questions", collect_names(self.questions))
+        codes = [FORMER_NAMES.get(code, code) for code in collect_names(self.questions)]
+        object.__setattr__(self, "questions", tuple(codes))
+        object.__setattr__(self, "sooner", tuple(FORMER_NAMES.get(code, code) for code in self.sooner))
         codes = [*TABLE, ALL_CODES]
         unknown = [code for code in self.questions if code not in codes]
         if unknown:
-            near = nearest_of(unknown[0], codes)
+            near = nearest_of(unknown[0], [*codes, *FORMER_NAMES])
             raise ValueError(f"questions: got {unknown[0]!r}{near}, need codes of {', '.join(codes)}")
         if not self.total > 0:
             raise ValueError(f"total={self.total}: need seconds above 0")
@@ -65,12 +67,12 @@ class QuestionPlan:
             draws: if secret, so is the order, but for what `sooner` names and what has its place: a candidate
                 that knows its judge cannot count calls to tell which question it is asked.
         """
-        every = ALL_CODES in self.questions
-        codes = [code for code in QUESTIONS if not self.questions or every or code in self.questions]
+        selection = TABLE if ALL_CODES in self.questions else self.questions or KINDS
+        codes = [code for code in KINDS if code in selection or property_of(code) in selection]
         sooner = set(self.sooner) - _BEHIND
         if draws.secret:
             draws.generator("order").shuffle(codes)
-            codes.sort(key=lambda code: list(QUESTIONS).index(code) if code in _BEHIND | sooner else -1)
+            codes.sort(key=lambda code: list(KINDS).index(code) if code in _BEHIND | sooner else -1)
         codes.sort(key=lambda code: _AHEAD.index(code) if code in _AHEAD else 2 if code in sooner else 3)
-        codes += [code for code in TABLE if code not in QUESTIONS and (every or code in self.questions)]
-        return sorted(codes, key=lambda code: code == "LEFT")  # which may end the candidate's process
+        codes += [code for code in TABLE if code not in KINDS and code in selection]
+        return sorted(codes, key=lambda code: code == "PURE:left")  # which may end the candidate's process

@@ -42,7 +42,7 @@ from .specification import SpecError, Specification
 #: many are read.
 _ELEMENTS, _SECONDS, _READ = 2**18, 0.5, 3
 #: Questions at which what is exact in every order must be exact.
-_SHARP = ("BITS", "INTEGERS", "ZEROS")
+_SHARP = ("DATA:bits", "DATA:integers", "SPECIAL:zeros")
 
 
 def _cut(bits: int, half: int = 0) -> Callable[[Tensor], Tensor]:
@@ -123,7 +123,7 @@ def _may_be_rounding(question: str, outlier: Outlier, reason: Reason | None) -> 
     """
     fills = math.prod(last - first + 1 for first, last in outlier.box) == outlier.outside < outlier.elements
     allowed = reason is None or bool(reason.allowed)
-    return question in ("GIVEN", "BITS") and outlier.relation in ("", ALL_ZERO) and not fills and allowed
+    return question in ("FWD:given", "DATA:bits") and outlier.relation in ("", ALL_ZERO) and not fills and allowed
 
 
 def likely_reason(spec: Specification, evidence: Sequence[Evidence], first: Evidence, terms: Terms) -> Reason | None:

@@ -267,22 +267,22 @@ def are_finite(outputs: Iterable[Tensor]) -> bool:
     return all(bool((y.float() if y.element_size() == 1 else y).isfinite().all()) for y in outputs)
 
 
-class Difference(NamedTuple):
+class Distance(NamedTuple):
     """The largest difference from torch's output, and torch's largest element, 0 where it has none that is finite."""
 
     error: float
     largest: float
 
 
-def difference_from(computed: Tensor, native: Tensor) -> Difference:
+def distance_from(computed: Tensor, native: Tensor) -> Distance:
     """How far an output is from torch's; infinitely far where it has another form."""
     if computed.shape != native.shape or computed.dtype != native.dtype:
-        return Difference(math.inf, 0.0)
+        return Distance(math.inf, 0.0)
     if torch.equal(computed, native):
-        return Difference(0.0, 0.0)
+        return Distance(0.0, 0.0)
     if not native.dtype.is_floating_point:
-        return Difference(math.inf, 0.0)
+        return Distance(math.inf, 0.0)
     ours, theirs = computed.detach().double(), native.detach().double()
     errors = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, (ours - theirs).abs())
     largest = theirs[theirs.isfinite()].abs().max().item() if bool(theirs.isfinite().any()) else 0.0
-    return Difference(errors.nan_to_num(math.inf).max().item(), largest)
+    return Distance(errors.nan_to_num(math.inf).max().item(), largest)

@@ -150,7 +150,7 @@ def packed(
     for tensor, has in zip(arguments.tensors, part.having, strict=True):
         if not has:
             # Integers, so that rows of integers have exact products with them.
-            tensors.append(draw_tensor(tensor, WAYS["INTEGERS"], rng))
+            tensors.append(draw_tensor(tensor, WAYS["DATA:integers"], rng))
             continue
         filled = torch.empty_like(tensor, memory_format=torch.contiguous_format)
         for i, code in enumerate(codes):

@@ -232,7 +232,7 @@ class Session:
         """Make rows the whole problem, if the candidate accepts them alone, after it was wrong at the given size."""
         if self.part is None or not self.rows_alone:
             return
-        rows = self.rows_for("GIVEN", self.arguments)
+        rows = self.rows_for("FWD:given", self.arguments)
         self.share, self.arguments, self.draw, self.part = self.part.describe(rows), self.given_rows, None, None
         vars(self).pop("first", None)  # the stored answer belongs to the arguments of the given size
 
@@ -246,11 +246,11 @@ class Session:
         answer = self.call(self.given_rows)
         if answer.raised or self.history.strayed:
             return not answer.raised
-        # AGAIN is the question, because with that code no evidence is recorded: the inputs belong to another question.
-        finding = self.hold("AGAIN", self.given_rows, self.spec.state, self.native, answer)
+        # The code is CALLS:again, because with that no evidence is recorded: the inputs belong to another question.
+        finding = self.hold("CALLS:again", self.given_rows, self.spec.state, self.native, answer)
         if finding.wrong is not None:
             # Other questions use the given size from now on, so that they do not report this fault again.
-            self.packed["SIZES"] = replace(finding, question="SIZES")
+            self.packed["SIZE:sizes"] = replace(finding, question="SIZE:sizes")
         return finding.wrong is None
 
     def hold(
@@ -295,7 +295,7 @@ class Session:
         # An output of a wrong shape or dtype cannot be compared by later questions.
         fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in outcomes)
         # Later questions search for the reason of a wrong output, so such outputs are evidence, too.
-        evident = question in OF_ARITHMETIC + OF_LIKELY or (self.history.erring and question in (*WAYS, "PARAMS"))
+        evident = question in OF_ARITHMETIC + OF_LIKELY or (self.history.erring and question in (*WAYS, "FWD:params"))
         if operands is OperandFacts.FINITE and fits and evident:
             torchs = tuple(native or [None] * len(names))
             again = functools.partial(self.spec.read, arguments, state)
@@ -384,7 +384,7 @@ class Session:
     def given_rows(self) -> CallArguments:
         """The given arguments, or the rows of them that are compared if the problem is large."""
         arguments, part = self.arguments, self.part
-        return arguments if part is None else part.of(arguments, self.rows_for("GIVEN", arguments))
+        return arguments if part is None else part.of(arguments, self.rows_for("FWD:given", arguments))
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
         """The spec's outputs as balls; at the given arguments, which several questions use, they are read once."""

@@ -40,7 +40,7 @@ from .arguments import CallArguments, State, Tensor
 from .specification import Specification
 
 #: Questions whose operands have a few of these: their names in messages.
-OF_SPECIAL = {"NAN": "a NaN", "INF": "an infinity"}
+OF_SPECIAL = {"SPECIAL:nan": "a NaN", "SPECIAL:inf": "an infinity"}
 #: Calls of the spec that look for what a single element changes, at most.
 _SINGLE = 16
 
@@ -54,7 +54,7 @@ class SpecialCall:
     """A call with NaNs or infinities among its operands.
 
     Attributes:
-        question: "NAN" or "INF". spec, arguments, state: of the call. terms: what is allowed.
+        question: "SPECIAL:nan" or "SPECIAL:inf". spec, arguments, state: of the call. terms: what is allowed.
         ask: (arguments, state) -> what the candidate gives there, or None; None where it takes no others.
         rng: what draws numbers. names, computed: of the candidate's outputs that were compared.
         which: of what the spec gives and writes, those.
@@ -78,7 +78,7 @@ class SpecialCall:
 
     def places(self) -> list[Tensor]:
         """Of each tensor argument where it has a NaN, or an infinity."""
-        of_kind = torch.isnan if self.question == "NAN" else torch.isposinf
+        of_kind = torch.isnan if self.question == "SPECIAL:nan" else torch.isposinf
         return [
             of_kind(t.detach().float()) if t.is_floating_point() else torch.zeros(t.shape, dtype=torch.bool)
             for t in self.arguments.tensors
@@ -112,11 +112,13 @@ def tell_spread(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Standin
         return list(outcomes)
     first, second = (call.with_numbers(draw) for draw in (_other_numbers(call), _between(call)))
     readings = [call.read(each) for each in (first, second)]
-    large = readings if call.question == "NAN" else [call.read(call.with_numbers(_large(call))) for _ in range(2)]
+    large = (
+        readings if call.question == "SPECIAL:nan" else [call.read(call.with_numbers(_large(call))) for _ in range(2)]
+    )
     rows = zip(call.computed, outcomes, *readings, *large, strict=True)
     explained = [_explained(call, *row) for row in rows]
     left = [bad & ~fine for bad, fine in zip(outside, explained, strict=True)]
-    if call.question == "INF" and any(map(np.any, left)) and _turns_into_nan(call, outcomes):
+    if call.question == "SPECIAL:inf" and any(map(np.any, left)) and _turns_into_nan(call, outcomes):
         nans = call.read(call.with_numbers(lambda t, at: np.full(int(at.sum()), np.nan)))
         left = [bad & ~_is_right(*row) for bad, *row in zip(left, call.computed, nans, strict=True)]
     if any(map(np.any, left)):
@@ -147,9 +149,11 @@ def _explained(
         return np.zeros(values.shape, dtype=bool)
     free = one.centre == other.centre
     centre = standing.ball.centre
-    reached = free & np.isfinite(centre) & (np.isnan(values) if call.question == "NAN" else ~np.isfinite(values))
+    reached = (
+        free & np.isfinite(centre) & (np.isnan(values) if call.question == "SPECIAL:nan" else ~np.isfinite(values))
+    )
     number = free & _is_right(computed, one) & _is_right(computed, other)
-    if call.question == "INF":
+    if call.question == "SPECIAL:inf":
         number |= _is_right(computed, large) & _is_right(computed, larger) & _is_known(large) & _is_known(larger)
     return reached | (np.isnan(centre) & np.isfinite(values) & number)
 

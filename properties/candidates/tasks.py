@@ -25,7 +25,7 @@ from .rewrites import MOVES, Rewritten, name_of, stand_ins_of
 from .specification import SpecError, Specification, specification
 
 #: Ways of filling inputs between which a right output should differ.
-_UNLIKE = ("SEEDS", "SIGNS", "NEARONE")
+_UNLIKE = ("FWD:seeds", "FWD:signs", "FWD:nearone")
 #: How many operations are left out, one at a time.
 _MOST = 60
 

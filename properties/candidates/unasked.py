@@ -25,12 +25,12 @@ from .session import Session
 from .specification import SpecError
 
 #: Questions that a candidate may refuse by an exception. It then counts for what was given, and for no more.
-REFUSABLE = ("STRIDES", "ALIGN", "GRAD", "SIZES")
+REFUSABLE = ("LAYOUT:strides", "LAYOUT:align", "VJP:grad", "SIZE:sizes")
 #: Numbers that a formula may leave out unseen: a factor of 1, a term of 0, a switch, nothing.
 _NEUTRAL = (0, 1)
 #: Draws after which an output that has not moved is said not to depend on an input; of no large numbers, whose
 #: rounding errors would move it.
-_DRAWS = ("SIGNS", "SMALL")
+_DRAWS = ("FWD:signs", "FWD:small")
 #: Times the largest radius at the given inputs from which on values are told apart without a reading, to save its time.
 _MANY = 64
 
@@ -38,7 +38,7 @@ _MANY = 64
 def with_options(session: Session, finding: Finding) -> Finding:
     """The finding at the given inputs, saying which numbers and texts had one value in all calls."""
     rows = [row for row in _list_unchanged(session) if not _hides_faults(*row[1:])]
-    if not rows or finding.question != "GIVEN" or finding.wrong is not None:
+    if not rows or finding.question != "FWD:given" or finding.wrong is not None:
         return finding
     options = ", ".join(f"{name}={value!r}" for name, _, value in rows)
     return replace(finding, left_out="; ".join(filter(None, [finding.left_out, f"{options} in all calls"])))

@@ -28,7 +28,7 @@ def verdicts_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, by
     """
     dtype, device = judgement.assignment.dtype, judgement.assignment.device
     if judgement.verdict is Ruling.ERROR:
-        cell = Cell(case.candidate, "GIVEN", dtype, device, SUBJECT)
+        cell = Cell(case.candidate, "FWD:given", dtype, device, SUBJECT)
         return (Verdict(cell, Outcome.ERROR, Code.DECLARATION, judgement.error or "no verdict"),)
     sha256 = dict(judgement.assignment.sha256)
     cells = [Cell(case.candidate, finding.question, dtype, device, SUBJECT) for finding in judgement.findings]

@@ -234,11 +234,11 @@ def broken_by(predicate: Data, facts: Mapping[str, Any] | None, newer: Sequence[
     """
     if facts is None:
         return ["there is no such op any more"]
-    asked, properties = predicate["asked"], facts["properties"]
+    answers, properties = predicate["asked"], facts["properties"]
     then = {
         "source of": predicate["sources"],
         "version": predicate["versions"],
-        "property": {code: properties.get(code, "") for code in asked["not_asked"]} | asked["properties"],
+        "property": {code: properties.get(code, "") for code in answers["not_asked"]} | answers["properties"],
         "contract in": predicate["contract"],
     }
     now = {

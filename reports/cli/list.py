@@ -14,7 +14,7 @@ from ...oracles.verdicts.verdict import AXES, Cell, quantity
 from ...properties.catalog import CATALOG
 from ...properties.catalog.loading import plugin_entry_points
 from ...properties.engine.plan import Selection
-from ...properties.table import PROPERTIES, QUESTIONS
+from ...properties.table import KINDS, PROPERTIES
 from .. import exit_codes
 from ..record import plan_digest
 from ..text import one_line
@@ -61,9 +61,10 @@ def _print_ops(cells: Sequence[Cell]) -> None:
         _WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     click.echo(lines.fill(", ".join(names)))
-    # Of a candidate both are asked, and a code of both is one question.
-    for rows, of in ((PROPERTIES, "an op"), (QUESTIONS, "a candidate, by opassay judge")):
-        click.echo(f"{quantity(len(rows), 'question')} of {of}:\n{lines.fill(', '.join(rows))}")
+    kinds = f"opassay judge asks a candidate {quantity(len(KINDS), 'kind')} of them"
+    click.echo(
+        f"{len(PROPERTIES)} properties:\n{lines.fill(', '.join(PROPERTIES))}\n{kinds}:\n{lines.fill(', '.join(KINDS))}"
+    )
     click.echo(f"{quantity(len(cells), 'cell')}: `opassay list OP` shows those of one op, `opassay list --cells` all")
 
 

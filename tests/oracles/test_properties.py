@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 from opassay.properties.checks import CHECKS
-from opassay.properties.table import DTYPES, PROPERTIES, QUESTIONS, TABLE, Property, Sampling, Where, bind
+from opassay.properties.table import (
+    DTYPES,
+    FORMER_NAMES,
+    KINDS,
+    PROPERTIES,
+    QUESTIONS,
+    TABLE,
+    Property,
+    Sampling,
+    Where,
+    bind,
+    former_name,
+    property_of,
+)  # fmt: skip
 
 
 def test_every_property_has_a_check_in_the_order_of_the_table() -> None:
@@ -27,8 +40,12 @@ def test_a_property_without_a_check_and_a_check_of_no_property_are_refused() -> 
 
 def test_a_code_has_one_row() -> None:
     assert len({row.title for row in TABLE.values()}) == len(TABLE)
-    assert PROPERTIES.keys() & QUESTIONS.keys() == {"AUTOCAST"}
-    assert all(TABLE[code] is row for rows in (PROPERTIES, QUESTIONS) for code, row in rows.items())
+    assert PROPERTIES.keys() & KINDS.keys() == {"AUTOCAST"}
+    assert QUESTIONS.keys() - PROPERTIES.keys() == {"LIKELY", "POISON"}
+    assert all(property_of(code) in QUESTIONS for code in KINDS)
+    assert FORMER_NAMES.keys().isdisjoint(TABLE)
+    assert {former_name(code) for code in TABLE if ":" in code} == FORMER_NAMES.keys()
+    assert all(TABLE[code] is row for rows in (PROPERTIES, KINDS) for code, row in rows.items())
     assert all(row.code == code and row.asks.endswith(".") for code, row in TABLE.items())
 
 

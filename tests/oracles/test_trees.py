@@ -179,11 +179,14 @@ def test_one_after_another_is_outside_of_a_tree(name: str) -> None:
     def spec(x: Tensor) -> Tensor:
         return x.sum(1)
 
-    wrong = opassay.judge(one_after_another, spec, (x,), contract=f"torch+{name}", questions=("GIVEN",))
+    wrong = opassay.judge(one_after_another, spec, (x,), contract=f"torch+{name}", questions=("FWD:given",))
     assert wrong.verdict.value == "rejected"
     assert f"sums added {tree(name)}" in str(wrong)
     for candidate, contract in ((in_halves, f"torch+{name}"), (one_after_another, "torch")):
-        assert opassay.judge(candidate, spec, (x,), contract=contract, questions=("GIVEN",)).verdict.value != "rejected"
+        assert (
+            opassay.judge(candidate, spec, (x,), contract=contract, questions=("FWD:given",)).verdict.value
+            != "rejected"
+        )
 
 
 def test_long_sums_are_many_times_narrower_and_other_orders_keep_theirs() -> None:

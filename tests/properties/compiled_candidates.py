@@ -44,7 +44,7 @@ def answers() -> dict[str, Any]:
     before, results = (JITFunction.run, driver._active), {}
     for name, more in (("right", 0), ("beyond its operands", 1)):
         judgement = opassay.judge(
-            _of(more), _reference, (torch.randn(5, 7),), questions=("GIVEN", "ZEROS"), compiled="sm_80"
+            _of(more), _reference, (torch.randn(5, 7),), questions=("FWD:given", "SPECIAL:zeros"), compiled="sm_80"
         )
         verdicts = opassay.verify_kernel(
             _of(more), _reference, {"x": ("N", "n")}, properties=("FWD", "DET"), compiled="sm_80"

@@ -76,7 +76,7 @@ def test_a_candidate_gets_its_inputs_on_the_gpu() -> None:
     x = torch.randn(4, 9).cuda()
     judgement = opassay.judge(_softmax, _softmax, (x,))
     assert judgement.verdict == "accepted", judgement
-    assert opassay.judge(_on_host, _softmax, (x,), questions=["GIVEN"]).verdict == "rejected"
+    assert opassay.judge(_on_host, _softmax, (x,), questions=["FWD:given"]).verdict == "rejected"
 
 
 def test_a_file_gets_its_inputs_on_the_gpu(tmp_path: Path) -> None:
@@ -84,7 +84,18 @@ def test_a_file_gets_its_inputs_on_the_gpu(tmp_path: Path) -> None:
     (tmp_path / "spec.py").write_text(spec + "def get_inputs():\n    return [torch.randn(3, 5).cuda()]\n")
     candidate = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
     (tmp_path / "candidate.py").write_text(candidate + "        assert x.is_cuda\n        return x.softmax(-1)\n")
-    command = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "-k", "GIVEN", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "opassay",
+        "judge",
+        "candidate.py",
+        "--spec",
+        "spec.py",
+        "-k",
+        "FWD:given",
+        "--json",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert json.loads(done.stdout)["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
 
@@ -97,7 +108,7 @@ def test_inputs_and_parameters_of_both_sides_go_to_the_gpu(tmp_path: Path) -> No
     new = model.replace("Model(", "ModelNew(")
     (tmp_path / "candidate.py").write_text(f"{new}        assert x.is_cuda\n        return self.linear(x)\n")
     words = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "--device", "cuda"]
-    options = ["-k", "GIVEN", "-k", "PARAMS", "-k", "GRAD", "-k", "JVP", "--time", "--json"]
+    options = ["-k", "FWD:given", "-k", "FWD:params", "-k", "VJP:grad", "-k", "JVP", "--time", "--json"]
     done = subprocess.run([*words, *options], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     judgement = json.loads(done.stdout)
     assert judgement["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
@@ -110,7 +121,7 @@ def test_a_program_of_a_failure_on_the_gpu_shows_it_there(tmp_path: Path) -> Non
     (tmp_path / "spec.py").write_text(f"{model}self.linear(x)\ndef get_inputs():\n    return [torch.randn(3, 5)]\n")
     (tmp_path / "candidate.py").write_text(model.replace("Model(", "ModelNew(") + "self.linear(x) * 1.01\n")
     words = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "--device", "cuda"]
-    words += ["-k", "GIVEN", "--report-dir", "report"]
+    words += ["-k", "FWD:given", "--report-dir", "report"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     (program,) = (tmp_path / "report" / "cases").glob("*.py")

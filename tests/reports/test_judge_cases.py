@@ -44,7 +44,11 @@ class ModelNew(reference.Model):
         return {"b": h * scale, "a": h * torch.rsqrt(h.square().mean(-1, keepdim=True) + EPS) + others["y"]}
 """
 JUDGE = ["judge", "candidate.py", "--spec", "reference.py", "--report-dir", "report", "-q"]
-CODES = [word for code in ("GIVEN", "SAME", "SMALL", "PARAMS", "STRIDES", "ALIGN") for word in ("-k", code)]
+CODES = [
+    word
+    for code in ("FWD:given", "CALLS:same", "FWD:small", "FWD:params", "LAYOUT:strides", "LAYOUT:align")
+    for word in ("-k", code)
+]
 
 
 def _write_candidate(folder: Path, eps: str) -> None:
@@ -73,15 +77,17 @@ def test_a_case_asks_its_question_again_and_its_program_shows_it(
 ) -> None:
     assert main([*JUDGE, *CODES]) == 1
     failures = {v.cell.property: v.failure for v in load(pair / "report" / "run.json").verdicts if v.failure}
-    assert set(failures) == {"GIVEN", "SAME", "SMALL", "PARAMS", "STRIDES", "ALIGN"}
+    assert set(failures) == {"FWD:given", "CALLS:same", "FWD:small", "FWD:params", "LAYOUT:strides", "LAYOUT:align"}
     files = {path.name for path in (pair / "report" / "cases").iterdir()}
     assert {f"{failure.case_id}.json" for failure in failures.values()} <= files
-    # SAME depends on the call before it, so that one call does not show it.
-    assert f"{failures['SAME'].case_id}.py" not in files
-    assert failures["SAME"].snippet.startswith("# No program: One call")
+    # CALLS:same depends on the call before it, so that one call does not show it.
+    assert f"{failures['CALLS:same'].case_id}.py" not in files
+    assert failures["CALLS:same"].snippet.startswith("# No program: One call")
     # The weight takes more bytes than a program has in its text.
-    assert f"{failures['GIVEN'].case_id}.bin" in files
-    programs = {code: pair / "report" / "cases" / f"{f.case_id}.py" for code, f in failures.items() if code != "SAME"}
+    assert f"{failures['FWD:given'].case_id}.bin" in files
+    programs = {
+        code: pair / "report" / "cases" / f"{f.case_id}.py" for code, f in failures.items() if code != "CALLS:same"
+    }
     for code, program in programs.items():
         status, text = _run(program)
         worst = json.loads((program.with_suffix(".json")).read_text())
@@ -90,13 +96,15 @@ def test_a_case_asks_its_question_again_and_its_program_shows_it(
         assert measure.worst is not None
         # Bit for bit what the judge was given.
         assert f"computed {float.fromhex(measure.worst.computed)!r}, exact {measure.worst.exact}, bound " in text
-        assert ("laid(" in program.read_text()) == (code in ("GIVEN", "PARAMS", "STRIDES", "ALIGN"))
+        assert ("laid(" in program.read_text()) == (
+            code in ("FWD:given", "FWD:params", "LAYOUT:strides", "LAYOUT:align")
+        )
 
     capsys.readouterr()
-    name = failures["SMALL"].case_id
+    name = failures["FWD:small"].case_id
     assert main(["replay", name[:9], "--report-dir", "report"]) == 1
     output = capsys.readouterr()
-    assert "SMALL: out['a']" in output.out
+    assert "FWD:small: out['a']" in output.out
     assert output.out.count("\nWRONG") == 1
     assert "has changed" not in output.err
     assert main(["replay", f"report/cases/{name}.json"]) == 2
@@ -119,7 +127,7 @@ def test_every_printed_replay_command_works_as_it_stands(
         "import torch\ndef reference(x): return x.exp()\ndef kernel(x): return x.exp() * 1.01\n"
         "def inputs(seed): return (torch.linspace(0, 1, 8),)\n"
     )
-    of = ["--spec", "mine.py:reference", "-k", "GIVEN", "--report-dir"]
+    of = ["--spec", "mine.py:reference", "-k", "FWD:given", "--report-dir"]
     main(["judge", "mine.py:reference", *of, "before"])
     assert main(["judge", "mine.py:kernel", *of, folder]) == 1
     (failure,) = [verdict.failure for verdict in load(Path(folder, "run.json")).verdicts if verdict.failure]
@@ -135,7 +143,7 @@ def test_every_printed_replay_command_works_as_it_stands(
     for text in texts:
         assert re.search(re.escape(command) + r"(?! --report-dir)", text), text
     assert main(shlex.split(command)[1:]) == 1
-    assert "GIVEN: out[" in capsys.readouterr().out
+    assert "FWD:given: out[" in capsys.readouterr().out
 
 
 FAULTS = """
@@ -181,7 +189,13 @@ def get_inputs():
 
 
 #: Of a candidate of that file, the question that it fails.
-CODES_OF = {"gradient": "GRAD", "raising": "ZEROS", "compiled": "COMPILED", "poison": "POISON", "autocast": "AUTOCAST"}
+CODES_OF = {
+    "gradient": "VJP:grad",
+    "raising": "SPECIAL:zeros",
+    "compiled": "COMP:compiled",
+    "poison": "POISON",
+    "autocast": "AUTOCAST",
+}
 
 
 @pytest.mark.one_fast_in(5)
@@ -189,7 +203,7 @@ CODES_OF = {"gradient": "GRAD", "raising": "ZEROS", "compiled": "COMPILED", "poi
 def test_a_call_in_another_manner_has_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAULTS)
     report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"
-    codes = ["-k", "GIVEN", "-k", CODES_OF[name]]
+    codes = ["-k", "FWD:given", "-k", CODES_OF[name]]
     assert (
         main(["judge", address, "--spec", f"{tmp_path}/mine.py:reference", "-q", "--report-dir", str(report), *codes])
         == 1
@@ -232,7 +246,7 @@ def inputs():
 def test_arguments_with_names_and_destinations_have_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ARGUMENTS.replace("FACTOR", "1.01"))
     report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"
-    words = ["--spec", f"{tmp_path}/mine.py:reference", "-q", "--report-dir", str(report), "-k", "GIVEN"]
+    words = ["--spec", f"{tmp_path}/mine.py:reference", "-q", "--report-dir", str(report), "-k", "FWD:given"]
     assert main(["judge", address, *words]) == 1
     (program,) = (report / "cases").glob("*.py")
     status, text = _run(program)
@@ -243,7 +257,7 @@ def test_arguments_with_names_and_destinations_have_a_program(name: str, tmp_pat
 
 
 def test_a_broken_case_is_refused(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*JUDGE, "-k", "SMALL"]) == 1
+    assert main([*JUDGE, "-k", "FWD:small"]) == 1
     (path,) = (pair / "report" / "cases").glob("*.json")
     case = json.loads(path.read_text())
     for changed in ({**case, "seed": "0"}, {**case, "other": 1}, {**case, "cell": {}}):
@@ -254,12 +268,15 @@ def test_a_broken_case_is_refused(pair: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 def test_what_was_wrong_before_is_asked_first(pair: Path) -> None:
-    codes = ["-k", "GIVEN", "-k", "SIGNS", "-k", "SMALL"]
+    codes = ["-k", "FWD:given", "-k", "FWD:signs", "-k", "FWD:small"]
     _write_candidate(pair, "3e-5")
-    for cells in (["GIVEN", "SIGNS", "SMALL"], ["GIVEN", "SMALL"]):  # the second run ends before it reaches SIGNS
+    for cells in (
+        ["FWD:given", "FWD:signs", "FWD:small"],
+        ["FWD:given", "FWD:small"],
+    ):  # the second run ends before it reaches FWD:signs
         assert main([*JUDGE, *codes, "-x"]) == 1
         run = load(pair / "report" / "run.json")
         assert [verdict.cell.property for verdict in run.verdicts] == cells
-        assert read_failures(Path("report"), "candidate.py", "reference.py") == ["SMALL"]
+        assert read_failures(Path("report"), "candidate.py", "reference.py") == ["FWD:small"]
     assert read_failures(Path("report"), "candidate.py", "other.py") == []
     assert read_failures(None, "candidate.py", "reference.py") == []

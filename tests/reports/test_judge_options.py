@@ -15,7 +15,7 @@ from opassay.properties.candidates.judge_draws import Draws
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.question_plan import QuestionPlan
-from opassay.properties.table import QUESTIONS
+from opassay.properties.table import KINDS
 from opassay.reports.cli.main import main
 from opassay.reports.schemas.documents import schema_of
 from tests.reports.json_schema import schema_errors
@@ -70,17 +70,17 @@ def _line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_the_first_wrong_answer_ends_the_questions(capsys: pytest.CaptureFixture[str]) -> None:
-    codes = [word for code in ("GIVEN", "OFFSET", "SIGNS", "WIDE") for word in ("-k", code)]
+    codes = [word for code in ("FWD:given", "FWD:offset", "FWD:signs", "FWD:wide") for word in ("-k", code)]
     assert _judge("kernel", "-x", "--json", "--seed", "0", *codes) == 1
     line = _line(capsys)
-    assert line["asked"] == ["GIVEN", "SIGNS", "OFFSET"]
-    assert line["weaknesses"] == ["not asked: OFFSET is wrong: WIDE"]
+    assert line["asked"] == ["FWD:given", "FWD:signs", "FWD:offset"]
+    assert line["weaknesses"] == ["not asked: FWD:offset is wrong: FWD:wide"]
 
 
 def test_what_time_does_not_reach_is_a_weakness() -> None:
     judgement = judge(torch.relu, torch.relu, (X,), total=1e-9)
     assert judgement.verdict is Ruling.WEAK
-    assert judgement.weaknesses[-1] == f"not asked: out of time: {', '.join(QUESTIONS)}"
+    assert judgement.weaknesses[-1] == f"not asked: out of time: {', '.join(KINDS)}"
     with pytest.raises(ValueError, match="total=0"):
         judge(torch.relu, torch.relu, (X,), total=0)
 
@@ -88,9 +88,9 @@ def test_what_time_does_not_reach_is_a_weakness() -> None:
 @pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", ["bf16", "bfloat16", "torch.bfloat16"])
 def test_inputs_and_parameters_are_cast(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _judge("ModelNew", f"--dtype={name}", "-k", "GIVEN", "-k", "PARAMS", spec="Model") == 0
-    assert "ok      PARAMS" in capsys.readouterr().out
-    assert _judge("ModelNew", "-k", "GIVEN", spec="Model") == 1
+    assert _judge("ModelNew", f"--dtype={name}", "-k", "FWD:given", "-k", "FWD:params", spec="Model") == 0
+    assert "ok      FWD:params" in capsys.readouterr().out
+    assert _judge("ModelNew", "-k", "FWD:given", spec="Model") == 1
     assert "AssertionError: torch.float32" in capsys.readouterr().out
 
 
@@ -121,27 +121,30 @@ def test_many_calls_show_a_rare_fault(noise: float, monkeypatch: pytest.MonkeyPa
         return torch.softmax(x, -1)
 
     if not noise:  # else every call is held, for which half a second may be too short
-        assert judge(_faulty_after(250), reference, (X,), questions=["AGAIN"]).verdict is Ruling.REJECTED
-    assert judge(_faulty_after(400, noise), reference, (X,), questions=["AGAIN"]).verdict is Ruling.ACCEPTED
-    judgement = judge(_faulty_after(400, noise), reference, (X,), questions=["AGAIN"], calls=600)
+        assert judge(_faulty_after(250), reference, (X,), questions=["CALLS:again"]).verdict is Ruling.REJECTED
+    assert judge(_faulty_after(400, noise), reference, (X,), questions=["CALLS:again"]).verdict is Ruling.ACCEPTED
+    judgement = judge(_faulty_after(400, noise), reference, (X,), questions=["CALLS:again"], calls=600)
     (cause,) = judgement.causes
     assert cause.wrong is not None
     # One call was made before those in a row.
     assert cause.wrong.lines[-1] == "call       400 in a row"
-    assert judge(_faulty_after(900, noise), reference, (X,), questions=["AGAIN"], calls=600).verdict is Ruling.ACCEPTED
+    assert (
+        judge(_faulty_after(900, noise), reference, (X,), questions=["CALLS:again"], calls=600).verdict
+        is Ruling.ACCEPTED
+    )
     with pytest.raises(ValueError, match="calls=1"):
         judge(reference, reference, (X,), calls=1)
 
 
 def test_questions_that_build_on_others_are_not_asked_sooner() -> None:
-    order = QuestionPlan(sooner=["LEFT", "LIKELY", "OFFSET", "GRAD"]).order()
-    assert order[:5] == ["PROCESS", "GIVEN", "OFFSET", "GRAD", "UNTOUCHED"]
-    assert order[-1] == "LEFT"
-    assert sorted(order) == sorted(QUESTIONS)
+    order = QuestionPlan(sooner=["PURE:left", "LIKELY", "FWD:offset", "VJP:grad"]).order()
+    assert order[:5] == ["PURE:process", "FWD:given", "FWD:offset", "VJP:grad", "PURE:untouched"]
+    assert order[-1] == "PURE:left"
+    assert sorted(order) == sorted(KINDS)
 
 
 def test_a_secret_orders_the_questions_that_have_no_place_of_their_own() -> None:
-    plan = QuestionPlan(sooner=["GRAD", "OFFSET"])
+    plan = QuestionPlan(sooner=["VJP:grad", "FWD:offset"])
     secrets = [Draws(0, f"{number:032x}") for number in range(20)]
     orders = [plan.order(draws) for draws in secrets]
     assert orders == [plan.order(draws) for draws in secrets]
@@ -149,9 +152,9 @@ def test_a_secret_orders_the_questions_that_have_no_place_of_their_own() -> None
     # Each of the questions between is asked first, or nearly, under some secret.
     assert len({code for order in orders for code in order[4:7]}) > 15
     for order in orders:
-        assert order[:4] == ["PROCESS", "GIVEN", "OFFSET", "GRAD"]
-        assert order[-3:] == ["COMPILED", "LIKELY", "LEFT"]
-        assert sorted(order) == sorted(QUESTIONS)
+        assert order[:4] == ["PURE:process", "FWD:given", "FWD:offset", "VJP:grad"]
+        assert order[-3:] == ["COMP:compiled", "LIKELY", "PURE:left"]
+        assert sorted(order) == sorted(KINDS)
 
 
 def test_the_order_of_asking_is_not_that_of_the_report() -> None:
@@ -160,10 +163,10 @@ def test_the_order_of_asking_is_not_that_of_the_report() -> None:
 
     questions: list[str] = []
     session = _session(Session)
-    plan = QuestionPlan(["GIVEN", "SEEDS", "OFFSET"], sooner=["OFFSET"])
+    plan = QuestionPlan(["FWD:given", "FWD:seeds", "FWD:offset"], sooner=["FWD:offset"])
     judgement = ask_all(session, plan, lambda code, *_: questions.append(code))
-    assert questions == ["GIVEN", "OFFSET", "SEEDS"]
-    assert [finding.question for finding in judgement.findings] == ["GIVEN", "SEEDS", "OFFSET"]
+    assert questions == ["FWD:given", "FWD:offset", "FWD:seeds"]
+    assert [finding.question for finding in judgement.findings] == ["FWD:given", "FWD:seeds", "FWD:offset"]
 
 
 def _session(session: Any) -> Any:
@@ -180,14 +183,14 @@ def _session(session: Any) -> Any:
 
 @pytest.mark.slow
 def test_verbose_shows_every_card(capsys: pytest.CaptureFixture[str]) -> None:
-    codes = ["-k", "OFFSET", "-k", "INF", "-k", "STRIDES"]
+    codes = ["-k", "FWD:offset", "-k", "SPECIAL:inf", "-k", "LAYOUT:strides"]
     assert _judge("contiguous", *codes) == 1
     brief = capsys.readouterr().out
     assert _judge("contiguous", "-v", *codes) == 1
     whole = capsys.readouterr().out
     cards = re.compile(r"^([A-Z]+): ", re.MULTILINE)
-    assert cards.findall(brief) == ["OFFSET"]
-    assert cards.findall(whole) == ["OFFSET", "INF", "STRIDES"]
+    assert cards.findall(brief) == ["FWD:offset"]
+    assert cards.findall(whole) == ["FWD:offset", "SPECIAL:inf", "LAYOUT:strides"]
     assert 'in contiguous: raise ValueError("rows that lie together")' in whole
 
 
@@ -199,18 +202,20 @@ def test_colour_is_as_the_environment_asks(
     for other in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(name, "1")
-    assert _judge("kernel", "-k", "OFFSET") == 1
+    assert _judge("kernel", "-k", "FWD:offset") == 1
     output, coloured = capsys.readouterr().out, name == "FORCE_COLOR"
-    assert ("\x1b[31m\x1b[1mWRONG\x1b[0m   OFFSET" in output) == coloured
-    assert ("\x1b[31m\x1b[1mrejected\x1b[0m: OFFSET" in output) == coloured
+    assert ("\x1b[31m\x1b[1mWRONG\x1b[0m   FWD:offset" in output) == coloured
+    assert ("\x1b[31m\x1b[1mrejected\x1b[0m: FWD:offset" in output) == coloured
     assert ("\x1b" in output) == coloured
 
 
 def test_every_line_of_json_fits_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    codes = [word for code in ("GIVEN", "OFFSET", "FRESH", "SIZES", "GRAD") for word in ("-k", code)]
+    codes = [
+        word for code in ("FWD:given", "FWD:offset", "PURE:fresh", "SIZE:sizes", "VJP:grad") for word in ("-k", code)
+    ]
     commands = [
         ("kernel", *codes),
-        ("contiguous", "-k", "AGAIN", "--total", "1e-9"),
+        ("contiguous", "-k", "CALLS:again", "--total", "1e-9"),
         ("nothing",),
         ("kernel", "-k", "X"),
     ]
@@ -220,7 +225,7 @@ def test_every_line_of_json_fits_its_schema(capsys: pytest.CaptureFixture[str]) 
         assert schema_errors(json.loads(text), schema_of("judgement")) == []
         assert code == 2 or set(json.loads(text)) == set(schema_of("judgement")["$defs"]["JudgementLine"]["properties"])
     worst = {"index", "computed", "exact", "bound", "ratio", "outside", "elements", "box"}
-    assert _judge("kernel", "--json", "-k", "OFFSET") == 1
+    assert _judge("kernel", "--json", "-k", "FWD:offset") == 1
     (cause,) = _line(capsys)["causes"]
     assert worst <= set(cause)
     assert cause["computed"] == "nan"

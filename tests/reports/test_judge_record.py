@@ -42,18 +42,20 @@ def _judge(name: str, *words: str) -> int:
 
 
 def test_a_judgement_is_recorded_gated_compared_and_shown(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _judge("kernel", "--report-dir", "report", "-k", "GIVEN", "-k", "OFFSET", "-k", "PARAMS", "-q") == 1
+    assert (
+        _judge("kernel", "--report-dir", "report", "-k", "FWD:given", "-k", "FWD:offset", "-k", "FWD:params", "-q") == 1
+    )
     output = capsys.readouterr().out
-    assert output.startswith("rejected: OFFSET\n")
+    assert output.startswith("rejected: FWD:offset\n")
     assert "report  report/report.html" in output
     run = load(pair / "report" / "run.json")
     outcomes = {verdict.cell.property: verdict.outcome for verdict in run.verdicts}
-    assert outcomes == {"GIVEN": Outcome.VERIFIED, "OFFSET": Outcome.FAIL, "PARAMS": Outcome.UNSUPPORTED}
+    assert outcomes == {"FWD:given": Outcome.VERIFIED, "FWD:offset": Outcome.FAIL, "FWD:params": Outcome.UNSUPPORTED}
     assert {verdict.cell.op for verdict in run.verdicts} == {"mine.py:kernel"}
     failure = next(verdict.failure for verdict in run.verdicts if verdict.failure)
     assert failure.code is Code.SPECIAL
-    assert "opassay judge mine.py:kernel --spec mine.py:reference --seed=0 -k OFFSET" in failure.message
-    assert (run.exit_code, run.exit_reasons) == (1, ("rejected: OFFSET",))
+    assert "opassay judge mine.py:kernel --spec mine.py:reference --seed=0 -k FWD:offset" in failure.message
+    assert (run.exit_code, run.exit_reasons) == (1, ("rejected: FWD:offset",))
     page = (pair / "report" / "report.html").read_text()
     assert "values: around 100" in page
     assert "did not repeat" not in page
@@ -62,7 +64,7 @@ def test_a_judgement_is_recorded_gated_compared_and_shown(pair: Path, capsys: py
 
 
 def test_the_card_of_the_record_says_where_elements_are_wrong(pair: Path) -> None:
-    assert _judge("tail", "--report-dir", "report", "-k", "GIVEN") == 1
+    assert _judge("tail", "--report-dir", "report", "-k", "FWD:given") == 1
     (verdict,) = load(pair / "report" / "run.json").verdicts
     assert verdict.failure is not None
     assert "only columns 24 to 31 (the last tile of 8); off by the factor 2" in verdict.failure.message
@@ -72,7 +74,7 @@ def test_the_card_of_the_record_says_where_elements_are_wrong(pair: Path) -> Non
 
 
 def test_a_right_candidate_leaves_a_record_without_failures(pair: Path) -> None:
-    assert _judge("reference", "--report-dir", "report", "-k", "GIVEN", "-k", "UNTOUCHED") == 0
+    assert _judge("reference", "--report-dir", "report", "-k", "FWD:given", "-k", "PURE:untouched") == 0
     run = load(pair / "report" / "run.json")
     assert [verdict.outcome for verdict in run.verdicts] == [Outcome.VERIFIED, Outcome.VERIFIED]
     assert (run.exit_code, run.exit_reasons) == (0, ())
@@ -90,7 +92,7 @@ def test_a_folder_that_is_not_ours_ends_the_command_before_anything_runs(
 
 def test_wrong_command_lines_are_told(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _judge("kernel", "-k", "OFSET") == 2
-    assert "did you mean 'OFFSET'?" in capsys.readouterr().err
+    assert "did you mean 'FWD:offset'?" in capsys.readouterr().err
     assert main(["judge", "mine.py:kernel"]) == 2
     assert "--spec: got none" in capsys.readouterr().err
     assert main(["judge", "mine.py:kernel", "--demo"]) == 2
@@ -114,10 +116,10 @@ def test_a_candidate_that_does_not_compile_is_told_before_anything_runs(
 
 
 def test_the_demonstration_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", "--demo", "-k", "GIVEN", "-k", "OFFSET"]) == 1
+    assert main(["judge", "--demo", "-k", "FWD:given", "-k", "FWD:offset"]) == 1
     output = capsys.readouterr().out
     assert "def kernel(x" in output
-    assert "rejected: OFFSET" in output
+    assert "rejected: FWD:offset" in output
 
 
 def test_every_verdict_has_an_exit_code() -> None:

@@ -45,17 +45,17 @@ def test_every_problem_has_a_line_and_the_code_is_the_most_urgent(
     folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folders / "torch.py").write_text("raise RuntimeError('from the current folder')")
-    assert main([*WORDS, "-k", "GIVEN", "--json"]) == 2
+    assert main([*WORDS, "-k", "FWD:given", "--json"]) == 2
     alone, right, wrong = map(json.loads, capsys.readouterr().out.splitlines())
     assert [each["problem"] for each in (alone, right, wrong)] == ["alone", "right", "wrong"]
     assert (alone["verdict"], alone["error"]) == ("error", "no candidate alone.py in candidates")
     assert (right["verdict"], right["error"], wrong["verdict"]) == ("accepted", "", "rejected"), right
     (folders / "problems" / "alone.py").unlink()
-    assert main([*WORDS, "-k", "GIVEN"]) == 1
+    assert main([*WORDS, "-k", "FWD:given"]) == 1
     first, second, last = capsys.readouterr().out.splitlines()
     assert first.split()[:2] == ["accepted", "right"]
     assert second.split()[:2] == ["rejected", "wrong"]
-    assert "GIVEN: out[" in second
+    assert "FWD:given: out[" in second
     assert last == "1 of 2 accepted"
 
 

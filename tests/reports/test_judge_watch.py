@@ -26,7 +26,18 @@ def inputs():
     return (torch.randn(8, 32),)
 """
 RIGHT = FILE.replace("torch.exp(x)", "torch.exp(x - x.amax(-1, keepdim=True))")
-JUDGE = ("judge", "mine.py:kernel", "--spec", "mine.py:reference", "-q", "-k", "GIVEN", "-k", "OFFSET", "--watch")
+JUDGE = (
+    "judge",
+    "mine.py:kernel",
+    "--spec",
+    "mine.py:reference",
+    "-q",
+    "-k",
+    "FWD:given",
+    "-k",
+    "FWD:offset",
+    "--watch",
+)
 
 
 def _lines_of(process: subprocess.Popen[str]) -> queue.Queue[str]:
@@ -58,7 +69,7 @@ def test_every_change_is_judged_until_an_interrupt(tmp_path: Path) -> None:
     ) as process:
         try:
             lines = _lines_of(process)
-            assert _until_it_waits(lines).startswith("rejected: OFFSET\n")
+            assert _until_it_waits(lines).startswith("rejected: FWD:offset\n")
             file.write_text(RIGHT)
             assert _until_it_waits(lines).startswith("accepted\n")
             file.write_text(RIGHT + "def (\n")
@@ -67,7 +78,7 @@ def test_every_change_is_judged_until_an_interrupt(tmp_path: Path) -> None:
             file.unlink()
             (tmp_path / "new").write_text(FILE)
             os.replace(tmp_path / "new", file)
-            assert _until_it_waits(lines).startswith("rejected: OFFSET\n")
+            assert _until_it_waits(lines).startswith("rejected: FWD:offset\n")
             os.killpg(process.pid, signal.SIGINT)
             assert process.wait(60) == 1
         finally:

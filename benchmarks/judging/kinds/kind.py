@@ -13,7 +13,7 @@ from torch import Tensor
 Way = Callable[..., Any]
 Draw = Callable[[torch.dtype], tuple[Any, ...]]
 HALVES = (torch.bfloat16, torch.float16)
-NAN_AND_INF = ("NAN", "INF")
+NAN_AND_INF = ("SPECIAL:nan", "SPECIAL:inf")
 
 
 @dataclass(frozen=True)

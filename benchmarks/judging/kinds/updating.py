@@ -219,7 +219,7 @@ def _steps(*shapes: tuple[int, ...]) -> Draw:
 
 KINDS = (
     Kind("Adam", adam, _steps(*[(4, 5)] * 4), {"fused": adam_fused},
-         mistakes(adam, corrects=False, eps=1e-3, second=0.99, decay=0.1), _F32, ("SIGNS",)),
+         mistakes(adam, corrects=False, eps=1e-3, second=0.99, decay=0.1), _F32, ("FWD:signs",)),
     Kind("Lion", lion, normals(*[(4, 5)] * 3), {"by comparison": lion_by_where},
          mistakes(lion, swaps=True, decay=0.0, signs=False), _F32),
     Kind("Adafactor", factored, normals((4, 5), (4, 5), (4,), (5,)), {"by products": factored_by_products},

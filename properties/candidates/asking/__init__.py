@@ -1,9 +1,9 @@
-"""The functions that answer the questions of `table.QUESTIONS`, one module per kind of question."""
+"""The functions that ask the kinds of `table.KINDS`, several in a module."""
 
-from ...table import QUESTIONS, bind
+from ...table import KINDS, bind
 from . import gradients, later_calls, likely, output_values, process, sizes, unread
 
-#: code -> the function that answers the question, in the table's order.
+#: code -> the function that asks a kind, in the table's order.
 ASKING = bind(
     {
         **output_values.ASKING,
@@ -14,5 +14,5 @@ ASKING = bind(
         **process.ASKING,
         **likely.ASKING,
     },
-    QUESTIONS,
+    KINDS,
 )

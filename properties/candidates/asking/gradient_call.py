@@ -51,7 +51,7 @@ _APART = ", after a call at other values"
 
 
 def gradients_at(session: Session, at: CallArguments, stream: str, place: GradientPlace | None = None) -> Finding:
-    """GRAD at some arguments.
+    """VJP:grad at some arguments.
 
     Args:
         at: the arguments. stream: the name of the generator of the cotangents.
@@ -59,7 +59,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     """
     spec, rng, elsewhere = session.spec, session.generator(stream), place or GradientPlace()
     state = spec.state if elsewhere.state is None else elsewhere.state
-    cut = session.cut_for("GRAD", at)
+    cut = session.cut_for("VJP:grad", at)
     part, arguments = None if cut.rows is None else session.part, cut.spec_arguments
     # The request needs the spec's outputs at any values; those at the arguments come after the candidate's answer.
     others = stand_in(arguments)
@@ -67,16 +67,16 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     outputs = floating(run.outputs)
     unjudged = _why_unjudged(spec, run, arguments, state)
     if unjudged:
-        return not_asked("GRAD", unjudged)
+        return not_asked("VJP:grad", unjudged)
     marked = any(t.requires_grad for t in floating(arguments.tensors))
     operands = _operands_of(session, arguments, marked, elsewhere.only)
     if not outputs or not operands:
-        return not_asked("GRAD", "no output, or no operand, is floating")
+        return not_asked("VJP:grad", "no output, or no operand, is floating")
     cotangents = [cotangent_of(y, rng, elsewhere.cotangents) for y in outputs]
     if spec.numpy:  # The outputs of a NumPy spec have no dtypes of torch, so the candidate's dtypes count.
         dtypes = [y.dtype for y in session.first.outputs]
         if len(dtypes) != len(cotangents):
-            return not_asked("GRAD", "the candidate's outputs are not as many as the spec's")
+            return not_asked("VJP:grad", "the candidate's outputs are not as many as the spec's")
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
         own = SpecBackward({operand: torch.ones(()) for operand in operands})
     else:
@@ -84,7 +84,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     owed = [operand for operand in operands if operand not in own.refusals]
     request = GradientRequest(arguments, state, cotangents, owed, own, marked)
     if not owed:
-        return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refusals.values()))}")
+        return not_asked("VJP:grad", f"torch gives no gradients of the spec: {next(iter(own.refusals.values()))}")
     writes = msgspec.structs.replace(session.writes_at(arguments, state), after=part is None)
     pulled = _backward_call(request, part, cut.rows or [], elsewhere)
     # What a call writes by right, a later one writes, too, and a backward may depend on it.
@@ -95,13 +95,13 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     )  # fmt: skip
     if answer.raised:
         is_refusal = elsewhere.is_unusual or any(words in answer.raised for words in _NOT_OFFERED)
-        return raised("GRAD", answer.raised, is_refusal)
+        return raised("VJP:grad", answer.raised, is_refusal)
     if answer.changed:
-        return process_changed("GRAD", answer.changed)
+        return process_changed("VJP:grad", answer.changed)
     if not answer.pulled.gradients:
         if marked:
             session.records.missing_gradients.append("inputs require gradients, and no output of the candidate does")
-        return not_asked("GRAD", "the candidate's outputs require no gradient")
+        return not_asked("VJP:grad", "the candidate's outputs require no gradient")
     run = spec.run(arguments, state)
     if not spec.numpy:
         request = replace(request, own=backward(spec, arguments, state, operands, cotangents))
@@ -176,9 +176,9 @@ def _compare_alone(session: Session, request: GradientRequest, gradient: Tensor 
     (operand,) = request.operands
     known = session.history.gradients[operand]
     if gradient is None and known is not None and known.count_nonzero():
-        return wrong("GRAD", Code.ATTRIBUTE, f"no gradient of {request.label(operand)} where it alone requires one")
+        return wrong("VJP:grad", Code.ATTRIBUTE, f"no gradient of {request.label(operand)} where it alone requires one")
     if gradient is None or known is None or same_results(gradient, known):
-        return passing("GRAD", 0)
+        return passing("VJP:grad", 0)
     return _compare_gradients(session, request, [gradient], evident=False)
 
 
@@ -187,9 +187,9 @@ def _second_backward(session: Session, request: GradientRequest, answer: Answer)
     if answer.pulled.changed:
         label = request.label(request.operands[answer.pulled.changed[0]])
         title = f"the gradient of {label} was changed by the backward of a later call"
-        return wrong("GRAD", Code.ALIASED, title)
+        return wrong("VJP:grad", Code.ALIASED, title)
     if answer.pulled.spent:
-        return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
+        return wrong("VJP:grad", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
     if not answer.pulled.again:
         return None
     finding = _compare_gradients(session, request, answer.pulled.again, evident=False)
@@ -204,14 +204,14 @@ def _check_recorded_call(
     """A finding about a call that records gradients, if an input was written or an output is wrong; else None."""
     for i, (before, after) in enumerate(zip(at.tensors, answer.writes.after, strict=True)):
         if not same_bits(before, after):
-            return wrong("GRAD", Code.MUTATED, f"{at.label(i)} was written by the call or by its backward")
+            return wrong("VJP:grad", Code.MUTATED, f"{at.label(i)} was written by the call or by its backward")
     if session.history.strayed or len(answer.outputs) != len(run.outputs) or request.arguments is not session.arguments:
         return None  # other questions report that
-    # AGAIN is the question, because with that code no evidence is recorded: the inputs belong to another question.
-    finding = session.hold("AGAIN", request.arguments, request.state, run, answer)
+    # The code is CALLS:again, because with that code no evidence is recorded: the inputs belong to another question.
+    finding = session.hold("CALLS:again", request.arguments, request.state, run, answer)
     if finding.wrong is None:
         return None
-    return replace(finding, question="GRAD", wrong=finding.wrong.with_lines("call       that records gradients"))
+    return replace(finding, question="VJP:grad", wrong=finding.wrong.with_lines("call       that records gradients"))
 
 
 def _backward_call(
@@ -253,12 +253,12 @@ def _compare_gradients(
         computed.append(torch.zeros_like(leaf) if gradient is None else gradient)
         positions.append(names.index(operand) if isinstance(operand, str) else len(names) + operand)
     if not positions:
-        return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
+        return not_asked("VJP:grad", "no gradient is missed, and the candidate gives none")
 
     facts = operands_of(spec, arguments, state)
     choices = _choices_shown(session, request, computed, positions, evident)
     if choices is None:
-        return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
+        return not_asked("VJP:grad", "the outputs do not show what was drawn, on which the gradients hang")
     picks, several = choices
 
     def read(terms: Terms) -> Sequence[Reading]:
@@ -277,17 +277,17 @@ def _compare_gradients(
         own = request.evaluations(spec, operands)
         if fault(own, read(session.terms), session.terms) is not None:
             session.records.missing_gradients.append(_OTHER_BACKWARD)
-            return not_asked("GRAD", _OTHER_BACKWARD)
+            return not_asked("VJP:grad", _OTHER_BACKWARD)
         outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
         standings = leave_decays_out(outcomes, positions, spec, arguments, state)
         draws = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
         evidence = Evidence(
-            "GRAD", tuple(titles), tuple(computed), standings, (None,) * len(titles), read, draws,
+            "VJP:grad", tuple(titles), tuple(computed), standings, (None,) * len(titles), read, draws,
             tuple(range(len(titles))), tuple(map(to_array, request.cotangents)),
         )  # fmt: skip
         session.records.evidence.append(evidence)
-    return summed("GRAD", outcomes, arguments)
+    return summed("VJP:grad", outcomes, arguments)
 
 
 def _choices_shown(

@@ -27,7 +27,7 @@ from ..other_calls import (
     joint_calls,
     worth_reading,
 )
-from ..results import Difference, difference_from
+from ..results import Distance, distance_from
 from ..session import Asking, Session
 from ..specification import SpecError
 from ..workload import calls_within, most_work, work_at
@@ -48,25 +48,28 @@ _OPERATIONS = 1500
 
 
 def gradients(session: Session) -> Finding:
-    """GRAD: reverse mode with random cotangents; the spec's gradients are derivatives of its own text.
+    """VJP:grad: reverse mode with random cotangents; the spec's gradients are derivatives of its own text.
 
     If they are right at the given inputs, further ones are requested at other inputs and parameters, and in other
     memory layouts.
     """
-    finding = gradients_at(session, session.arguments, "GRAD")
+    finding = gradients_at(session, session.arguments, "VJP:grad")
     if finding.outcome not in (Outcome.VERIFIED, Outcome.WEAK) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
     least = functools.partial(of_whole_format, exponent=0)  # down to numbers whose squares vanish
     elsewhere = GradientPlace(state, inner=True)
-    places = (of_all_magnitudes, "GRAD elsewhere", elsewhere), (least, "GRAD least", GradientPlace(session.spec.state))
+    places = (
+        (of_all_magnitudes, "VJP:grad elsewhere", elsewhere),
+        (least, "VJP:grad least", GradientPlace(session.spec.state)),
+    )
     others = [(_unlike(session, way, draws), draws, at) for way, draws, at in places]
-    others += [(session.arguments, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
+    others += [(session.arguments, "VJP:grad", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
-    others += [(session.arguments, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
+    others += [(session.arguments, "VJP:grad", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
     same = _with_one_for_several(session)
-    others += [] if same is None else [(same[1], "GRAD", GradientPlace(one_as=same[0]))]
-    farthest = ((each, "GRAD", GradientPlace(other=True)) for each in _farthest_of_other_calls(session))
+    others += [] if same is None else [(same[1], "VJP:grad", GradientPlace(one_as=same[0]))]
+    farthest = ((each, "VJP:grad", GradientPlace(other=True)) for each in _farthest_of_other_calls(session))
     refusals = []
     for arguments, draws, place in itertools.chain(others, farthest):
         try:
@@ -74,7 +77,7 @@ def gradients(session: Session) -> Finding:
         except SpecError:
             continue  # The spec may not accept the drawn inputs.
         if other.is_wrong and other.wrong is not None:
-            if draws == "GRAD least" and (other.wrong.code is not Code.SPECIAL or AS_WELL in other.wrong.lines):
+            if draws == "VJP:grad least" and (other.wrong.code is not Code.SPECIAL or AS_WELL in other.wrong.lines):
                 continue  # Right formulas lose digits there, or are as wrong as torch; a NaN by its own is a fault.
             return replace(other, wrong=other.wrong.with_lines(place.text))
         refusals += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
@@ -96,16 +99,16 @@ def _farthest_of_other_calls(session: Session) -> Iterator[CallArguments]:
         work = work_at(session, arguments, most) if len(arguments.tensors) == len(session.arguments.tensors) else None
         if work is not None:
             at = _marked(session, arguments)
-            rated.append(OtherCall(at, _differences_at(session, at, rng), work.seconds))
+            rated.append(OtherCall(at, _distances_at(session, at, rng), work.seconds))
     # Of a kernel by chunks the bound of a loop is too sharp at some sizes, so only what stands out is held there.
     least = 0.0
     if has_decays(session.spec, session.arguments, session.spec.state):
         at = _marked(session, session.arguments)
-        least = STANDS_OUT * OtherCall(at, _differences_at(session, at, rng), 0.0).distance(itertools.repeat(0.0))
+        least = STANDS_OUT * OtherCall(at, _distances_at(session, at, rng), 0.0).distance(itertools.repeat(0.0))
     yield from (each.arguments for each in worth_reading(rated, session.domain.shapes.start, least))
 
 
-def _differences_at(session: Session, arguments: CallArguments, rng: Any) -> list[Difference]:
+def _distances_at(session: Session, arguments: CallArguments, rng: Any) -> list[Distance]:
     """How far each gradient of the candidate is from torch's; none where either gives none."""
     spec, state = session.spec, session.spec.state
     operands = [operand for operand, gradient in session.history.gradients.items() if gradient is not None]
@@ -121,7 +124,7 @@ def _differences_at(session: Session, arguments: CallArguments, rng: Any) -> lis
         return []
     own = backward(spec, arguments, state, operands, cotangents).gradients
     pairs = zip(answer.pulled.gradients, map(own.get, operands), strict=True)
-    return [Difference(0.0, 0.0) if a is None or b is None else difference_from(a, b) for a, b in pairs]
+    return [Distance(0.0, 0.0) if a is None or b is None else distance_from(a, b) for a, b in pairs]
 
 
 def _marked(session: Session, arguments: CallArguments) -> CallArguments:
@@ -151,12 +154,12 @@ def _unlike(session: Session, way: Way, draws: str) -> CallArguments:
 
 
 def compiled(session: Session) -> Finding:
-    """COMPILED: values and gradients under torch.compile; a candidate that cannot be traced may raise."""
-    finding = session.values("COMPILED", session.arguments, manner=Manner.COMPILED, refusable=True, alone=True)
+    """COMP:compiled: values and gradients under torch.compile; a candidate that cannot be traced may raise."""
+    finding = session.values("COMP:compiled", session.arguments, manner=Manner.COMPILED, refusable=True, alone=True)
     if finding.outcome is not Outcome.VERIFIED or not session.history.gradients:
         return finding
-    slopes = gradients_at(session, session.arguments, "GRAD", GradientPlace(manner=Manner.COMPILED))
-    return replace(slopes, question="COMPILED") if slopes.is_wrong else finding
+    slopes = gradients_at(session, session.arguments, "VJP:grad", GradientPlace(manner=Manner.COMPILED))
+    return replace(slopes, question="COMP:compiled") if slopes.is_wrong else finding
 
 
-ASKING: dict[str, Asking] = {"GRAD": gradients, "COMPILED": compiled}
+ASKING: dict[str, Asking] = {"VJP:grad": gradients, "COMP:compiled": compiled}

@@ -30,15 +30,15 @@ _OF_LARGE = 2
 
 
 def untouched(session: Session) -> Finding:
-    """UNTOUCHED: a call writes no argument, parameter or buffer that the spec does not write, and replaces nothing of
-    torch. Tensors that the spec writes are compared like outputs, in every question.
+    """PURE:untouched: a call writes no argument, parameter or buffer that the spec does not write, and replaces
+    nothing of torch. Tensors that the spec writes are compared like outputs, in every question.
     """
     answer = session.first
     if answer.raised:
-        return raised("UNTOUCHED", answer.raised)
+        return raised("PURE:untouched", answer.raised)
     if session.history.changed:
         return wrong(
-            "UNTOUCHED",
+            "PURE:untouched",
             Code.MUTATED,
             f"the process was changed: {session.history.changed[0]}",
             *session.history.changed[1:],
@@ -47,28 +47,28 @@ def untouched(session: Session) -> Finding:
     for i, (before, after) in enumerate(zip(session.arguments.tensors, answer.writes.after, strict=True)):
         if i not in exempt and not same_bits(before, after):
             session.history.beside = None
-            return wrong("UNTOUCHED", Code.MUTATED, f"{session.arguments.label(i)} was written")
+            return wrong("PURE:untouched", Code.MUTATED, f"{session.arguments.label(i)} was written")
     for name, now in zip(session.shared, answer.writes.buffers, strict=False):
         before = session.spec.state[name]
         if name not in exempt and (now is None or not same_bits(before.to(now.dtype), now)):
-            return wrong("UNTOUCHED", Code.MUTATED, f"{name} was written")
-    return passing("UNTOUCHED")
+            return wrong("PURE:untouched", Code.MUTATED, f"{name} was written")
+    return passing("PURE:untouched")
 
 
 def fresh(session: Session) -> Finding:
-    """FRESH: an output shares memory with an argument, or with another output, only if the spec's output does."""
+    """PURE:fresh: an output shares memory with an argument, or with another output, only if the spec's output does."""
     for name, other in shared_memory(session.arguments, session.first, session.native):
         session.history.beside = None
-        return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {other}")
-    return passing("FRESH")
+        return wrong("PURE:fresh", Code.ALIASED, f"{name} shares memory with {other}")
+    return passing("PURE:fresh")
 
 
 def other_data(session: Session, code: str) -> CallArguments:
     """Arguments like the given ones with other values, from the generator of a question."""
     rng = session.generator(code)
     if session.part is not None:
-        return keep(session.arguments.changed(lambda t: draw_tensor(t, WAYS["SEEDS"], rng)), session.domain, rng)
-    return session.filled(session.arguments, WAYS["SEEDS"], rng)
+        return keep(session.arguments.changed(lambda t: draw_tensor(t, WAYS["FWD:seeds"], rng)), session.domain, rng)
+    return session.filled(session.arguments, WAYS["FWD:seeds"], rng)
 
 
 def _call_before(session: Session) -> None:
@@ -80,17 +80,17 @@ def _call_before(session: Session) -> None:
 
 
 def same(session: Session) -> Finding:
-    """SAME: a call with other data in the same tensor objects as an earlier call."""
+    """CALLS:same: a call with other data in the same tensor objects as an earlier call."""
     _call_before(session)
     finding = None if session.part is None or session.history.strayed else _same_with_the_ways(session, session.part)
     if finding is not None:
         return finding
     _call_before(session)
-    return session.values("SAME", other_data(session, "SAME"), manner=Manner.SAME)
+    return session.values("CALLS:same", other_data(session, "CALLS:same"), manner=Manner.SAME)
 
 
 def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
-    """SAME, KEPT and the questions of `inputs.WAYS` about a large problem in one call; None if something is wrong.
+    """CALLS:same, CALLS:kept and the kinds of `inputs.WAYS` of a large problem in one call; None if something is wrong.
 
     The call does not show which of these questions finds the fault, so then each needs a call of its own.
     """
@@ -101,40 +101,42 @@ def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
     if any(each.is_wrong for each in findings):
         session.packed.clear()
         return None
-    session.packed["KEPT"] = _compare_rows(part, rows, was, later)
-    return Finding("SAME", Outcome.VERIFIED, judged=sum(each.judged for each in findings), sampled=findings[0].sampled)
+    session.packed["CALLS:kept"] = _compare_rows(part, rows, was, later)
+    return Finding(
+        "CALLS:same", Outcome.VERIFIED, judged=sum(each.judged for each in findings), sampled=findings[0].sampled
+    )
 
 
 def reborn(session: Session) -> Finding:
-    """REBORN: a call with new tensors in the memory of an earlier call's tensors."""
+    """CALLS:reborn: a call with new tensors in the memory of an earlier call's tensors."""
     _call_before(session)
     if session.part is not None and not session.history.strayed:
-        # Operands of 12 bits are other data, too, so BITS shares the call; if it fails, each question has its own call.
+        # Operands of 12 bits are other data, too, so DATA:bits shares the call; if it fails, each has its own call.
         finding = next(bits_in_turn(session, Manner.REBORN), None)
         if finding is not None and not finding.is_wrong:
-            session.packed["BITS"] = finding
-            return replace(finding, question="REBORN")
+            session.packed["DATA:bits"] = finding
+            return replace(finding, question="CALLS:reborn")
         _call_before(session)
-    return session.values("REBORN", other_data(session, "REBORN"), manner=Manner.REBORN)
+    return session.values("CALLS:reborn", other_data(session, "CALLS:reborn"), manner=Manner.REBORN)
 
 
 def outputs_survive_calls(session: Session) -> Finding:
-    """KEPT: a call with other data does not change the outputs of an earlier call."""
+    """CALLS:kept: a call with other data does not change the outputs of an earlier call."""
     if session.part is not None:
-        return session.packed.get("KEPT") or _compare_earlier_rows(session, session.part)
+        return session.packed.get("CALLS:kept") or _compare_earlier_rows(session, session.part)
     first = session.call(session.arguments)
-    later = session.call(other_data(session, "KEPT"), earlier=True)
+    later = session.call(other_data(session, "CALLS:kept"), earlier=True)
     if first.raised or later.raised:
-        return raised("KEPT", first.raised or later.raised)
+        return raised("CALLS:kept", first.raised or later.raised)
     native = session.native
     for name, own, was, now in zip(native.names, native.own, first.outputs, later.earlier, strict=False):
         if own and not same_bits(was, now):
-            return wrong("KEPT", Code.ALIASED, f"{name} of an earlier call was changed by a later one")
-    return replace(passing("KEPT"), sampled=session.share)
+            return wrong("CALLS:kept", Code.ALIASED, f"{name} of an earlier call was changed by a later one")
+    return replace(passing("CALLS:kept"), sampled=session.share)
 
 
 def _compare_earlier_rows(session: Session, part: Part) -> Finding:
-    """KEPT by rows of the latest call's outputs, which are read again after a call of the packed ways."""
+    """CALLS:kept by rows of the latest call's outputs, which are read again after a call of the packed ways."""
     _call_before(session)
     rows = part.rows(session.generator("KEPT"))
     was = session.candidate.fetch(rows).outputs
@@ -142,21 +144,21 @@ def _compare_earlier_rows(session: Session, part: Part) -> Finding:
 
 
 def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later: Answer) -> Finding:
-    """KEPT by some rows of a call's outputs, read before and after a later call.
+    """CALLS:kept by some rows of a call's outputs, read before and after a later call.
 
     Args:
         part: describes the rows in words. rows: their indices along axis 0.
         was: these rows of each output before the later call. later: its answer; `earlier` has the rows after it.
     """
     if later.raised:
-        return raised("KEPT", later.raised)
+        return raised("CALLS:kept", later.raised)
     if len(was) != len(later.earlier) or not all(map(same_bits, was, later.earlier)):
-        return wrong("KEPT", Code.ALIASED, "outputs of an earlier call were changed by a later one")
-    return Finding("KEPT", Outcome.VERIFIED, sampled=part.describe(rows))
+        return wrong("CALLS:kept", Code.ALIASED, "outputs of an earlier call were changed by a later one")
+    return Finding("CALLS:kept", Outcome.VERIFIED, sampled=part.describe(rows))
 
 
 def again(session: Session) -> Finding:
-    """AGAIN: a series of equal calls; outputs with other bits than the first call's are compared with the spec."""
+    """CALLS:again: a series of equal calls; outputs with other bits than the first's are compared with the spec."""
     first, part = session.first, session.part
     usual = max(_LEAST, min(_MOST, int(_SECONDS / max(first.repeat.seconds, 1e-9))))
     times = session.history.in_a_row or (usual if part is None else _OF_LARGE)
@@ -174,9 +176,9 @@ def again(session: Session) -> Finding:
             session.arguments, times=times - done, watched=not done, fetched=part is not None, writes=writes
         )
         if answer.raised:
-            return raised("AGAIN", answer.raised)
+            return raised("CALLS:again", answer.raised)
         if answer.changed:
-            return process_changed("AGAIN", answer.changed)
+            return process_changed("CALLS:again", answer.changed)
         answer = _require_last(answer, times - done) if part is None else answer
         finding = (
             _compare_repeats(session, answer, done)
@@ -197,7 +199,7 @@ def _single_calls(session: Session, finding: Finding, done: int) -> Finding:
     for number in range(done, done + _SINGLE):
         answer = session.call(session.arguments, writes=writes)
         if answer.raised:
-            return raised("AGAIN", answer.raised)
+            return raised("CALLS:again", answer.raised)
         finding = finding if finding.wrong is not None else _compare_repeats(session, answer, number)
     return finding
 
@@ -218,10 +220,10 @@ def _compare_repeats(session: Session, answer: Answer, done: int) -> Finding:
     differs, different = answer.repeat.differs, answer.repeat.different
     for number, outputs in ((1, answer.outputs), *([(differs, different)] if differs else [])):
         each = msgspec.structs.replace(answer, outputs=outputs)
-        finding = session.hold("AGAIN", session.arguments, session.spec.state, session.native, each)
+        finding = session.hold("CALLS:again", session.arguments, session.spec.state, session.native, each)
         if finding.wrong is not None:
             return _add_number(finding, done + number, session)
-    return replace(passing("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
+    return replace(passing("CALLS:again", sum(t.numel() for t in answer.outputs)), sampled=session.share)
 
 
 def _add_number(finding: Finding, number: int, session: Session) -> Finding:
@@ -239,25 +241,25 @@ def _compare_repeated_rows(session: Session, answer: Answer, done: int, times: i
     """
     part, state = session.part, session.spec.state
     assert part is not None
-    rows = session.rows_for("AGAIN", session.arguments)
-    finding = session.compare_rows("AGAIN", session.arguments, state, answer, rows)
+    rows = session.rows_for("CALLS:again", session.arguments)
+    finding = session.compare_rows("CALLS:again", session.arguments, state, answer, rows)
     finding = _add_number(finding, done + 1, session)
     differs, different = answer.repeat.differs, answer.repeat.different
     if finding.wrong is None and differs:
         if tuple(tuple(y.shape) for y in different) != part.shapes:
-            return wrong("AGAIN", Code.ATTRIBUTE, f"call {done + differs} in a row has outputs of other shapes")
+            return wrong("CALLS:again", Code.ATTRIBUTE, f"call {done + differs} in a row has outputs of other shapes")
         few = session.given_rows
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
-        finding = session.hold("AGAIN", few, state, session.spec.run(few, state), other)
+        finding = session.hold("CALLS:again", few, state, session.spec.run(few, state), other)
         finding = _add_number(finding, done + differs, session)
     return replace(finding, sampled=f"{part.describe(rows)}, {times} calls")
 
 
 ASKING: dict[str, Asking] = {
-    "UNTOUCHED": untouched,
-    "FRESH": fresh,
-    "SAME": same,
-    "KEPT": outputs_survive_calls,
-    "REBORN": reborn,
-    "AGAIN": again,
+    "PURE:untouched": untouched,
+    "PURE:fresh": fresh,
+    "CALLS:same": same,
+    "CALLS:kept": outputs_survive_calls,
+    "CALLS:reborn": reborn,
+    "CALLS:again": again,
 }

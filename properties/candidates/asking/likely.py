@@ -40,7 +40,7 @@ def likely(session: Session) -> Finding:
     if by_chance is not None:
         return by_chance
     values = [each for each in session.records.evidence if each.question in OF_LIKELY]
-    gradients = [each for each in session.records.evidence if each.question == "GRAD"]
+    gradients = [each for each in session.records.evidence if each.question == "VJP:grad"]
     # Gradients come before values at further inputs, because not all may be looked at.
     rows = [*values[:1], *gradients, *values[1:]]
     if not rows:
@@ -67,7 +67,9 @@ def likely(session: Session) -> Finding:
         return not_asked("LIKELY", "every output is exact, or wrong, or depends on a choice that is open")
     for name, leans in sides.items():
         if any(leans.beyond):
-            return _recheck_leaning(session, [row for row in asked_rows if row.question != "GRAD"], name, leans, looked)
+            return _recheck_leaning(
+                session, [row for row in asked_rows if row.question != "VJP:grad"], name, leans, looked
+            )
     share = (
         ""
         if len(asked_rows) == len(rows)
@@ -163,15 +165,15 @@ def _evaluate_fresh_draws(session: Session, rows: Sequence[Evidence]) -> list[Ev
 
 def _ask_again(session: Session, question: str) -> Finding:
     rng = session.generator(f"{question} again")
-    if question == "GRAD":
+    if question == "VJP:grad":
         return gradients_at(session, session.arguments, f"{question} again")
     if not any(t.dtype.is_floating_point for t in session.arguments.tensors):
         return session.values(question, session.arguments, altered(session.spec.state, rng))
-    if session.draw is not None and question in ("GIVEN", "SEEDS"):
-        arguments = session.draw(session.draws.inputs(2 + (question == "SEEDS")))
+    if session.draw is not None and question in ("FWD:given", "FWD:seeds"):
+        arguments = session.draw(session.draws.inputs(2 + (question == "FWD:seeds")))
         return session.values(question, CallArguments.of(arguments), alone=True)
     return session.values(
-        question, session.filled(session.arguments, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True
+        question, session.filled(session.arguments, WAYS.get(question, WAYS["FWD:seeds"]), rng), alone=True
     )
 
 

@@ -39,14 +39,14 @@ from ..thresholds import decides, exact_ties_of, largest_numbers, move_to_thresh
 
 
 def values_of_call(session: Session) -> Finding:
-    """GIVEN: values at the given inputs."""
+    """FWD:given: values at the given inputs."""
     if session.part is None:
-        return session.values("GIVEN", session.arguments, sharp=True)
+        return session.values("FWD:given", session.arguments, sharp=True)
     answer = session.first
     if answer.raised:
-        return raised("GIVEN", answer.raised)
-    rows = session.rows_for("GIVEN", session.arguments)
-    finding = session.compare_rows("GIVEN", session.arguments, session.spec.state, answer, rows, True)
+        return raised("FWD:given", answer.raised)
+    rows = session.rows_for("FWD:given", session.arguments)
+    finding = session.compare_rows("FWD:given", session.arguments, session.spec.state, answer, rows, True)
     if finding.is_wrong:
         session.reduce_to_rows()
     return finding
@@ -62,12 +62,12 @@ def of_a_way(code: str, session: Session) -> Finding:
             of_packed_ways(session, session.part, code)
         finding = session.packed[code]
         return _with_others(session, code, finding) if code in _OTHERS and session.rows_alone else finding
-    if code == "SEEDS" and session.draw is not None:
+    if code == "FWD:seeds" and session.draw is not None:
         return session.values(code, CallArguments.of(session.draw(session.draws.inputs(1))))
     arguments = session.filled(session.arguments, WAYS[code], rng)
-    if code == "ZEROS":
+    if code == "SPECIAL:zeros":
         arguments = _with_signs(session, arguments, rng)
-    finding = session.values(code, arguments, sharp=code in ("INTEGERS", "ZEROS"))
+    finding = session.values(code, arguments, sharp=code in ("DATA:integers", "SPECIAL:zeros"))
     return _with_others(session, code, finding) if code in _OTHERS else finding
 
 
@@ -84,7 +84,7 @@ def _near_ones(session: Session) -> Iterator[CallArguments]:
 
 
 #: Further arguments of a question.
-_OTHERS = {"WIDE": _of_whole_format, "NEARONE": _near_ones}
+_OTHERS = {"FWD:wide": _of_whole_format, "FWD:nearone": _near_ones}
 
 
 def _with_others(session: Session, code: str, finding: Finding) -> Finding:
@@ -156,15 +156,15 @@ def of_packed_ways(
             session.packed[code] = raised(code, answer.raised)
             continue
         own = part.rows(session.generator(code), rows[code])
-        sharp = code in ("INTEGERS", "ZEROS")
+        sharp = code in ("DATA:integers", "SPECIAL:zeros")
         session.packed[code] = session.compare_rows(code, arguments, state, answer, own, sharp)
     return answer if answer.raised or not places else session.candidate.fetch(places, earlier=True)
 
 
 def bits(session: Session) -> Finding:
-    """BITS: a few operands in turn have 12 bits; the first finding that is wrong, else the last."""
-    finding = session.packed.get("BITS") or not_asked("BITS", "no operand is a floating tensor")
-    for turn in bits_in_turn(session, after=int("BITS" in session.packed)):
+    """DATA:bits: a few operands in turn have 12 bits; the first finding that is wrong, else the last."""
+    finding = session.packed.get("DATA:bits") or not_asked("DATA:bits", "no operand is a floating tensor")
+    for turn in bits_in_turn(session, after=int("DATA:bits" in session.packed)):
         finding = turn
         if finding.is_wrong:
             break
@@ -172,7 +172,7 @@ def bits(session: Session) -> Finding:
 
 
 def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0) -> Iterator[Finding]:
-    """The findings of BITS, one for each operand that has 12 bits while the others have small integers.
+    """The findings of DATA:bits, one for each operand that has 12 bits while the others have small integers.
 
     Args:
         session: of the candidate. manner: of the calls. after: how many operands are skipped.
@@ -181,25 +181,29 @@ def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0
     fill = filled_tensor if session.part is None else draw_tensor
     for arguments, other in of_twelve_bits(session.arguments, state, session.generator("BITS"), fill, after):
         # The call for the first operand has the given size; calls for others may have a few rows.
-        yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True, alone=after > 0)
+        yield session.values(
+            "DATA:bits", arguments, {**session.spec.state, **other}, manner, sharp=True, alone=after > 0
+        )
 
 
 def ties(session: Session) -> Finding:
-    """TIES: values at numbers of the formats to which the spec casts, between two of them, and next to thresholds."""
-    finding = not_asked("TIES", "no argument of a torch spec is a floating tensor")
+    """FWD:ties: values at numbers of formats to which the spec casts, between two of them, and next to thresholds."""
+    finding = not_asked("FWD:ties", "no argument of a torch spec is a floating tensor")
     if session.spec.numpy or not any(t.dtype.is_floating_point for t in session.arguments.tensors):
         return finding
     traced = session.spec.traced_at(session.arguments, session.spec.state)
-    finding = not_asked("TIES", "the spec casts to no format of few bits, rounds to no integers, and compares nothing")
+    finding = not_asked(
+        "FWD:ties", "the spec casts to no format of few bits, rounds to no integers, and compares nothing"
+    )
     for arguments, sharp in _on_thresholds(session, traced, session.generator("TIES")):
-        finding = session.values("TIES", arguments, sharp=sharp, alone=True)
+        finding = session.values("FWD:ties", arguments, sharp=sharp, alone=True)
         if finding.is_wrong:
             break
     return finding
 
 
 def _on_thresholds(session: Session, traced: Traced, rng: Any) -> Iterator[tuple[CallArguments, bool]]:
-    """The arguments of the calls of TIES, and whether what is exact must be returned exactly there."""
+    """The arguments of the calls of FWD:ties, and whether what is exact must be returned exactly there."""
     graph, arguments = traced.graph, session.arguments
     formats = formats_in(graph)
     # A format of precision 1 has only powers of two, the scales of other formats, so it counts only if it is alone.
@@ -216,7 +220,7 @@ def _on_thresholds(session: Session, traced: Traced, rng: Any) -> Iterator[tuple
         for largest in limits or [float(np.max(np.abs(ladder)))]:
             yield session.filled(arguments, exact_ties_of(ladder, largest, count), rng), True
     if decides(graph):
-        near = session.filled(arguments, WAYS["SEEDS"], rng)
+        near = session.filled(arguments, WAYS["FWD:seeds"], rng)
         own = list(session.spec.state.values())
         operands = move_to_thresholds(graph, [*own, *near.tensors], range(len(own), len(own) + len(near.tensors)), rng)
         yield near.with_tensors(operands[len(own) :]), True
@@ -227,18 +231,18 @@ def _is_of_integers(dtype: torch.dtype) -> bool:
 
 
 def params(session: Session) -> Finding:
-    """PARAMS: values with other parameters and buffers, then with other objects in their place, and in evaluation."""
+    """FWD:params: values with other parameters and buffers, with other objects in their place, and in evaluation."""
     findings = [_other_parameters(session)]
     if findings[0].outcome in (Outcome.VERIFIED, Outcome.WEAK):
         # The tensors that are replaced keep the values of the call before.
-        findings.append(session.values("PARAMS", session.arguments, manner=Manner.ASSIGNED, alone=True))
+        findings.append(session.values("FWD:params", session.arguments, manner=Manner.ASSIGNED, alone=True))
         findings[-1] = with_lines(findings[-1], "call       after load_state_dict(assign=True)")
     evaluation = None if findings[-1].is_wrong else _in_evaluation(session)
     if evaluation is None:
         return findings[-1]
     if evaluation.outcome is Outcome.REFUSED:
         why, was_asked = f"in evaluation: {evaluation.text}", findings[-1].outcome is not Outcome.UNSUPPORTED
-        return replace(findings[-1], left_out=why) if was_asked else not_asked("PARAMS", why)
+        return replace(findings[-1], left_out=why) if was_asked else not_asked("FWD:params", why)
     left_out = findings[-1].text if findings[-1].outcome is Outcome.UNSUPPORTED and session.spec.state else ""
     return with_lines(replace(evaluation, left_out=left_out), "call       in evaluation")
 
@@ -258,23 +262,23 @@ def _in_evaluation(session: Session) -> Finding | None:
     if session.controlled:
         state = altered(state, session.generator("PARAMS"))
     fresh = replace(session, spec=other, records=Records(), readings={})
-    return fresh.values("PARAMS", session.arguments, state, Manner.EVALUATION, refusable=True)
+    return fresh.values("FWD:params", session.arguments, state, Manner.EVALUATION, refusable=True)
 
 
 def _other_parameters(session: Session) -> Finding:
     if not session.spec.state:
-        return not_asked("PARAMS", "the spec has no parameters or buffers")
+        return not_asked("FWD:params", "the spec has no parameters or buffers")
     if not session.controlled:
         lacking = [name for name in session.spec.state if name not in session.shared]
-        return not_asked("PARAMS", f"the candidate has no {', '.join(lacking[:3])} of the spec's shape")
+        return not_asked("FWD:params", f"the candidate has no {', '.join(lacking[:3])} of the spec's shape")
     state = altered(session.spec.state, session.generator("PARAMS"))
-    return session.values("PARAMS", session.arguments, state, alone=True)
+    return session.values("FWD:params", session.arguments, state, alone=True)
 
 
 ASKING: dict[str, Asking] = {
-    "GIVEN": values_of_call,
+    "FWD:given": values_of_call,
     **{code: functools.partial(of_a_way, code) for code in WAYS},
-    "BITS": bits,
-    "TIES": ties,
-    "PARAMS": params,
+    "DATA:bits": bits,
+    "FWD:ties": ties,
+    "FWD:params": params,
 }

@@ -27,21 +27,21 @@ _CALLS = 4
 
 
 def process(session: Session) -> Finding:
-    """PROCESS: importing and constructing the candidate replaces nothing of torch, NumPy or Python."""
+    """PURE:process: importing and constructing the candidate replaces nothing of torch, NumPy or Python."""
     changed = session.candidate.changed
-    return process_changed("PROCESS", changed) if changed else passing("PROCESS")
+    return process_changed("PURE:process", changed) if changed else passing("PURE:process")
 
 
 def side_effects(session: Session) -> Finding:
-    """LEFT: no process still runs, no file of the judge, the spec or the candidate was written, no output changed after
-    its call, and no call had a side effect that UNTOUCHED and FRESH detect at the given inputs.
+    """PURE:left: no process still runs, no file of the judge, the spec or the candidate was written, no output changed
+    after its call, and no call had a side effect that PURE:untouched and PURE:fresh detect at the given inputs.
     """
     lines = [*(session.history.beside or [])[:_LINES], *_changes_since(session)]
     if session.history.plain is not None:
         with contextlib.suppress(GoneError):
             session.history.operations = session.candidate.operations(session.history.plain)
     lines += session.candidate.left_behind()
-    return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else passing("LEFT")
+    return wrong("PURE:left", Code.MUTATED, lines[0], *lines[1:]) if lines else passing("PURE:left")
 
 
 def _changes_since(session: Session) -> list[str]:
@@ -55,7 +55,7 @@ def _changes_since(session: Session) -> list[str]:
     """
     calls, native = tuple(session.history.staying), session.native
     if calls and session.part is None:
-        other = other_data(session, "LEFT")
+        other = other_data(session, "PURE:left")
         for _ in range(_CALLS):
             session.call(other)
     answer = session.candidate.review() if calls or session.history.plain is not None else Answer()
@@ -115,4 +115,4 @@ def autocast(session: Session) -> Finding:
     return first
 
 
-ASKING: dict[str, Asking] = {"PROCESS": process, "LEFT": side_effects, "AUTOCAST": autocast}
+ASKING: dict[str, Asking] = {"PURE:process": process, "PURE:left": side_effects, "AUTOCAST": autocast}

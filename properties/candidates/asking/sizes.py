@@ -27,7 +27,7 @@ from ..other_calls import (
     with_numbers,
     worth_reading,
 )
-from ..results import Difference, difference_from
+from ..results import Distance, distance_from
 from ..row_sample import draw_tensor, part_of
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -35,8 +35,6 @@ from ..workload import calls_within, count_work, most_work, work_at
 
 #: Operations of the spec in all calls at sizes where kernels may take another branch.
 _OPERATIONS = 4000
-#: Roles of integers that a spec uses in its own places whatever they are, an empty group included.
-_INDICES = ("offsets", "labels", "index")
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
@@ -47,17 +45,17 @@ _READ = 2**14
 
 
 def sizes(session: Session) -> Finding:
-    """SIZES: other calls that the spec takes, of other sizes, integers and options."""
-    if "SIZES" in session.packed:
-        return session.packed["SIZES"]
+    """SIZE:sizes: other calls that the spec takes, of other sizes, integers and options."""
+    if "SIZE:sizes" in session.packed:
+        return session.packed["SIZE:sizes"]
     if session.share:
-        return not_asked("SIZES", "the candidate is wrong at the given size")
+        return not_asked("SIZE:sizes", "the candidate is wrong at the given size")
     most, rng = most_work(session), session.generator("SIZES")
     others = list(_calls_at(session, [*calls_of_sizes(session, rng, most), *calls_of_long_sizes(session, rng)], most))
     joint = _calls_at(session, joint_calls(session, rng), most)
     branches = calls_at_branches(session, session.generator("SIZES at branches"))
     swept = _calls_at(session, itertools.islice(branches, calls_within(session, _OPERATIONS)), most)
-    swept = (each for each in swept if any(difference.error for difference in each.differences))
+    swept = (each for each in swept if any(distance.error for distance in each.distances))
     valued = _calls_at(session, calls_of_values(session, session.generator("SIZES values")), most)
     judged, doubt = 0, None
     for each_kind in (others, joint, swept, valued):
@@ -70,17 +68,17 @@ def sizes(session: Session) -> Finding:
                 return finding
             judged += 0 if finding is None else finding.judged
     for arguments in with_numbers(session.spec, session.domain.empties(session.arguments)):
-        finding = session.values("SIZES", arguments, refusable=True)
+        finding = session.values("SIZE:sizes", arguments, refusable=True)
         if finding.is_wrong:
             return finding
-    # AGAIN is the question, because with that code nothing is recorded of inputs that are those of another question.
-    many = _many_rows(session) or session.values("AGAIN", session.arguments, manner=Manner.THREADS)
+    # The code is CALLS:again, because with that nothing is recorded of inputs that are those of another question.
+    many = _many_rows(session) or session.values("CALLS:again", session.arguments, manner=Manner.THREADS)
     if many.is_wrong:
-        return with_lines(replace(many, question="SIZES"), "call       where torch has several threads")
+        return with_lines(replace(many, question="SIZE:sizes"), "call       where torch has several threads")
     if judged:
-        return passing("SIZES", judged) if doubt is None else replace(doubt, outcome=Outcome.WEAK)
-    refusals = [raised("SIZES", each.answer.raised, refusable=True) for each in others if each.answer.raised]
-    return refusals[-1] if refusals else not_asked("SIZES", "the spec takes no other sizes")
+        return passing("SIZE:sizes", judged) if doubt is None else replace(doubt, outcome=Outcome.WEAK)
+    refusals = [raised("SIZE:sizes", each.answer.raised, refusable=True) for each in others if each.answer.raised]
+    return refusals[-1] if refusals else not_asked("SIZE:sizes", "the spec takes no other sizes")
 
 
 def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) -> Iterator[OtherCall]:
@@ -96,12 +94,12 @@ def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) 
             outputs = session.spec.outputs(arguments, session.spec.state)
         except SpecError:  # It does not take these values.
             continue
-        differences = [Difference(math.inf, 0.0)]
+        distances = [Distance(math.inf, 0.0)]
         if len(answer.outputs) == len(outputs) and not session.spec.numpy and not (writes.buffers or writes.restored):
-            differences = list(map(difference_from, answer.outputs, outputs))
+            distances = list(map(distance_from, answer.outputs, outputs))
         # A later call may write the same memory again.
         copied = msgspec.structs.replace(answer, outputs=[y.detach().clone() for y in answer.outputs])
-        yield OtherCall(arguments, differences, work.seconds, copied)
+        yield OtherCall(arguments, distances, work.seconds, copied)
 
 
 def _hold(session: Session, other: OtherCall) -> Finding | None:
@@ -109,7 +107,7 @@ def _hold(session: Session, other: OtherCall) -> Finding | None:
     arguments, state = other.arguments, session.spec.state
     try:
         run = session.spec.run(arguments, state)
-        finding = session.hold("SIZES", arguments, state, run, other.answer, usual=True)
+        finding = session.hold("SIZE:sizes", arguments, state, run, other.answer, usual=True)
     except SpecError:
         return None
     finding = in_variant(replace(finding, sampled=session.share), session.history.executed)
@@ -117,13 +115,11 @@ def _hold(session: Session, other: OtherCall) -> Finding | None:
 
 
 def _is_doubtful(session: Session, finding: Finding, arguments: CallArguments) -> bool:
-    """Whether NaN or infinity comes of a length or number below all given ones alone, as of a softmax over no key: that
-    such calls are meant, a spec does not say by taking them.
-    """
-    roles = session.domain.integers.items()
-    given = ((session.arguments.tensors[i], arguments.tensors[i]) for i, role in roles if role.kind not in _INDICES)
+    """Whether NaN or infinity comes of a length or number below all given ones, which the spec may take by chance."""
+    places = [i for i, role in session.domain.integers.items() if role.kind in ("lengths", "numbers")]
+    pairs = ((session.arguments.tensors[i], arguments.tensors[i]) for i in places)
     is_special = finding.wrong is not None and finding.wrong.code is Code.SPECIAL
-    return is_special and any(bool(new.min() < old.min()) for old, new in given if old.numel() and new.numel())
+    return is_special and any(bool(new.min() < old.min()) for old, new in pairs if old.numel() and new.numel())
 
 
 def _many_rows(session: Session) -> Finding | None:
@@ -144,7 +140,7 @@ def _many_rows(session: Session) -> Finding | None:
     if rows <= some or sum(map(math.prod, shapes)) > 8 * _BEYOND:
         return None
     tensors = [
-        draw_tensor(t.new_empty(shape), WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t
+        draw_tensor(t.new_empty(shape), WAYS["FWD:signs"], rng) if t.dtype.is_floating_point else t
         for t, shape in zip(originals, shapes, strict=True)
     ]
     many = keep(session.arguments.with_tensors(tensors), session.domain, rng)
@@ -152,7 +148,7 @@ def _many_rows(session: Session) -> Finding | None:
     # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
     most = count_work(session)._replace(multiplications=math.inf, elements=math.inf, steps=math.inf)
     few = session.domain.at(session.arguments, tuple(shapes))
-    if work_at(session, session.filled(few, WAYS["SIGNS"], rng), most) is None:
+    if work_at(session, session.filled(few, WAYS["FWD:signs"], rng), most) is None:
         return None
     part = part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.repeat.seconds * _SOME > _SECONDS:
@@ -162,26 +158,26 @@ def _many_rows(session: Session) -> Finding | None:
         return None
     answer = answer if answer.raised else session.call(many, manner=Manner.THREADS, fetched=True)
     if answer.raised:
-        return raised("SIZES", answer.raised, refusable=True)
-    finding = session.compare_rows("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)
+        return raised("SIZE:sizes", answer.raised, refusable=True)
+    finding = session.compare_rows("SIZE:sizes", many, session.spec.state, answer, part.rows(rng), part=part)
     if finding.wrong is None:
         return finding
     return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
 
 
 def align(session: Session) -> Finding:
-    """ALIGN: the given values at odd addresses; a candidate may raise."""
-    return session.values("ALIGN", session.arguments, manner=Manner.SHIFTED, refusable=True, alone=True)
+    """LAYOUT:align: the given values at odd addresses; a candidate may raise."""
+    return session.values("LAYOUT:align", session.arguments, manner=Manner.SHIFTED, refusable=True, alone=True)
 
 
 def strides(session: Session) -> Finding:
-    """STRIDES: values in every layout in turn; a candidate may refuse a layout, but must not give wrong results."""
+    """LAYOUT:strides: values in every layout in turn; a candidate may refuse a layout, but not give wrong results."""
     if not any(t.ndim for t in session.arguments.tensors):
-        return not_asked("STRIDES", "no argument has an axis")
+        return not_asked("LAYOUT:strides", "no argument has an axis")
     findings = []
     for text, layout, arguments in _in_layouts(session):
         try:
-            finding = session.values("STRIDES", arguments, refusable=True, alone=True, layout=layout)
+            finding = session.values("LAYOUT:strides", arguments, refusable=True, alone=True, layout=layout)
         except SpecError:
             if arguments.structure == session.arguments.structure:
                 raise
@@ -227,7 +223,7 @@ def _equal_along_rows(arguments: CallArguments) -> CallArguments:
 
 
 ASKING: dict[str, Asking] = {
-    "SIZES": sizes,
-    "STRIDES": strides,
-    "ALIGN": align,
+    "SIZE:sizes": sizes,
+    "LAYOUT:strides": strides,
+    "LAYOUT:align": align,
 }

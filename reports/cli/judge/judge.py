@@ -22,7 +22,7 @@ import click
 from ....properties import candidates
 from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan
 from ....properties.names import nearest_of
-from ....properties.table import TABLE
+from ....properties.table import FORMER_NAMES, TABLE
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
@@ -113,12 +113,15 @@ class _Command(click.Command):
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
 @click.option("--device", type=click.Choice(("cpu", "cuda")), help="Move inputs and parameters there.")
 @click.option("--eval", "evaluation", is_flag=True, help="Put modules in evaluation; call the spec without dropout.")
-@click.option("--calls", type=click.IntRange(min=2), help="Calls in a row at AGAIN; by default those of half a second.")
+@click.option(
+    "--calls", type=click.IntRange(min=2), help="Calls in a row at CALLS:again; by default those of half a second."
+)
 @click.option("--total", type=click.FloatRange(min=0, min_open=True), help="Seconds after which nothing more is asked.")
 @click.option("-x", "stop", is_flag=True, help="Ask nothing more after the first question that is wrong.")
 @click.option("--watch", is_flag=True, help="Judge again whenever a file changes, until Ctrl-C.")
 @click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page, test table and cases there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--json-schema", type=click.IntRange(1, 2), default=2, help="1: kinds by former names, until 0.2.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the card of every question that is wrong or refused.")
 @click.pass_obj
@@ -230,7 +233,7 @@ def _judge(
     for name, digest in options.get("sha256", {}).items():
         if digest != judgement.assignment.sha256.get(name):
             click.echo(f"the file of the {name} has changed since: its sha256 was {digest}", err=True)
-    click.echo(judgement.as_json() if options["as_json"] else _paint(text), color=wants_colour())
+    click.echo(judgement.as_json(options["json_schema"]) if options["as_json"] else _paint(text), color=wants_colour())
     if folder is not None and not options["as_json"]:
         click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
     code = fault[0] if fault else CODES[str(judgement.verdict)]
@@ -268,8 +271,8 @@ def _require_one_way(options: dict[str, Any]) -> None:
 def _require_questions(names: Sequence[str]) -> None:
     """Stop for a code that no question has."""
     for code in names:
-        if code not in (codes := [*TABLE, ALL_CODES]):
-            hint = nearest_of(code, codes)
+        if FORMER_NAMES.get(code, code) not in (codes := [*TABLE, ALL_CODES]):
+            hint = nearest_of(code, [*codes, *FORMER_NAMES])
             raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint or ', need one of ' + ', '.join(codes)}")
 
 

@@ -10,7 +10,7 @@ import click
 from ....oracles.verdicts.verdict import Code, Outcome
 from ....properties.engine.profiles import PROFILES
 from ....properties.names import SUBJECTS, nearest_of
-from ....properties.table import PROPERTIES, QUESTIONS, TABLE
+from ....properties.table import FORMER_NAMES, KINDS, PROPERTIES, TABLE, property_of
 from ... import exit_codes
 from ...causes.severity import Severity
 from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, WIDTH, explain, paragraphs, read_glossary
@@ -31,7 +31,7 @@ _CODES = {
 @click.command("explain")
 @click.argument("words", nargs=-1, metavar="[NAME]", shell_complete=lambda *at: _complete_topic(at[-1]))
 def explain_command(words: tuple[str, ...]) -> int:
-    """Say what NAME means: a reason code (OA101), a property (VJP), a question of judge (OFFSET), a contract
+    """Say what NAME means: a reason code (OA101), a property (VJP), a question of judge (FWD:offset), a contract
     (torch+flush), a profile, an outcome, a subject, a severity, a command, or a word of the glossary (accept set).
 
     Without NAME, list all.
@@ -56,7 +56,7 @@ def explain_command(words: tuple[str, ...]) -> int:
 
 def _quick_names() -> set[str]:
     """Names of codes and questions. No contract has one of them, and contracts take long to import."""
-    return {*(name for code in Code for name in (code.value, code.name)), *TABLE}
+    return {*(name for code in Code for name in (code.value, code.name)), *TABLE, *FORMER_NAMES}
 
 
 def _contracts() -> list[tuple[str, str]]:
@@ -86,6 +86,7 @@ def _topics() -> list[tuple[str, str]]:
     return [
         *codes,
         *((name, describe_question(name)) for name in TABLE),
+        *((former, describe_question(name)) for former, name in FORMER_NAMES.items()),
         *((name, describe_profile(name)) for name in PROFILES),
         *((str(outcome), describe_outcome(outcome)) for outcome in Outcome),
         *((name, describe_subject(name)) for name in SUBJECTS),
@@ -109,12 +110,14 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 def describe_question(name: str) -> str:
     """A row of the table of questions as lines for a terminal: what is asked, and, of an op, how, and a fault."""
-    row, texts, kind = TABLE[name], [], "a question of opassay judge"
+    row, texts, kind = TABLE[name], [], "asked of a candidate"
     if name in PROPERTIES:
         kind = "a property"
         counts = ", ".join(f"{samples_of(name, profile)} in {profile}" for profile in PROFILES)
         effort = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
         texts = [f"It sees, for example: {row.fault}", effort, f"Ask it alone: opassay run OP --property {name}"]
+    elif ":" in name:
+        kind = f"a kind of {property_of(name)} in opassay judge"
     again = f"Ask {'a candidate' if texts else 'it alone'}: opassay judge CANDIDATE --spec SPEC -k {name}"
     return paragraphs(f"{name}, {kind}: {row.title}", row.asks, *texts, again)
 
@@ -165,7 +168,7 @@ def _list_all() -> None:
         click.echo(f"{code}  {explain(code).splitlines()[0].partition(': ')[2]}")
     tables = {
         "properties": {name: row.title for name, row in PROPERTIES.items()},
-        "questions of opassay judge": {name: row.title for name, row in QUESTIONS.items()},
+        "kinds of opassay judge": {name: row.title for name, row in KINDS.items()},
         "profiles": {name: _first_sentence(PROFILE_TEXTS[name]) for name in PROFILES},
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
         "subjects": {name: _first_sentence(SUBJECT_TEXTS[name]) for name in SUBJECTS},

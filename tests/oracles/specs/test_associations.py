@@ -74,7 +74,7 @@ _CUTS: dict[str, Callable[[int, int], int]] = {
 
 
 def _judge(kernel: Callable[..., Any], spec: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Any:
-    return opassay.judge(kernel, spec, inputs, questions=["GIVEN", "SIGNS"], seed=0)
+    return opassay.judge(kernel, spec, inputs, questions=["FWD:given", "FWD:signs"], seed=0)
 
 
 @pytest.mark.one_fast_in(3)
@@ -158,8 +158,8 @@ def test_scans_of_rows_under_vmap() -> None:
 
 def test_gradients_are_not_judged() -> None:
     x = torch.randn(_N, 2, requires_grad=True)
-    judgement = opassay.judge(lambda x: x.cumsum(0), _spec(_add), (x,), questions=["GIVEN", "GRAD"], seed=0)
-    (finding,) = [each for each in judgement.findings if each.question == "GRAD"]
+    judgement = opassay.judge(lambda x: x.cumsum(0), _spec(_add), (x,), questions=["FWD:given", "VJP:grad"], seed=0)
+    (finding,) = [each for each in judgement.findings if each.question == "VJP:grad"]
     assert "associative_scan, of which no gradient is judged" in finding.text
 
 

@@ -22,7 +22,7 @@ from opassay.reference.whole import Whole, unbounded
 from ..spec_judging import read
 
 Spec = Callable[..., Any]
-QUESTIONS = ("GIVEN", "SEEDS", "SIGNS", "GRAD")
+QUESTIONS = ("FWD:given", "FWD:seeds", "FWD:signs", "VJP:grad")
 
 
 def normal(*shapes: tuple[int, ...], scale: float = 1.0) -> Callable[[int], tuple[Tensor, ...]]:

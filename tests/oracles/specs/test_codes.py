@@ -11,7 +11,7 @@ from torch import Tensor
 import opassay
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-QUESTIONS = ["GIVEN", "SEEDS", "ZEROS", "NAN"]
+QUESTIONS = ["FWD:given", "FWD:seeds", "SPECIAL:zeros", "SPECIAL:nan"]
 
 
 def scale_of(x: Tensor) -> Tensor:
@@ -83,10 +83,10 @@ def test_bytes_of_rounded_numbers_are_numbers_where_they_are_sure() -> None:
         return as_bytes(x)[0].view(E4M3).float()
 
     x = draw(4, 16)
-    assert opassay.judge(spec, spec, (x,), questions=["GIVEN"]).verdict == "accepted"
-    assert opassay.judge(lambda x: spec(x) * 1.125, spec, (x,), questions=["GIVEN"]).verdict == "rejected"
+    assert opassay.judge(spec, spec, (x,), questions=["FWD:given"]).verdict == "accepted"
+    assert opassay.judge(lambda x: spec(x) * 1.125, spec, (x,), questions=["FWD:given"]).verdict == "rejected"
     x[0, 0] = 0.0  # of which the sign is not known
-    judgement = opassay.judge(spec, spec, (x,), questions=["GIVEN"])
+    judgement = opassay.judge(spec, spec, (x,), questions=["FWD:given"])
     assert judgement.verdict == "error"
     assert "keep the tensor itself" in judgement.error
 
@@ -143,7 +143,7 @@ def test_a_spec_of_eight_bits_is_asked_at_sizes() -> None:
     def spec(x: Tensor) -> Tensor:
         return x.clamp(-448, 448).to(E4M3)
 
-    assert opassay.judge(spec, spec, (draw(4, 16),), questions=["SIZES"]).verdict == "accepted"
+    assert opassay.judge(spec, spec, (draw(4, 16),), questions=["SIZE:sizes"]).verdict == "accepted"
 
 
 def test_a_scale_is_made_of_a_rounded_exponent() -> None:

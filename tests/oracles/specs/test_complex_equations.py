@@ -12,7 +12,7 @@ from torch import Tensor
 import opassay
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
-QUESTIONS = ["GIVEN", "SEEDS", "WIDE", "ZEROS", "STRIDES"]
+QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:wide", "SPECIAL:zeros", "LAYOUT:strides"]
 
 
 def _solve_real_form(a: Tensor, b: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def test_algorithms_are_accepted(name: str, dtype: torch.dtype) -> None:
 def test_mistakes_are_rejected(name: str, mistake: str) -> None:
     spec = RIGHT[name][0]
     wrong: Kernel = lambda a, b: MISTAKES[mistake](spec, a, b)  # noqa: E731
-    judgement = opassay.judge(wrong, spec, _two(torch.float64), questions=["GIVEN"], seed=0)
+    judgement = opassay.judge(wrong, spec, _two(torch.float64), questions=["FWD:given"], seed=0)
     assert judgement.verdict == "rejected", str(judgement)
 
 
@@ -108,7 +108,7 @@ def test_a_matrix_that_is_not_hermitian_has_no_factor_to_judge() -> None:
     a, b = _two(torch.float64)
     judgement = opassay.judge(
         lambda a, b: 2 * torch.linalg.cholesky_ex(a)[0], lambda a, b: torch.linalg.cholesky_ex(a)[0], (a, b),
-        questions=["GIVEN"], seed=0,
+        questions=["FWD:given"], seed=0,
     )  # fmt: skip
     assert judgement.verdict != "rejected", str(judgement)
 
@@ -121,4 +121,4 @@ def test_what_is_computed_from_a_solution_is_judged() -> None:
         return torch.linalg.solve(a, b) * 2.002
 
     for candidate, verdict in ((spec, "accepted"), (wrong, "rejected")):
-        assert opassay.judge(candidate, spec, _two(torch.float64), questions=["GIVEN"]).verdict == verdict
+        assert opassay.judge(candidate, spec, _two(torch.float64), questions=["FWD:given"]).verdict == verdict

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import opassay
 
-QUESTIONS = ["GIVEN", "GRAD"]
+QUESTIONS = ["FWD:given", "VJP:grad"]
 
 
 def _rotate(x: Tensor, angles: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def test_mistakes_with_complex_numbers_are_rejected(kernel: Callable[..., object
     ],
 )
 def test_what_has_no_rule_is_named(spec: Callable[..., Tensor], text: str) -> None:
-    judgement = opassay.judge(spec, spec, _two(), questions=["GIVEN"])
+    judgement = opassay.judge(spec, spec, _two(), questions=["FWD:given"])
     assert judgement.verdict == "error"
     assert text in judgement.error
 
@@ -144,7 +144,19 @@ def _in_place(z: Tensor, w: Tensor, out: Tensor) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kernel", [_turned, _by_parts_of_both, _in_place])
 def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | None], dtype: torch.dtype) -> None:
-    questions = ["GIVEN", "SEEDS", "SIGNS", "WIDE", "INTEGERS", "ZEROS", "INF", "STRIDES", "ALIGN", "SAME", "UNTOUCHED"]
+    questions = [
+        "FWD:given",
+        "FWD:seeds",
+        "FWD:signs",
+        "FWD:wide",
+        "DATA:integers",
+        "SPECIAL:zeros",
+        "SPECIAL:inf",
+        "LAYOUT:strides",
+        "LAYOUT:align",
+        "CALLS:same",
+        "PURE:untouched",
+    ]
     judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=questions, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
@@ -152,7 +164,7 @@ def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | Non
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtype) -> None:
     for kernel in (_turned, _by_parts_of_both):
-        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["GRAD"], seed=0)
+        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["VJP:grad"], seed=0)
         assert judgement.verdict == "accepted", str(judgement)
 
     class Unconjugated(torch.autograd.Function):
@@ -166,8 +178,10 @@ def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtyp
             z, w = context.saved_tensors
             return g * w, g * z
 
-    wrong = opassay.judge(Unconjugated.apply, torch.mul, _complex_pair(dtype), questions=["GIVEN", "GRAD"], seed=0)
-    assert [finding.question for finding in wrong.causes] == ["GRAD"], str(wrong)
+    wrong = opassay.judge(
+        Unconjugated.apply, torch.mul, _complex_pair(dtype), questions=["FWD:given", "VJP:grad"], seed=0
+    )
+    assert [finding.question for finding in wrong.causes] == ["VJP:grad"], str(wrong)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +197,7 @@ def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtyp
 )
 def test_mistakes_with_complex_arguments_are_rejected(kernel: Callable[..., Tensor]) -> None:
     for dtype in (torch.float32, torch.float64):
-        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["GIVEN"], seed=0)
+        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["FWD:given"], seed=0)
         assert judgement.verdict == "rejected", str(judgement)
 
 

@@ -12,7 +12,19 @@ from torch import Tensor
 
 import opassay
 
-QUESTIONS = ["GIVEN", "SEEDS", "SIGNS", "NEARONE", "WIDE", "ZEROS", "INTEGERS", "NAN", "INF", "STRIDES", "GRAD"]
+QUESTIONS = [
+    "FWD:given",
+    "FWD:seeds",
+    "FWD:signs",
+    "FWD:nearone",
+    "FWD:wide",
+    "SPECIAL:zeros",
+    "DATA:integers",
+    "SPECIAL:nan",
+    "SPECIAL:inf",
+    "LAYOUT:strides",
+    "VJP:grad",
+]
 ROWS = torch.tensor([[0, 2, 1, 0]])
 
 
@@ -204,7 +216,7 @@ def test_mistakes_are_rejected(name: str) -> None:
         return kernel
 
     for mistake in (torch.conj_physical, lambda y: y * (1 + 1e-4), lambda y: _join(y.real, 0 * y.real)):
-        judgement = opassay.judge(changed(mistake), spec, _pair(torch.float32), questions=["GIVEN"], seed=0)
+        judgement = opassay.judge(changed(mistake), spec, _pair(torch.float32), questions=["FWD:given"], seed=0)
         assert judgement.verdict == "rejected", str(judgement)
 
 
@@ -214,7 +226,9 @@ def test_mistakes_are_rejected(name: str) -> None:
 @pytest.mark.parametrize("mistake", [lambda z: z.real, lambda z: torch.view_as_complex(torch.view_as_real(z) * 1.0001)])
 def test_mistakes_with_real_results_are_rejected(mistake: Callable[[Tensor], Tensor], name: str) -> None:
     spec = REAL[name][0]
-    judgement = opassay.judge(lambda z, w: spec(mistake(z), w), spec, _pair(torch.float32), questions=["GIVEN"], seed=0)
+    judgement = opassay.judge(
+        lambda z, w: spec(mistake(z), w), spec, _pair(torch.float32), questions=["FWD:given"], seed=0
+    )
     assert judgement.verdict == "rejected", str(judgement)
 
 
@@ -222,6 +236,6 @@ def test_a_comparison_with_the_real_part_alone_is_rejected() -> None:
     z, w = _pair(torch.float32)
     z[0] = torch.complex(w.real[0], w.real[0] + 1)
     judgement = opassay.judge(
-        lambda z, w: z.real == w.real, REAL["equal numbers"][0], (z, w), questions=["GIVEN"], seed=0
+        lambda z, w: z.real == w.real, REAL["equal numbers"][0], (z, w), questions=["FWD:given"], seed=0
     )
     assert judgement.verdict == "rejected", str(judgement)

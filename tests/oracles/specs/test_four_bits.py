@@ -16,7 +16,7 @@ from opassay.reference.formats import EVERY_FORMAT, bits_to_float64
 
 #: e4m3 scales for 16 numbers, alone and below a float32 one for the matrix; e8m0 scales for 32.
 RECIPES = ("nvfp4", "nvfp4 of one level", "mxfp4")
-QUESTIONS = ["GIVEN", "SEEDS", "INTEGERS", "STRIDES", "SIZES"]
+QUESTIONS = ["FWD:given", "FWD:seeds", "DATA:integers", "LAYOUT:strides", "SIZE:sizes"]
 _RECIPE, _SWIZZLE = functional.ScalingType, functional.SwizzleType
 _ROWS, _COLUMNS, _LENGTH = 5, 7, 96
 _NUMBERS = bits_to_float64(EVERY_FORMAT["float4_e2m1fn"], np.arange(16))
@@ -143,7 +143,7 @@ def test_right_products_are_accepted(kernel: Callable[..., Tensor], recipe: str)
 def test_mistakes_are_rejected(name: str, recipe: str) -> None:
     if name == "scale of the matrix left out" and recipe != "nvfp4":
         recipe = "nvfp4"
-    judgement = opassay.judge(MISTAKES[name], _spec_of(recipe), _inputs(recipe), questions=["GIVEN"], seed=0)
+    judgement = opassay.judge(MISTAKES[name], _spec_of(recipe), _inputs(recipe), questions=["FWD:given"], seed=0)
     assert judgement.verdict == "rejected", str(judgement)
 
 
@@ -172,7 +172,7 @@ def _quantised(x: Tensor, s: Tensor) -> Tensor:
 
 def test_pairs_may_be_results() -> None:
     x, s = torch.linspace(-7.0, 7.0, 64).reshape(4, 16), torch.tensor(1.0)
-    judgement = opassay.judge(_quantised, _quantised, (x, s), questions=["GIVEN", "TIES"], seed=0)
+    judgement = opassay.judge(_quantised, _quantised, (x, s), questions=["FWD:given", "FWD:ties"], seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
     def as_bytes(x: Tensor, s: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ def test_pairs_may_be_results() -> None:
         return (codes >> 4 | codes << 4).view(_PAIRS)
 
     for kernel in (as_bytes, upper_half_first):
-        assert opassay.judge(kernel, _quantised, (x, s), questions=["GIVEN"], seed=0).verdict == "rejected"
+        assert opassay.judge(kernel, _quantised, (x, s), questions=["FWD:given"], seed=0).verdict == "rejected"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +195,6 @@ def test_pairs_may_be_results() -> None:
     ],
 )
 def test_bad_arguments_are_named(change: Callable[..., Tensor], text: str) -> None:
-    judgement = opassay.judge(change, change, _draw("nvfp4 of one level", 0), questions=["GIVEN"])
+    judgement = opassay.judge(change, change, _draw("nvfp4 of one level", 0), questions=["FWD:given"])
     assert judgement.verdict == "error"
     assert text in judgement.error, judgement.error

@@ -15,7 +15,7 @@ from tests.oracles.fourier_kernels import by_chirp, by_half_length, by_halves, b
 from tests.oracles.spec_judging import accepted, gradients_agree, read
 
 Spec = Callable[..., Tensor]
-ASKED = ["GIVEN", "GRAD"]
+ASKED = ["FWD:given", "VJP:grad"]
 
 
 def _parts(z: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def test_an_output_that_is_used_again_is_rounded_once(dtype: torch.dtype) -> Non
 
 def _rulings(candidate: Callable[..., Any], spec: Callable[..., Any], dtype: torch.dtype) -> str:
     tensors = draw((8, 16), (8, 16), dtype=dtype)
-    return str(opassay.judge(candidate, spec, tensors, questions=("GIVEN", "GRAD")).verdict)
+    return str(opassay.judge(candidate, spec, tensors, questions=("FWD:given", "VJP:grad")).verdict)
 
 
 @pytest.mark.parametrize("dtype", HALVES)

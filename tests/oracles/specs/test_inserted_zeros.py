@@ -199,7 +199,7 @@ def test_masked_keys_may_be_skipped_whatever_they_hold(name: str) -> None:
     for place, value in ((1, torch.nan), (2, torch.nan), (2, torch.inf)):
         tensors = [t.clone() for t in draw((8, 4), (8, 4), (8, 4))]
         tensors[place][5, 1] = value
-        questions = ("GIVEN", "NAN")
+        questions = ("FWD:given", "SPECIAL:nan")
         for candidate in (_skipping, lambda q, k, v: spec(q, k, v)):
             assert opassay.judge(candidate, spec, tuple(tensors), questions=questions).verdict != "rejected"
         wrong = opassay.judge(

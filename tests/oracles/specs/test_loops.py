@@ -93,7 +93,7 @@ def test_loops_are_read_as_what_they_call(name: str, kernel: Callable[..., Any],
     spec = _SPECS[name][0]
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     inputs = (x,) if name in ("scan", "map") else (x, torch.tensor(3))
-    judgement = opassay.judge(kernel, spec, inputs, questions=["GIVEN", "GRAD"], seed=0)
+    judgement = opassay.judge(kernel, spec, inputs, questions=["FWD:given", "VJP:grad"], seed=0)
     assert judgement.verdict == ("accepted" if right else "rejected"), str(judgement)
 
 
@@ -101,7 +101,7 @@ def test_a_branch_that_hangs_on_floating_numbers_is_not_read() -> None:
     def spec(x: Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y * 3, (x,))
 
-    judgement = opassay.judge(spec, spec, (torch.ones(3),), questions=["GIVEN"])
+    judgement = opassay.judge(spec, spec, (torch.ones(3),), questions=["FWD:given"])
     assert "depends on values of floating tensors" in judgement.error
 
 

@@ -56,16 +56,18 @@ def _burgers_by_hand(x: Tensor, w: Tensor, b: Tensor, v: Tensor, power: int = 2)
     ],
 )
 def test_derivatives_that_a_spec_takes_are_read(spec: Any, candidate: Any) -> None:
-    judgement = opassay.judge(candidate, spec, _operands(), questions=["GIVEN", "SEEDS", "WIDE", "GRAD"])
+    judgement = opassay.judge(
+        candidate, spec, _operands(), questions=["FWD:given", "FWD:seeds", "FWD:wide", "VJP:grad"]
+    )
     assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize("spec", [_burgers, _burgers_with_grad])
 def test_a_wrong_second_derivative_is_rejected(spec: Any) -> None:
     judgement = opassay.judge(
-        lambda x, w, b, v: _burgers_by_hand(x, w, b, v, power=1), spec, _operands(), questions=["GIVEN", "GRAD"]
+        lambda x, w, b, v: _burgers_by_hand(x, w, b, v, power=1), spec, _operands(), questions=["FWD:given", "VJP:grad"]
     )
-    assert {cause.question for cause in judgement.causes} == {"GIVEN", "GRAD"}
+    assert {cause.question for cause in judgement.causes} == {"FWD:given", "VJP:grad"}
 
 
 def test_what_a_spec_detaches_has_no_derivative() -> None:
@@ -79,7 +81,9 @@ def test_what_a_spec_detaches_has_no_derivative() -> None:
         return w * (1 - torch.tanh(x.detach() * w) ** 2)
 
     x = _operands()[0]
-    judgement = opassay.judge(candidate, spec, (x, x + 1), questions=["GIVEN", "GRAD"])
+    judgement = opassay.judge(candidate, spec, (x, x + 1), questions=["FWD:given", "VJP:grad"])
     assert judgement.verdict == "accepted", str(judgement)
-    left = opassay.judge(lambda x, w: w * (1 - torch.tanh(x * w) ** 2), spec, (x, x + 1), questions=["GIVEN", "GRAD"])
-    assert [cause.question for cause in left.causes] == ["GRAD"]
+    left = opassay.judge(
+        lambda x, w: w * (1 - torch.tanh(x * w) ** 2), spec, (x, x + 1), questions=["FWD:given", "VJP:grad"]
+    )
+    assert [cause.question for cause in left.causes] == ["VJP:grad"]

@@ -49,7 +49,7 @@ SPECS = [(through_numpy, "handed to NumPy"), (in_lists, "handed to NumPy"), (dra
 def test_a_spec_that_computes_outside_of_torch_is_an_error_that_names_it(
     spec: Callable[[Tensor], Tensor], message: str
 ) -> None:
-    judgement = judge(spec, spec, (X,), questions=["GIVEN", "SIGNS"])
+    judgement = judge(spec, spec, (X,), questions=["FWD:given", "FWD:signs"])
     assert judgement.verdict is Ruling.ERROR, str(judgement)
     assert not judgement.causes
     assert judgement.error.startswith(spec.__name__)
@@ -66,7 +66,7 @@ def right_spec(x: Tensor) -> Tensor:
 
 
 def test_what_torch_computes_of_its_own_constants_is_no_disagreement() -> None:
-    assert judge(right_spec, right_spec, (X,), questions=["GIVEN"]).verdict is Ruling.ACCEPTED
+    assert judge(right_spec, right_spec, (X,), questions=["FWD:given"]).verdict is Ruling.ACCEPTED
     opassay.assert_conforms(right_spec(X), right_spec, X)
 
 
@@ -78,10 +78,10 @@ def scaled_backward(x: Tensor) -> Tensor:
 
 
 def test_gradients_of_a_spec_with_a_backward_of_its_own_are_not_held() -> None:
-    judgement = judge(scaled_backward, scaled_backward, (X,), questions=["GIVEN", "GRAD"])
+    judgement = judge(scaled_backward, scaled_backward, (X,), questions=["FWD:given", "VJP:grad"])
     assert judgement.verdict is Ruling.WEAK, str(judgement)
     assert "not the derivative of its text" in judgement.weaknesses[0]
-    wrong = judge(lambda x: scaled_backward(x) + 1, scaled_backward, (X,), questions=["GIVEN", "GRAD"])
+    wrong = judge(lambda x: scaled_backward(x) + 1, scaled_backward, (X,), questions=["FWD:given", "VJP:grad"])
     assert wrong.verdict is Ruling.REJECTED
 
 
@@ -95,8 +95,8 @@ def test_the_card_says_where_torch_is_wrong_as_well() -> None:
     def spec(x: Tensor) -> Tensor:
         return worse(x) + 1
 
-    judgement = judge(spec, spec, (X,), questions=["GIVEN", "GRAD"])
-    assert [each.question for each in judgement.causes] == ["GIVEN", "GRAD"], str(judgement)
+    judgement = judge(spec, spec, (X,), questions=["FWD:given", "VJP:grad"])
+    assert [each.question for each in judgement.causes] == ["FWD:given", "VJP:grad"], str(judgement)
     assert all(each.wrong is not None and AS_WELL in each.wrong.lines for each in judgement.causes)
-    alone = judge(lambda x: exp(x) * 1.01 + 1, lambda x: exp(x) + 1, (X,), questions=["GIVEN", "GRAD"])
+    alone = judge(lambda x: exp(x) * 1.01 + 1, lambda x: exp(x) + 1, (X,), questions=["FWD:given", "VJP:grad"])
     assert AS_WELL not in str(alone)

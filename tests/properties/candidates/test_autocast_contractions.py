@@ -71,7 +71,7 @@ FAULTS: dict[str, tuple[Kernel, Kernel, tuple[tuple[int, ...], ...]]] = {
 def _verdict(kernel: Kernel, spec: Kernel, shapes: tuple[tuple[int, ...], ...]) -> tuple[str, list[str]]:
     generator = torch.Generator().manual_seed(3)
     operands = tuple(torch.randn(shape, generator=generator) for shape in shapes)
-    judgement = opassay.judge(kernel, spec, operands, questions=["GIVEN", "AUTOCAST"], seed=0)
+    judgement = opassay.judge(kernel, spec, operands, questions=["FWD:given", "AUTOCAST"], seed=0)
     return judgement.verdict, [finding.question for finding in judgement.causes]
 
 

@@ -15,7 +15,7 @@ from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.specification import Specification
 
 X = torch.linspace(-2.0, 3.0, 96).reshape(4, 24)
-SOME = ("GIVEN", "UNTOUCHED", "FRESH", "SEEDS", "SIGNS", "WIDE", "LEFT")
+SOME = ("FWD:given", "PURE:untouched", "PURE:fresh", "FWD:seeds", "FWD:signs", "FWD:wide", "PURE:left")
 
 
 def _later(act: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -44,7 +44,7 @@ def judge_kernel(candidate: Callable[[Tensor], Tensor], spec: Callable[[Tensor],
 )
 def test_a_call_that_no_question_looks_at_is_looked_at(act: Callable[[Tensor, Tensor], Tensor], words: str) -> None:
     judgement = judge_kernel(_later(act), Tensor.clone)
-    assert [cause.question for cause in judgement.causes] == ["LEFT"]
+    assert [cause.question for cause in judgement.causes] == ["PURE:left"]
     assert words in judgement.causes[0].text
 
 
@@ -54,7 +54,7 @@ def test_what_the_spec_shares_may_be_shared() -> None:
 
 def test_a_question_that_tells_of_all_calls_is_the_only_cause() -> None:
     judgement = judge_kernel(lambda x: _spoil(x, x.clone()), Tensor.clone)
-    assert [cause.question for cause in judgement.causes] == ["UNTOUCHED"]
+    assert [cause.question for cause in judgement.causes] == ["PURE:untouched"]
 
 
 def test_the_spec_is_computed_when_the_candidate_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:

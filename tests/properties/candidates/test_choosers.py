@@ -14,7 +14,7 @@ from tests.choices.chooser import Chooser, Kernel
 
 CHOOSERS = (*routers.CHOOSERS, *samplers.CHOOSERS, *modes.CHOOSERS)
 #: Where most mistakes show; the slow tests ask everything.
-SOME = ["GIVEN", "SIGNS", "ZEROS", "INTEGERS", "NAN"]
+SOME = ["FWD:given", "FWD:signs", "SPECIAL:zeros", "DATA:integers", "SPECIAL:nan"]
 
 
 def _cases(right: bool) -> Iterator[Any]:
@@ -30,7 +30,9 @@ def _cases(right: bool) -> Iterator[Any]:
 @pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize(("chooser", "kernel", "dtype"), list(_cases(right=True)))
 def test_a_right_kernel_that_chooses_is_accepted(chooser: Chooser, kernel: Kernel, dtype: torch.dtype) -> None:
-    judgement = opassay.judge(kernel, chooser.spec, chooser.inputs(dtype), questions=[*SOME, "GRAD", "BITS"], seed=0)
+    judgement = opassay.judge(
+        kernel, chooser.spec, chooser.inputs(dtype), questions=[*SOME, "VJP:grad", "DATA:bits"], seed=0
+    )
     assert judgement.verdict == "accepted", str(judgement)
 
 

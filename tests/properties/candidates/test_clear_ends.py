@@ -48,7 +48,7 @@ def test_terms_that_cannot_be_read_hide_no_verdict(right: bool) -> None:
         return out
 
     inputs = (_normal(5, 8), _normal(8, 4), _normal(4, 6, 8))
-    judgement = judge(candidate, experts, inputs, questions=["GIVEN", "SEEDS"])
+    judgement = judge(candidate, experts, inputs, questions=["FWD:given", "FWD:seeds"])
     assert judgement.verdict is (Ruling.ACCEPTED if right else Ruling.REJECTED), str(judgement)
     assert (judgement.kept == "") is not right
 
@@ -87,9 +87,11 @@ def test_outputs_that_are_not_shown_again_are_not_taken_for_what_they_were(monke
         raise GoneError("after 65 s: no answer", True)
 
     monkeypatch.setattr(CandidateHost, "review", late)
-    judgement = judge(torch.relu, torch.relu, (_normal(4, 8),), questions=["GIVEN", "LEFT"])
+    judgement = judge(torch.relu, torch.relu, (_normal(4, 8),), questions=["FWD:given", "PURE:left"])
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
-    assert [(each.question, each.wrong and each.wrong.code) for each in judgement.causes] == [("LEFT", Code.TIMED_OUT)]
+    assert [(each.question, each.wrong and each.wrong.code) for each in judgement.causes] == [
+        ("PURE:left", Code.TIMED_OUT)
+    ]
 
 
 def _nothing(x: Tensor) -> None:
@@ -112,10 +114,13 @@ def test_where_every_question_would_say_the_same_one_says_it(candidate: Any, tex
     judgement = judge(candidate, torch.relu, (_normal(4, 8),))
     assert judgement.verdict is Ruling.REJECTED
     (cause,) = judgement.causes
-    assert (cause.question, cause.text) == ("GIVEN", text)
-    assert "GIVEN says it of them all" in judgement.weaknesses[-1]
+    assert (cause.question, cause.text) == ("FWD:given", text)
+    assert "FWD:given says it of them all" in judgement.weaknesses[-1]
     assert "usually" not in str(judgement)
-    assert [each.question for each in judgement.findings if each.question != "PROCESS"] == ["GIVEN", "LEFT"]
+    assert [each.question for each in judgement.findings if each.question != "PURE:process"] == [
+        "FWD:given",
+        "PURE:left",
+    ]
 
 
 def _without_numbers() -> dict[str, Any]:
@@ -142,7 +147,7 @@ def test_tensors_without_numbers_are_named(text: str) -> None:
         opassay.assert_conforms(odd, torch.relu, x)
     with pytest.raises(opassay.SpecError, match=text):
         opassay.assert_conforms(torch.relu(x), torch.relu, odd)
-    judgement = judge(torch.relu, torch.relu, (odd,), questions=["GIVEN"])
+    judgement = judge(torch.relu, torch.relu, (odd,), questions=["FWD:given"])
     assert judgement.verdict is Ruling.ERROR
     assert text in judgement.error
 
@@ -173,7 +178,10 @@ def test_a_spec_that_raises_logs_nothing(caplog: pytest.LogCaptureFixture, capfd
         (["judge", "min.py", "--spec", "mine.py"], "min.py: no such file (did you mean 'mine.py'?)"),
         (["judge", "mine.py", "--spec", "min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
         (["judge", "mine.py:kernal", "--spec", "mine.py"], "mine.py:kernal: has no kernal (did you mean 'kernel'?)"),
-        (["judge", "mine.py", "--spec", "mine.py", "-k", "OFSET"], "--question: got 'OFSET' (did you mean 'OFFSET'?)"),
+        (
+            ["judge", "mine.py", "--spec", "mine.py", "-k", "OFSET"],
+            "--question: got 'OFSET' (did you mean 'FWD:offset'?)",
+        ),
         (["judge", "mine.py"], "--spec: got none, as in `opassay judge mine.py:kernel --spec mine.py:reference`"),
         (["judge", "open.py", "--spec", "mine.py"], "open.py does not compile: SyntaxError: '(' was never closed"),
         (["judge", "mine.py", "--spec", "open.py:spec"], "(open.py, line 2): return (x"),

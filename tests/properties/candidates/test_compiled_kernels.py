@@ -17,7 +17,7 @@ from opassay.reports.cli.main import main
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 _FILE = Path(__file__).with_name("strange_kernels.py")
-_FEW = ("GIVEN", "AGAIN")
+_FEW = ("FWD:given", "CALLS:again")
 
 
 def _judge(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, seconds: float = 60.0) -> Judgement:
@@ -30,22 +30,22 @@ def _judge(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, seconds
 def _interpret(candidate: str) -> Judgement:
     return judge_file(
         f"{_FILE}:{candidate}", f"{_FILE}:doubled", contract="torch", confinement=Confinement(interpret=True),
-        plan=QuestionPlan(("GIVEN",)),
+        plan=QuestionPlan(("FWD:given",)),
     )  # fmt: skip
 
 
 def test_a_right_kernel_is_accepted_in_every_variant() -> None:
-    judgement = _judge("softmax", "reference", (*_FEW, "COMPILED"))
+    judgement = _judge("softmax", "reference", (*_FEW, "COMP:compiled"))
     assert all(each.outcome is Outcome.VERIFIED for each in judgement.findings), str(judgement)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     (line,) = json.loads(judgement.as_json())["executed"]
-    # One call for GIVEN, one for the time of a call, and in AGAIN approximations on four kinds of hardware, and warps
-    # apart on a fifth; and one from torch.compile's trace.
+    # One call for FWD:given, one for the time of a call, and in CALLS:again approximations on four kinds of hardware,
+    # and warps apart on a fifth; and one from torch.compile's trace.
     assert line == "softmax_rows: 8 launches without a fault"
 
 
 def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
-    judgement = _judge("beyond_the_end", "reference", ("GIVEN",))
+    judgement = _judge("beyond_the_end", "reference", ("FWD:given",))
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     (cause,) = judgement.causes
     assert cause.wrong is not None
@@ -59,7 +59,7 @@ def test_a_configuration_that_is_wrong_is_named() -> None:
     judgement = _judge("twice", "doubled")
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     (cause,) = judgement.causes
-    assert cause.question == "AGAIN"
+    assert cause.question == "CALLS:again"
     assert "scale_elements with BLOCK: 32, PART: 2" in str(cause.wrong)
 
 
@@ -72,7 +72,7 @@ def test_a_configuration_that_does_not_fit_is_left_out_and_told() -> None:
 
 
 def test_where_no_configuration_compiles_the_candidate_raises() -> None:
-    judgement = _judge("in_no_way", "doubled", ("GIVEN",))
+    judgement = _judge("in_no_way", "doubled", ("FWD:given",))
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert "CompileTimeAssertionFailure" in judgement.causes[0].text
 
@@ -83,7 +83,7 @@ def test_where_no_configuration_compiles_the_candidate_raises() -> None:
     [("without_maximum", "reference", Code.SPECIAL), ("racing_sum", "summed", Code.RACE)],
 )
 def test_a_wrong_kernel_is_rejected(candidate: str, spec: str, code: Code) -> None:
-    judgement = _judge(candidate, spec, ("GIVEN", "OFFSET"))
+    judgement = _judge(candidate, spec, ("FWD:given", "FWD:offset"))
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert {each.wrong.code for each in judgement.causes if each.wrong} == {code}, str(judgement)
 
@@ -95,7 +95,7 @@ def test_a_right_kernel_is_accepted_at_every_question() -> None:
 
 @pytest.mark.slow
 def test_what_cannot_be_executed_has_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["judge", f"{_FILE}:unheard", "--spec", f"{_FILE}:doubled", "--compiled", "--json", "-k", "GIVEN"])
+    code = main(["judge", f"{_FILE}:unheard", "--spec", f"{_FILE}:doubled", "--compiled", "--json", "-k", "FWD:given"])
     reply = json.loads(capsys.readouterr().out)
     assert (code, reply["verdict"]) == (3, "error")
     assert "reverse_bits: no meaning is built for the PTX of" in reply["error"]
@@ -116,21 +116,21 @@ def test_hoppers_own_instructions_have_no_verdict_whatever_comes_of_them(
 ) -> None:
     """The candidates return what is right, without what the kernel would write."""
     monkeypatch.setenv("OPASSAY_PTX_ARCHITECTURE", "sm_90")
-    judgement = _judge(candidate, "doubled", ("GIVEN",))
+    judgement = _judge(candidate, "doubled", ("FWD:given",))
     assert judgement.verdict is Ruling.ERROR, str(judgement)
     assert message in judgement.error
 
 
 @pytest.mark.slow
 def test_time_is_none_of_a_kernels_faults_here() -> None:
-    judgement = _judge("late", "doubled", ("GIVEN",), seconds=0.1)
+    judgement = _judge("late", "doubled", ("FWD:given",), seconds=0.1)
     assert judgement.verdict is Ruling.ERROR, str(judgement)
     assert "PTX is executed slowly" in judgement.error
 
 
 @pytest.mark.slow
 def test_a_candidate_that_asks_for_a_gpu_is_none_of_these() -> None:
-    judgement = _judge("of_a_gpu", "doubled", ("GIVEN",))
+    judgement = _judge("of_a_gpu", "doubled", ("FWD:given",))
     assert judgement.verdict is Ruling.ERROR, str(judgement)
     assert "asks for a GPU, and there is none here: AssertionError: Torch not compiled with CUDA" in judgement.error
 

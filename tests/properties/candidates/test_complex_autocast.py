@@ -66,7 +66,7 @@ def _scaled_by_parts(z: Tensor, w: Tensor) -> Tensor:
 def _verdict_and_causes(kernel: Kernel, spec: Kernel) -> tuple[str, list[str]]:
     generator = torch.Generator().manual_seed(3)
     z, w = (torch.view_as_complex(torch.randn(5, 4, 2, generator=generator)) for _ in "zw")
-    judgement = opassay.judge(kernel, spec, (z, w), questions=["GIVEN", "AUTOCAST"], seed=0)
+    judgement = opassay.judge(kernel, spec, (z, w), questions=["FWD:given", "AUTOCAST"], seed=0)
     return judgement.verdict, [finding.question for finding in judgement.causes]
 
 

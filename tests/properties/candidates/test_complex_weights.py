@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import opassay
 from opassay.reports.cli.main import main
 
-QUESTIONS = ["GIVEN", "UNTOUCHED", "SAME", "PARAMS", "GRAD"]
+QUESTIONS = ["FWD:given", "PURE:untouched", "CALLS:same", "FWD:params", "VJP:grad"]
 DTYPES = [torch.float32, torch.float64]
 
 
@@ -195,10 +195,10 @@ def test_layers_with_complex_weights_are_accepted(layer: type[_Layer], dtype: to
 @pytest.mark.parametrize("layer", LAYERS)
 def test_conjugates_signs_and_gradients_that_are_wrong_are_rejected(layer: type[_Layer], dtype: torch.dtype) -> None:
     for candidate in (layer(dtype, weigh=torch.conj), LAYERS[layer](dtype, sign=1.0)):
-        judgement = _judge(candidate, layer(dtype), dtype, ["GIVEN"])
+        judgement = _judge(candidate, layer(dtype), dtype, ["FWD:given"])
         assert judgement.verdict == "rejected", str(judgement)
-    judgement = _judge(WRONG_GRADIENTS[layer](dtype), layer(dtype), dtype, ["GIVEN", "GRAD"])
-    assert [finding.question for finding in judgement.causes] == ["GRAD"], str(judgement)
+    judgement = _judge(WRONG_GRADIENTS[layer](dtype), layer(dtype), dtype, ["FWD:given", "VJP:grad"])
+    assert [finding.question for finding in judgement.causes] == ["VJP:grad"], str(judgement)
 
 
 def test_weights_are_set_to_those_of_the_spec_and_set_back() -> None:
@@ -206,7 +206,7 @@ def test_weights_are_set_to_those_of_the_spec_and_set_back() -> None:
     with torch.no_grad():
         candidate.weight.mul_(2j)
     before = candidate.weight.detach().clone()
-    judgement = _judge(candidate, spec, torch.float32, ["GIVEN", "PARAMS"])
+    judgement = _judge(candidate, spec, torch.float32, ["FWD:given", "FWD:params"])
     assert judgement.verdict == "accepted", str(judgement)
     assert torch.equal(candidate.weight.detach(), before)
 
@@ -257,7 +257,7 @@ def _conjugated(layer: Any, z: Tensor) -> None:
     ],
 )
 def test_buffers_that_a_call_writes_are_judged(spec: Any, moves: Any, verdict: str) -> None:
-    questions = ["GIVEN", "AGAIN", "PARAMS", "GRAD"]
+    questions = ["FWD:given", "CALLS:again", "FWD:params", "VJP:grad"]
     judgement = _judge(_Running(moves), _Running(spec), torch.float32, questions)
     assert judgement.verdict == verdict, str(judgement)
 
@@ -291,5 +291,5 @@ def test_files_with_complex_weights_are_judged_in_another_process(
     monkeypatch.chdir(tmp_path)
     for name, text in (("spec", ""), ("candidate", after)):
         Path(f"{name}.py").write_text(_FILE.format(after=text))
-    assert main(["judge", "candidate.py", "--spec", "spec.py", "--json", "-k", "GIVEN", "-k", "GRAD"]) == code
+    assert main(["judge", "candidate.py", "--spec", "spec.py", "--json", "-k", "FWD:given", "-k", "VJP:grad"]) == code
     assert json.loads(capsys.readouterr().out)["verdict"] == ("rejected" if code else "accepted")

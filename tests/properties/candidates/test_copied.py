@@ -122,7 +122,7 @@ def test_what_a_candidate_plants_beside_the_spec_is_told_and_changes_no_later_ve
     code, output = judge(tmp_path, PLANTS)
     assert (code, output["verdict"]) == (1, "rejected"), output
     (cause,) = output["causes"]
-    assert cause["question"] == "LEFT"
+    assert cause["question"] == "PURE:left"
     assert {"tabulate.py", "candidate.py", "the_spec.cpython"} == {
         name for name in ("tabulate.py", "candidate.py", "the_spec.cpython", "other.py") if name in cause["text"]
     }
@@ -131,7 +131,7 @@ def test_what_a_candidate_plants_beside_the_spec_is_told_and_changes_no_later_ve
     assert result.returncode == 1, result.stdout
     (line,) = result.stdout.splitlines()
     output = json.loads(line)
-    assert output["causes"][0]["question"] == "GIVEN"
+    assert output["causes"][0]["question"] == "FWD:given"
     files = {"candidate": tmp_path / "wrong.py", "spec": tmp_path / "the_spec.py"}
     assert output["sha256"] == {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 

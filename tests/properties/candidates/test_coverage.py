@@ -38,32 +38,34 @@ def _rows(large: int, count: int = 8) -> Tensor:
 
 @pytest.mark.parametrize("large", [1, 8])
 def test_elements_without_a_bound_at_the_given_inputs_make_a_verdict_weak(large: int) -> None:
-    judgement = judge(squares, squares, (_rows(large),), questions=["GIVEN"])
+    judgement = judge(squares, squares, (_rows(large),), questions=["FWD:given"])
     assert judgement.verdict is Ruling.WEAK, str(judgement)
     assert judgement.coverage == (Covered("out", 48 - 6 * large, 48),)
     (finding,) = judgement.findings
     assert finding.text == f"{48 - 6 * large} of 48 elements"
     assert finding.outcome is (Outcome.WEAK if large == 8 else Outcome.VERIFIED)
     weakness = judgement.weaknesses[-1] if large == 1 else judgement.weaknesses[1]
-    assert weakness.startswith(f"{6 * large} of 48 elements of out could not be judged at GIVEN: an evaluation")
+    assert weakness.startswith(f"{6 * large} of 48 elements of out could not be judged at FWD:given: an evaluation")
     assert f"overflows on the way, in {large} of 8 rows; exact 3.125e+38 at out[0, 0]" in weakness
 
 
 def test_the_share_is_in_the_report_and_for_programs() -> None:
-    judgement = judge(squares, squares, (_rows(1),), questions=["GIVEN", "SEEDS"])
+    judgement = judge(squares, squares, (_rows(1),), questions=["FWD:given", "FWD:seeds"])
     assert "  judged: 42 of 48 elements of out at the given inputs" in str(judgement).splitlines()
     reply = json.loads(judgement.as_json())
     assert reply["coverage"] == {"out": {"judged": 42, "elements": 48}}
-    assert reply["judged"]["GIVEN"] == [42, 48]
+    assert reply["judged"]["FWD:given"] == [42, 48]
 
 
 def test_what_has_no_finite_exact_value_in_range_is_not_missed() -> None:
     x = torch.tensor([[-1.0, 0.0, 1.0, 4.0]])
-    judgement = judge(torch.log, torch.log, (x,), questions=["GIVEN", "SEEDS"])
+    judgement = judge(torch.log, torch.log, (x,), questions=["FWD:given", "FWD:seeds"])
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert judgement.coverage == (Covered("out", 2, 4),)
     big = torch.full((3,), 3e38)
-    assert judge(lambda x: x + x, lambda x: 2 * x, (big,), questions=["GIVEN", "SIGNS"]).verdict is Ruling.ACCEPTED
+    assert (
+        judge(lambda x: x + x, lambda x: 2 * x, (big,), questions=["FWD:given", "FWD:signs"]).verdict is Ruling.ACCEPTED
+    )
 
 
 def test_an_infinite_operand_is_no_reason_to_judge_nothing() -> None:
@@ -72,7 +74,7 @@ def test_an_infinite_operand_is_no_reason_to_judge_nothing() -> None:
     def masked(x: Tensor, mask: Tensor) -> Tensor:
         return torch.softmax(x + mask, -1)
 
-    judgement = judge(masked, masked, (_normal(4, 4), mask), questions=["GIVEN"])
+    judgement = judge(masked, masked, (_normal(4, 4), mask), questions=["FWD:given"])
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert judgement.coverage == (Covered("out", 16, 16),)
 
@@ -112,19 +114,23 @@ def _sum(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("spec", [torch.relu, _chain, torch.add], ids=["relu", "chain", "add"])
 def test_an_elementwise_spec_has_one_order_so_a_nan_is_no_infinity(spec: Callable[..., Tensor]) -> None:
     inputs = (_normal(16, 32),) if spec is not torch.add else (_normal(16, 32), _normal(32))
-    for candidate, question in ((_nan_for_infinity(spec), "INF"), (_infinity_for_nan(spec), "NAN")):
-        judgement = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
+    for candidate, question in ((_nan_for_infinity(spec), "SPECIAL:inf"), (_infinity_for_nan(spec), "SPECIAL:nan")):
+        judgement = judge(candidate, spec, inputs, questions=["FWD:given", "FWD:seeds", "SPECIAL:nan", "SPECIAL:inf"])
         assert question in [each.question for each in judgement.causes], str(judgement)
-    judgement = judge(spec, spec, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
+    judgement = judge(spec, spec, inputs, questions=["FWD:given", "FWD:seeds", "SPECIAL:nan", "SPECIAL:inf"])
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 def test_where_orders_differ_an_infinity_may_be_a_nan_but_no_nan_is_an_infinity() -> None:
     inputs = (_normal(16, 32),)
-    judgement = judge(_nan_for_infinity(_sum), _sum, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
+    judgement = judge(
+        _nan_for_infinity(_sum), _sum, inputs, questions=["FWD:given", "FWD:seeds", "SPECIAL:nan", "SPECIAL:inf"]
+    )
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    judgement = judge(_infinity_for_nan(_sum), _sum, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
-    assert [each.question for each in judgement.causes] == ["NAN"], str(judgement)
+    judgement = judge(
+        _infinity_for_nan(_sum), _sum, inputs, questions=["FWD:given", "FWD:seeds", "SPECIAL:nan", "SPECIAL:inf"]
+    )
+    assert [each.question for each in judgement.causes] == ["SPECIAL:nan"], str(judgement)
 
 
 def test_assert_conforms_tells_a_nan_from_an_infinity() -> None:
@@ -160,7 +166,7 @@ def test_zeros_have_both_signs_where_the_spec_gives_the_same_at_either() -> None
         return torch.where((x == 0) & x.signbit(), 5.0, spec(x))
 
     x = _normal(4, 8)
-    assert judge(spec, spec, (x,), questions=["ZEROS"]).verdict is Ruling.ACCEPTED
-    assert judge(wrong, spec, (x,), questions=["ZEROS"]).verdict is Ruling.REJECTED
+    assert judge(spec, spec, (x,), questions=["SPECIAL:zeros"]).verdict is Ruling.ACCEPTED
+    assert judge(wrong, spec, (x,), questions=["SPECIAL:zeros"]).verdict is Ruling.REJECTED
     for of_sign in (lambda x: 1 / x, lambda x: torch.copysign(x + 1, x), lambda x: x.signbit().float()):
-        assert judge(of_sign, of_sign, (x,), questions=["ZEROS"]).verdict is not Ruling.REJECTED
+        assert judge(of_sign, of_sign, (x,), questions=["SPECIAL:zeros"]).verdict is not Ruling.REJECTED

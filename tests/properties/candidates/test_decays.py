@@ -104,7 +104,7 @@ _DELTA = (8, 4), (8, 4), (8, 4), (8,), (8,)
 
 
 def _judge(kernel: Spec, spec: Spec, inputs: tuple[Tensor, ...], seed: int = 0) -> opassay.Judgement:
-    return opassay.judge(kernel, spec, inputs, seed=seed, questions=["GIVEN", "GRAD", "LIKELY"])
+    return opassay.judge(kernel, spec, inputs, seed=seed, questions=["FWD:given", "VJP:grad", "LIKELY"])
 
 
 RIGHT: list[Any] = [
@@ -155,4 +155,4 @@ def test_wrong_gradients_of_decays_are_refused(change: Callable[[Tensor], Tensor
         return _decay_chunks(_Changed.apply(x, change), b)  # type: ignore[no-untyped-call]
 
     judged = _judge(wrong, _decay_loop, _draw(*_DECAY))
-    assert [cause.question for cause in judged.causes] == ["GRAD"]
+    assert [cause.question for cause in judged.causes] == ["VJP:grad"]

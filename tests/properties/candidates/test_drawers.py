@@ -14,7 +14,7 @@ from tests.choices.chooser import Chooser, Kernel, normal
 from tests.choices.drawers import DRAWERS, dropout
 
 #: Where what a draw may give is asked, and how often it does.
-SOME = ["GIVEN", "ZEROS", "NAN", "GRAD", "LIKELY"]
+SOME = ["FWD:given", "SPECIAL:zeros", "SPECIAL:nan", "VJP:grad", "LIKELY"]
 
 
 def _cases(right: bool) -> Iterator[Any]:
@@ -43,7 +43,9 @@ def test_a_right_kernel_that_draws_is_accepted_everywhere(drawer: Chooser, kerne
 @pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=False)))
 def test_a_biased_kernel_is_rejected(drawer: Chooser, kernel: Kernel) -> None:
-    judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(torch.float32), questions=["GIVEN", "LIKELY"], seed=0)
+    judgement = opassay.judge(
+        kernel, drawer.spec, drawer.inputs(torch.float32), questions=["FWD:given", "LIKELY"], seed=0
+    )
     assert judgement.verdict == "rejected", str(judgement)
 
 
@@ -74,9 +76,9 @@ def test_gradients_of_dropout_are_those_of_its_own_mask(right: bool) -> None:
             return torch.where(mask, g / 0.7, 0.0)
 
     kernel = lambda x: Dropping.apply(x)  # type: ignore[no-untyped-call]  # noqa: E731
-    judgement = opassay.judge(kernel, dropout, (normal(8, 16),), questions=["GIVEN", "GRAD"], seed=0)
+    judgement = opassay.judge(kernel, dropout, (normal(8, 16),), questions=["FWD:given", "VJP:grad"], seed=0)
     assert judgement.verdict == ("accepted" if right else "rejected"), str(judgement)
-    assert right or [cause.question for cause in judgement.causes] == ["GRAD"]
+    assert right or [cause.question for cause in judgement.causes] == ["VJP:grad"]
 
 
 class _OfMask(torch.autograd.Function):
@@ -107,11 +109,15 @@ class _OfOutput(_OfMask):
 
 @pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("function", "causes"), [(_OfMask, []), (_OfAnotherMask, ["GRAD"]), (_OfOutput, ["LIKELY"])])
+@pytest.mark.parametrize(
+    ("function", "causes"), [(_OfMask, []), (_OfAnotherMask, ["VJP:grad"]), (_OfOutput, ["LIKELY"])]
+)
 def test_gradients_of_dropout_behind_a_relu_are_judged(function: Any, causes: list[str], dtype: torch.dtype) -> None:
     """At a zero the output does not show whether it was dropped, and how often its gradient is zero does."""
     x = torch.relu(normal(8, 16)).to(dtype)
-    judgement = opassay.judge(lambda x: function.apply(x), dropout, (x,), questions=["GIVEN", "GRAD", "LIKELY"], seed=0)
+    judgement = opassay.judge(
+        lambda x: function.apply(x), dropout, (x,), questions=["FWD:given", "VJP:grad", "LIKELY"], seed=0
+    )
     assert [cause.question for cause in judgement.causes] == causes, str(judgement)
 
 
@@ -147,7 +153,7 @@ def test_gradients_of_dropout_behind_a_relu_are_judged(function: Any, causes: li
 def test_what_a_draw_may_give(spec: Any, output: Tensor, right: bool) -> None:
     x = torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.0, 0.5]]) if "multinomial" in spec.__code__.co_names else None
     x = torch.full((2, 3), 0.5) if x is None else x
-    judged = opassay.judge(lambda _: output.clone(), spec, (x,), questions=["GIVEN"])
+    judged = opassay.judge(lambda _: output.clone(), spec, (x,), questions=["FWD:given"])
     assert (judged.verdict != "rejected") == right, str(judged)
     for ask in (lambda: opassay.bound(spec, x), lambda: opassay.assert_conforms(output, spec, x)):
         with pytest.raises(opassay.SpecError, match=r"random numbers.*use `opassay\.judge`"):
@@ -183,6 +189,6 @@ def test_one_output_is_held_where_no_draw_decides_it(spec: Any) -> None:
 def test_a_module_that_drops_is_judged_in_training_and_in_evaluation() -> None:
     module = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)).train()
     x = normal(5, 6)
-    assert opassay.judge(module, module, (x,), questions=["GIVEN", "LIKELY"], seed=0).verdict == "accepted"
+    assert opassay.judge(module, module, (x,), questions=["FWD:given", "LIKELY"], seed=0).verdict == "accepted"
     module.eval()
-    assert opassay.judge(module, module, (x,), questions=["GIVEN", "LIKELY"], seed=0).verdict == "accepted"
+    assert opassay.judge(module, module, (x,), questions=["FWD:given", "LIKELY"], seed=0).verdict == "accepted"

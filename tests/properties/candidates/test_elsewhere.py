@@ -71,7 +71,7 @@ def _causes(judgement: Judgement) -> list[str]:
 
 
 def test_a_right_backward_is_accepted_everywhere() -> None:
-    judgement = judge(_kernel("right"), reference, _inputs(), questions=["GIVEN", "GRAD"])
+    judgement = judge(_kernel("right"), reference, _inputs(), questions=["FWD:given", "VJP:grad"])
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
@@ -87,8 +87,8 @@ def test_a_right_backward_is_accepted_everywhere() -> None:
     ],
 )
 def test_a_backward_that_is_right_in_one_call_alone_is_refused(how: str, line: str) -> None:
-    judgement = judge(_kernel(how), reference, _inputs(), questions=["GIVEN", "GRAD"])
-    assert _causes(judgement) == ["GRAD"], str(judgement)
+    judgement = judge(_kernel(how), reference, _inputs(), questions=["FWD:given", "VJP:grad"])
+    assert _causes(judgement) == ["VJP:grad"], str(judgement)
     assert line in str(judgement)
 
 
@@ -97,8 +97,8 @@ def test_the_outputs_of_a_call_that_records_gradients_are_held() -> None:
         y = reference(x, w)
         return y + 0.5 if y.requires_grad else y
 
-    judgement = judge(kernel, reference, _inputs(), questions=["GIVEN", "GRAD"])
-    assert _causes(judgement) == ["GRAD"], str(judgement)
+    judgement = judge(kernel, reference, _inputs(), questions=["FWD:given", "VJP:grad"])
+    assert _causes(judgement) == ["VJP:grad"], str(judgement)
     assert "call       that records gradients" in str(judgement)
 
 
@@ -131,13 +131,13 @@ def test_every_layout_is_asked_and_that_of_the_given_inputs_is_kept(
 ) -> None:
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(ROWS, COLUMNS, generator=generator)
-    judgement = judge(kernel, softmax, (x,), questions=["GIVEN", "STRIDES"])
-    assert _causes(judgement) == ["STRIDES"], str(judgement)
+    judgement = judge(kernel, softmax, (x,), questions=["FWD:given", "LAYOUT:strides"])
+    assert _causes(judgement) == ["LAYOUT:strides"], str(judgement)
     assert f"layout     {layout}" in str(judgement)
     values = x[:1].expand(x.shape) if layout is MemoryLayout.EXPANDED else x
-    verdict = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["GIVEN"])
-    assert _causes(verdict) == ["GIVEN"], str(verdict)
-    assert judge(softmax, softmax, (x,), questions=["GIVEN", "STRIDES"]).verdict is Ruling.ACCEPTED
+    verdict = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["FWD:given"])
+    assert _causes(verdict) == ["FWD:given"], str(verdict)
+    assert judge(softmax, softmax, (x,), questions=["FWD:given", "LAYOUT:strides"]).verdict is Ruling.ACCEPTED
 
 
 def test_a_layout_that_is_refused_is_told() -> None:
@@ -146,7 +146,7 @@ def test_a_layout_that_is_refused_is_told() -> None:
             raise ValueError(f"x: got stride {x.stride(-1)}, need 1")
         return softmax(x)
 
-    judgement = judge(kernel, softmax, _inputs()[:1], questions=["GIVEN", "STRIDES"])
+    judgement = judge(kernel, softmax, _inputs()[:1], questions=["FWD:given", "LAYOUT:strides"])
     assert judgement.verdict is Ruling.ACCEPTED
     assert "the candidate refuses every second element, transposed" in str(judgement)
 
@@ -175,8 +175,8 @@ def test_sizes_beside_integers_are_asked() -> None:
         return y
 
     arguments = torch.randn(10, 32, generator=torch.Generator().manual_seed(5)), torch.tensor([3, 9, 0, 4])
-    assert judge(embed, embed, arguments, questions=["GIVEN", "SIZES"]).verdict is Ruling.ACCEPTED
-    assert _causes(judge(without_a_tail, embed, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
+    assert judge(embed, embed, arguments, questions=["FWD:given", "SIZE:sizes"]).verdict is Ruling.ACCEPTED
+    assert _causes(judge(without_a_tail, embed, arguments, questions=["FWD:given", "SIZE:sizes"])) == ["SIZE:sizes"]
 
 
 @pytest.mark.parametrize("wrong", [lambda n: n % 4 == 0, lambda n: n > 1024, lambda n: n % 2 == 1 and n > 1])
@@ -186,7 +186,7 @@ def test_aligned_odd_and_large_sizes_are_asked(wrong: Callable[[int], bool]) -> 
         return softmax(x) * (1.5 if wrong(n) and n != 30 else 1.0)
 
     arguments = (torch.randn(ROWS, 30, generator=torch.Generator().manual_seed(6)),)
-    assert _causes(judge(kernel, softmax, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
+    assert _causes(judge(kernel, softmax, arguments, questions=["FWD:given", "SIZE:sizes"])) == ["SIZE:sizes"]
 
 
 @pytest.mark.one_fast_in(4)
@@ -196,7 +196,7 @@ def test_a_size_at_which_alone_a_kernel_is_wrong_is_asked(size: int) -> None:
         return softmax(x) * (1.001 if x.shape[-1] == size else 1)
 
     arguments = (torch.randn(8, 64),)
-    assert _causes(judge(kernel, softmax, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
+    assert _causes(judge(kernel, softmax, arguments, questions=["FWD:given", "SIZE:sizes"])) == ["SIZE:sizes"]
 
 
 def _scaled(x: Tensor, w: Tensor, factor: float = 1.01) -> Tensor:
@@ -243,21 +243,26 @@ def _with_tf32(x: Tensor, w: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("kernel", "question"),
     [
-        (_for_parameters, "GRAD"),
-        (_for_compilers, "COMPILED"),
-        (_gradient_for_compilers, "COMPILED"),
-        (_for_many_elements, "SIZES"),
-        (_turning_gradients_off, "GRAD"),
-        (_seeding(torch.manual_seed), "UNTOUCHED"),
-        (_seeding(random.seed), "UNTOUCHED"),
-        (_seeding(np.random.seed), "UNTOUCHED"),
-        (_with_tf32, "UNTOUCHED"),
+        (_for_parameters, "VJP:grad"),
+        (_for_compilers, "COMP:compiled"),
+        (_gradient_for_compilers, "COMP:compiled"),
+        (_for_many_elements, "SIZE:sizes"),
+        (_turning_gradients_off, "VJP:grad"),
+        (_seeding(torch.manual_seed), "PURE:untouched"),
+        (_seeding(random.seed), "PURE:untouched"),
+        (_seeding(np.random.seed), "PURE:untouched"),
+        (_with_tf32, "PURE:untouched"),
     ],
 )
 def test_a_kernel_that_is_wrong_in_one_surrounding_alone_is_refused(
     kernel: Callable[..., Tensor], question: str
 ) -> None:
-    verdict = judge(kernel, reference, _inputs(), questions=["GIVEN", "UNTOUCHED", "GRAD", "COMPILED", "SIZES"])
+    verdict = judge(
+        kernel,
+        reference,
+        _inputs(),
+        questions=["FWD:given", "PURE:untouched", "VJP:grad", "COMP:compiled", "SIZE:sizes"],
+    )
     assert _causes(verdict)[:1] == [question], str(verdict)
 
 
@@ -269,4 +274,4 @@ def test_a_verdict_does_not_hang_on_what_was_compiled_before(function: Callable[
     x = torch.arange(10.0).reshape(1, 1, 10)
     for other in (F.max_pool1d, F.adaptive_max_pool1d):
         torch.compile(pool(other), backend="eager", dynamic=False)(x)
-    assert judge(pool(function), pool(function), (x,), questions=["COMPILED"]).verdict is Ruling.ACCEPTED
+    assert judge(pool(function), pool(function), (x,), questions=["COMP:compiled"]).verdict is Ruling.ACCEPTED

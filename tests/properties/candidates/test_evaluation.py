@@ -66,7 +66,7 @@ def _pair(folder: Path, body: str) -> tuple[str, str]:
     ],
 )
 def test_a_module_with_dropout_is_asked_in_evaluation(body: str, right: bool, tmp_path: Path) -> None:
-    plan = QuestionPlan(["GIVEN", "GRAD"], evaluation=True)
+    plan = QuestionPlan(["FWD:given", "VJP:grad"], evaluation=True)
     judgement = judge_file(*_pair(tmp_path, body), contract="torch", plan=plan)
     assert judgement.verdict is (Ruling.ACCEPTED if right else Ruling.REJECTED), str(judgement)
     assert not judgement.error
@@ -77,7 +77,7 @@ def test_the_command_asks_in_evaluation_and_so_does_its_case(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     candidate, spec = _pair(tmp_path, "y / 0.6")
-    words = ["judge", candidate, "--spec", spec, "--seed", "0", "-k", "GIVEN", "--eval", "--report-dir", "report"]
+    words = ["judge", candidate, "--spec", spec, "--seed", "0", "-k", "FWD:given", "--eval", "--report-dir", "report"]
     assert main(words) == 1
     (case,) = (tmp_path / "report" / "cases").glob("*.json")
     assert json.loads(case.read_text())["flags"] == ["eval"]

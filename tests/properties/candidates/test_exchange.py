@@ -189,23 +189,23 @@ CHEATS = {
         "change = host.msgspec.structs.replace\n"
         "host.CandidateHost.finish = lambda self, *a: change(old(self, *a), repeat=host.Repeat("
         "seconds=float('nan')))\n" + ZEROS,
-        "GIVEN", "got seconds=nan",
+        "FWD:given", "got seconds=nan",
     ),
     "fifo": (
         "import os\nfrom opassay.properties.candidates.host import calls\n"
         "calls.write = lambda path, said: os.mkfifo(path)\n" + ZEROS,
-        "GIVEN", "no regular file",
+        "FWD:given", "no regular file",
     ),
     "line": (
         "import json\nold = json.dumps\n"
         "json.dumps = lambda said, **o: old({'loaded': 3} if 'loaded' in said else said, **o)\n" + ZEROS,
-        "PROCESS", "cannot be read",
+        "PURE:process", "cannot be read",
     ),
     "lacking": (
         "from opassay.properties.candidates.host.module_files import GivenError\nraise GivenError('no such file')\n",
-        "PROCESS", "raised GivenError",
+        "PURE:process", "raised GivenError",
     ),
-    "silent": ("import os\nos.closerange(3, 100)\n" + ZEROS, "PROCESS", "died"),
+    "silent": ("import os\nos.closerange(3, 100)\n" + ZEROS, "PURE:process", "died"),
 }  # fmt: skip
 
 
@@ -217,7 +217,9 @@ def test_a_candidate_whose_answers_cannot_be_read_is_rejected(cheat: str, tmp_pa
     candidate.write_text(text)
     spec.write_text(SPEC)
     files, limits = (str(candidate), str(spec)), Confinement(seconds=20)
-    judgement = judge_file(*files, contract="torch", confinement=limits, plan=QuestionPlan(["GIVEN", "AGAIN"]))
+    judgement = judge_file(
+        *files, contract="torch", confinement=limits, plan=QuestionPlan(["FWD:given", "CALLS:again"])
+    )
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert judgement.causes[0].question == question
     assert message in judgement.causes[0].text

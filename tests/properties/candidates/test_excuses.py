@@ -16,12 +16,12 @@ from opassay.properties.candidates.judgement import Assignment, Judgement, Rulin
 from opassay.properties.candidates.suites import warm_program
 from opassay.properties.engine.environment import digest_sources
 
-KILLED = wrong("GIVEN", Code.CRASHED, "the candidate's process died (killed by SIGKILL)")
-EXITED = wrong("GIVEN", Code.CRASHED, "the candidate's process died (exit status 70)")
-VALUE = wrong("SIGNS", Code.VALUE, "out[0] is outside its accept set")
-LATE = wrong("GIVEN", Code.TIMED_OUT, "the candidate's process did not answer in time")
-LEFT = wrong("LEFT", Code.MUTATED, "a file was written")
-FINE = Finding("LEFT", Outcome.VERIFIED)
+KILLED = wrong("FWD:given", Code.CRASHED, "the candidate's process died (killed by SIGKILL)")
+EXITED = wrong("FWD:given", Code.CRASHED, "the candidate's process died (exit status 70)")
+VALUE = wrong("FWD:signs", Code.VALUE, "out[0] is outside its accept set")
+LATE = wrong("FWD:given", Code.TIMED_OUT, "the candidate's process did not answer in time")
+LEFT = wrong("PURE:left", Code.MUTATED, "a file was written")
+FINE = Finding("PURE:left", Outcome.VERIFIED)
 
 
 def _judge(*findings: Finding, compiled: bool = False, before: int = 0) -> tuple[Ruling, str]:

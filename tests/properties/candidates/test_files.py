@@ -54,7 +54,7 @@ def ref_kernel(data):
     print("a spec may print")
     return torch.relu(x) * scale
 """
-QUICK = ("GIVEN", "UNTOUCHED", "LEFT")
+QUICK = ("FWD:given", "PURE:untouched", "PURE:left")
 
 
 def _write(folder: Path, name: str, body: str) -> tuple[str, str]:
@@ -76,11 +76,11 @@ def _judge(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgeme
 @pytest.mark.parametrize(
     ("name", "body", "question", "message"),
     [
-        ("exits", "os._exit(0)", "GIVEN", "process died (exit status 0)"),
-        ("hangs", "time.sleep(1000)", "GIVEN", "process did not answer in time (8 s for a call: --seconds)"),
-        ("forks", "os.fork() or (time.sleep(60), os._exit(0))", "UNTOUCHED", "left a child process"),
-        ("writes", "open(sys.modules['spec_writes'].__file__, 'a').write('#')", "LEFT", "a file was written"),
-        ("copies", "os.fork()", "UNTOUCHED", "left a child process"),
+        ("exits", "os._exit(0)", "FWD:given", "process died (exit status 0)"),
+        ("hangs", "time.sleep(1000)", "FWD:given", "process did not answer in time (8 s for a call: --seconds)"),
+        ("forks", "os.fork() or (time.sleep(60), os._exit(0))", "PURE:untouched", "left a child process"),
+        ("writes", "open(sys.modules['spec_writes'].__file__, 'a').write('#')", "PURE:left", "a file was written"),
+        ("copies", "os.fork()", "PURE:untouched", "left a child process"),
     ],
 )
 def test_what_a_candidate_does_to_its_process_is_a_verdict(
@@ -106,12 +106,12 @@ def test_a_candidate_that_cannot_be_made_is_rejected_and_one_that_patches_torch_
     candidate, spec = _write(tmp_path, "broken", "pass")
     Path(candidate).write_text("raise ImportError('no compiler')")
     judgement = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(QUICK))
-    assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "PROCESS")
+    assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "PURE:process")
     assert "raised ImportError: no compiler" in judgement.causes[0].text
     Path(candidate).write_text(
         f"import torch\nimport {Path(spec).stem} as s\ntorch.relu = lambda x: x\nModelNew = s.Model"
     )
-    judgement = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(["PROCESS"]))
+    judgement = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(["PURE:process"]))
     assert "torch.relu: replaced" in judgement.causes[0].text
 
 
@@ -128,7 +128,7 @@ def test_the_command_prints_one_line_of_json_and_its_exit_code_is_the_verdict(
     (line,) = capsys.readouterr().out.splitlines()
     reply = json.loads(line)
     assert (reply["verdict"], reply["causes"], reply["seed"]) == ("accepted", [], 5)
-    assert {"GIVEN", "SEEDS", "GRAD", "SIZES", "REBORN"} <= set(reply["asked"])
+    assert {"FWD:given", "FWD:seeds", "VJP:grad", "SIZE:sizes", "CALLS:reborn"} <= set(reply["asked"])
     assert reply["arithmetic"] == "float64, rounded once"
 
 
@@ -212,7 +212,10 @@ def test_a_kernel_of_triton_is_judged_in_an_interpreter(wrong: str, ruling: Ruli
     files = str(tmp_path / "rms.py"), str(tmp_path / "rms_spec.py")
     interpreted = Confinement(interpret=True)
     judgement = judge_file(
-        *files, contract="torch", confinement=interpreted, plan=QuestionPlan(("GIVEN", "SEEDS", "UNTOUCHED"))
+        *files,
+        contract="torch",
+        confinement=interpreted,
+        plan=QuestionPlan(("FWD:given", "FWD:seeds", "PURE:untouched")),
     )
     assert judgement.verdict == ruling, judgement
 
@@ -222,7 +225,7 @@ def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
     (tmp_path / "library.py").write_text(LIBRARY)
     address = f"{tmp_path / 'library.py'}:opassay_tests::rms"
     judgement = judge_file(
-        address, str(tmp_path / "rms_spec.py"), contract="torch", plan=QuestionPlan((*QUICK, "GRAD"))
+        address, str(tmp_path / "rms_spec.py"), contract="torch", plan=QuestionPlan((*QUICK, "VJP:grad"))
     )
     assert judgement.verdict == Ruling.ACCEPTED, judgement
 

@@ -22,7 +22,7 @@ def _normal(*shape: int, needs: bool = False) -> Tensor:
 
 
 def _judge(candidate: Callable[..., Any], spec: Callable[..., Any], *inputs: Any) -> Judgement:
-    return judge(candidate, spec, inputs, questions=["GIVEN", "GRAD"])
+    return judge(candidate, spec, inputs, questions=["FWD:given", "VJP:grad"])
 
 
 def rotated(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def test_data_that_requires_no_gradient_is_not_missed() -> None:
     judgement = _judge(_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     wrong = _judge(_wrong_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
-    assert [each.question for each in wrong.causes] == ["GRAD"], str(wrong)
+    assert [each.question for each in wrong.causes] == ["VJP:grad"], str(wrong)
 
 
 def test_data_that_the_spec_detaches_is_not_missed_and_must_stay_detached() -> None:
@@ -70,7 +70,7 @@ def test_data_that_the_spec_detaches_is_not_missed_and_must_stay_detached() -> N
         return rotated(x, c.detach(), s.detach())
 
     assert _judge(_rotation, detaching, _normal(2, 5, 8), *_angles()).verdict is Ruling.ACCEPTED
-    assert [each.question for each in _judge(rotated, detaching, _normal(2, 5, 8), *_angles()).causes] == ["GRAD"]
+    assert [each.question for each in _judge(rotated, detaching, _normal(2, 5, 8), *_angles()).causes] == ["VJP:grad"]
 
 
 def test_a_gradient_that_may_be_owed_is_a_weakness_where_no_input_says_so() -> None:
@@ -145,7 +145,7 @@ def test_what_torch_refuses_is_not_asked_and_said(
 
     judgement = _judge(spec, text, *inputs)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    (finding,) = (each for each in judgement.findings if each.question == "GRAD")
+    (finding,) = (each for each in judgement.findings if each.question == "VJP:grad")
     assert [part.split(":")[0].removeprefix("none of ") for part in finding.left_out.split("; ")] == left_out
     assert finding.left_out in finding.text
 
@@ -170,5 +170,5 @@ def test_what_is_done_to_small_inputs_alone_shows_in_their_gradients() -> None:
         return log_sum(torch.where(x.abs() < 1e-4, torch.zeros_like(x), x))
 
     judgement = judge(flushing, log_sum, (_normal(8, 32),))
-    assert judgement.causes[0].question == "GRAD", str(judgement)
+    assert judgement.causes[0].question == "VJP:grad", str(judgement)
     assert "where      at other inputs" in str(judgement)

@@ -28,7 +28,7 @@ def test_a_secret_is_another_each_time_and_draws_the_same_again() -> None:
     assert one.secret != other.secret
     again = Draws.of(one.origin)
     assert again == one
-    for question in ("GIVEN", "OFFSET"):
+    for question in ("FWD:given", "FWD:offset"):
         assert again.generator(question).integers(1 << 62) == one.generator(question).integers(1 << 62)
         assert other.generator(question).integers(1 << 62) != one.generator(question).integers(1 << 62)
     assert len({one.inputs(0), one.inputs(1), one.inputs(2), one.seed}) == 4
@@ -50,7 +50,7 @@ def kernel(x):
 def inputs():
     return (torch.randn(4, 8),)
 """
-WORDS = ["judge", "mine.py:kernel", "--spec", "mine.py:reference", "-k", "GIVEN", "-k", "SEEDS"]
+WORDS = ["judge", "mine.py:kernel", "--spec", "mine.py:reference", "-k", "FWD:given", "-k", "FWD:seeds"]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from opassay import judge
 from opassay.properties.candidates.judgement import Judgement
 
 Tensor = torch.Tensor
-QUESTIONS = ["GIVEN", "SEEDS", "SIGNS", "WIDE", "ZEROS", "INF", "GRAD"]
+QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:wide", "SPECIAL:zeros", "SPECIAL:inf", "VJP:grad"]
 L = torch.linalg
 
 
@@ -205,7 +205,7 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
 def test_wrong_ones_are_refused(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> None:
     judgement = judge_with(candidate, spec, dtype)
     assert str(judgement.verdict) == "rejected", str(judgement)
-    assert "GIVEN" in [each.question for each in judgement.findings if each.is_wrong]
+    assert "FWD:given" in [each.question for each in judgement.findings if each.is_wrong]
 
 
 def test_factors_are_unpacked_exactly() -> None:

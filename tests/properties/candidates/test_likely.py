@@ -19,7 +19,7 @@ from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.reports.cli.main import main
 
-QUESTIONS = ("GIVEN", "GRAD", "LIKELY")
+QUESTIONS = ("FWD:given", "VJP:grad", "LIKELY")
 
 
 def _layers(x: Tensor, *weights: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def test_a_right_candidate_is_not_suspect() -> None:
 
 
 def test_an_error_within_the_bound_is_suspect() -> None:
-    judgement = judge(lambda *args: _layers(*args) * (1 + 3e-5), _layers, _OPERANDS, questions=("GIVEN", "LIKELY"))
+    judgement = judge(lambda *args: _layers(*args) * (1 + 3e-5), _layers, _OPERANDS, questions=("FWD:given", "LIKELY"))
     assert judgement.verdict is Ruling.SUSPECT, str(judgement)
     assert [each.question for each in judgement.suspicions] == ["LIKELY"]
     reply = json.loads(judgement.as_json())
@@ -86,7 +86,7 @@ def _wrong_once() -> Callable[..., Tensor]:
 
 
 def test_a_suspicion_needs_a_fresh_draw_that_agrees() -> None:
-    judgement = judge(_wrong_once(), _layers, _OPERANDS, questions=("GIVEN", "LIKELY"))
+    judgement = judge(_wrong_once(), _layers, _OPERANDS, questions=("FWD:given", "LIKELY"))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
@@ -105,7 +105,8 @@ def test_the_command_ends_with_4_where_a_candidate_is_suspect(
     )
     file = tmp_path / "products.py"
     assert (
-        main(["judge", f"{file}:kernel", "--spec", f"{file}:reference", "-k", "GIVEN", "-k", "LIKELY", "--json"]) == 4
+        main(["judge", f"{file}:kernel", "--spec", f"{file}:reference", "-k", "FWD:given", "-k", "LIKELY", "--json"])
+        == 4
     )
     assert json.loads(capsys.readouterr().out)["verdict"] == "suspect"
 
@@ -167,7 +168,7 @@ def _total_online(x: Tensor) -> Tensor:
 def test_other_formulas_are_not_suspect(
     candidate: Any, spec: Any, shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype
 ) -> None:
-    questions = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "GRAD", "LIKELY")
+    questions = ("FWD:given", "FWD:seeds", "FWD:offset", "FWD:nearone", "VJP:grad", "LIKELY")
     operands = tuple(t.to(dtype) for t in _draw(*shapes))
     judgement = judge(candidate, spec, operands, questions=questions)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
@@ -214,7 +215,7 @@ def test_what_is_cut_off_in_place_of_rounded_is_no_success(
     function: Any, shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype, bits: int
 ) -> None:
     operands = tuple(t.to(dtype) for t in _draw(*shapes))
-    questions = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "LIKELY")
+    questions = ("FWD:given", "FWD:seeds", "FWD:offset", "FWD:nearone", "LIKELY")
     judgement = judge(_cut(function, bits), function, operands, questions=questions)
     assert judgement.verdict in (Ruling.SUSPECT, Ruling.REJECTED), str(judgement)
     for right in (function, _of_float32(function)):
@@ -229,7 +230,7 @@ def test_a_rounding_to_nearest_that_leans_is_not_suspect() -> None:
 
     operands = (_draw((64, 64))[0].bfloat16(),)
     for candidate in (nearly, _of_float32(nearly)):
-        judgement = judge(candidate, nearly, operands, questions=("GIVEN", "SEEDS", "LIKELY"))
+        judgement = judge(candidate, nearly, operands, questions=("FWD:given", "FWD:seeds", "LIKELY"))
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
@@ -247,11 +248,11 @@ def test_sums_may_begin_with_the_bias() -> None:
     x, weight, bias = _draw((2, 4, 20), (4, 1, 5), (4,))
     # Small terms after a large first one lose as many roundings of it as there are.
     small = (x * 2.0**-20, weight, bias)
-    assert judge(_from_the_bias, convolution, small, questions=["GIVEN"]).verdict is Ruling.ACCEPTED
+    assert judge(_from_the_bias, convolution, small, questions=["FWD:given"]).verdict is Ruling.ACCEPTED
 
     def linear_from_the_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return functools.reduce(torch.add, (x[:, k, None] * weight[:, k] for k in range(x.shape[1])), bias)
 
     x, weight, bias = _draw((6, 40), (10, 40), (10,))
     small = (x * 2.0**-20, weight, bias)
-    assert judge(linear_from_the_bias, F.linear, small, questions=["GIVEN"]).verdict is Ruling.ACCEPTED
+    assert judge(linear_from_the_bias, F.linear, small, questions=["FWD:given"]).verdict is Ruling.ACCEPTED

@@ -14,7 +14,7 @@ from tests.low_bit.problem import DTYPES, Kernel, Problem
 
 PROBLEMS = (*floats.PROBLEMS, *integers.PROBLEMS, *pairs.PROBLEMS)
 #: Where most mistakes show; the slow tests ask everything.
-SOME = ["GIVEN", "SIGNS", "SMALL", "ZEROS", "BITS", "NAN", "INF", "TIES"]
+SOME = ["FWD:given", "FWD:signs", "FWD:small", "SPECIAL:zeros", "DATA:bits", "SPECIAL:nan", "SPECIAL:inf", "FWD:ties"]
 
 
 def _cases(right: bool) -> Iterator[Any]:
@@ -90,16 +90,18 @@ def test_gradients_through_eight_bits_are_those_of_torch() -> None:
         return x.to(torch.float8_e4m3fn).float() * 0.3
 
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    judgement = opassay.judge(spec, spec, (x,), questions=["GIVEN", "GRAD"])
+    judgement = opassay.judge(spec, spec, (x,), questions=["FWD:given", "VJP:grad"])
     assert judgement.verdict == "accepted", str(judgement)
     straight: Any = Straight.apply
-    other = opassay.judge(lambda x: straight(x) * 0.3, spec, (x,), questions=["GIVEN", "GRAD"])
-    assert [cause.question for cause in other.causes] == ["GRAD"]
+    other = opassay.judge(lambda x: straight(x) * 0.3, spec, (x,), questions=["FWD:given", "VJP:grad"])
+    assert [cause.question for cause in other.causes] == ["VJP:grad"]
 
 
 def test_a_tensor_in_eight_bits_has_no_gradient_to_ask_for() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).to(torch.float8_e5m2)
-    judgement = opassay.judge(lambda x: x.float() * 2, lambda x: x.float() * 2, (x,), questions=["GIVEN", "GRAD"])
+    judgement = opassay.judge(
+        lambda x: x.float() * 2, lambda x: x.float() * 2, (x,), questions=["FWD:given", "VJP:grad"]
+    )
     assert judgement.verdict == "accepted"
     assert "stored in float8_e5m2" in str(judgement)
 
@@ -107,7 +109,7 @@ def test_a_tensor_in_eight_bits_has_no_gradient_to_ask_for() -> None:
 def test_a_property_is_not_asked_where_a_tensor_has_eight_bits() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     for spec, operands in ((lambda x: x.to(torch.float8_e5m2), x), (lambda x: x.float(), x.to(torch.float8_e5m2))):
-        judgement = opassay.judge(spec, spec, (operands,), questions=["GIVEN", "VJP"])
+        judgement = opassay.judge(spec, spec, (operands,), questions=["FWD:given", "VJP"])
         assert "properties are not asked where an input or an output is of float8_e5m2" in str(judgement)
     judgement = opassay.judge(
         lambda x: x.to(torch.float8_e5m2).float(), lambda x: x.to(torch.float8_e5m2).float(), (x,)
@@ -118,9 +120,9 @@ def test_a_property_is_not_asked_where_a_tensor_has_eight_bits() -> None:
 def test_ties_are_asked_where_a_spec_has_a_grid() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     plain = opassay.judge(torch.relu, torch.relu, (x,))
-    assert "TIES" not in [finding.question for finding in plain.findings]
-    named = opassay.judge(torch.relu, torch.relu, (x,), questions=["TIES"])
+    assert "FWD:ties" not in [finding.question for finding in plain.findings]
+    named = opassay.judge(torch.relu, torch.relu, (x,), questions=["FWD:ties"])
     assert "rounds to no integers" in str(named)
     for spec in (lambda x: x.to(torch.float8_e5m2), lambda x: torch.round(x * 3)):
-        judgement = opassay.judge(spec, spec, (x,), questions=["GIVEN", "TIES"])
-        assert [finding.question for finding in judgement.findings] == ["GIVEN", "TIES"]
+        judgement = opassay.judge(spec, spec, (x,), questions=["FWD:given", "FWD:ties"])
+        assert [finding.question for finding in judgement.findings] == ["FWD:given", "FWD:ties"]

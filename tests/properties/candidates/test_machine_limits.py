@@ -65,7 +65,7 @@ def _accelerated(x: Tensor) -> Tensor:
 
 
 def _judge(candidate: Callable[[Tensor], Tensor], *more: str) -> Judgement:
-    return judge(candidate, lambda x: 2 * x, (torch.randn(3, 4),), questions=["GIVEN", *more], seed=0)
+    return judge(candidate, lambda x: 2 * x, (torch.randn(3, 4),), questions=["FWD:given", *more], seed=0)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_wish_for_a_gpu_hides_no_fault_and_is_never_accepted() -> None:
     def candidate(x: Tensor) -> Tensor:
         return x.cuda() if x.isnan().any() else 2 * x
 
-    judgement = _judge(candidate, "SEEDS", "NAN")
+    judgement = _judge(candidate, "FWD:seeds", "SPECIAL:nan")
     assert judgement.verdict is Ruling.WEAK, str(judgement)
-    assert any(text.startswith("NAN was not judged: asks for a GPU") for text in judgement.weaknesses)
-    judgement = _judge(lambda x: x.cuda() if x.isnan().any() else 3 * x, "NAN")
+    assert any(text.startswith("SPECIAL:nan was not judged: asks for a GPU") for text in judgement.weaknesses)
+    judgement = _judge(lambda x: x.cuda() if x.isnan().any() else 3 * x, "SPECIAL:nan")
     assert judgement.verdict is Ruling.REJECTED
 
 
@@ -136,7 +136,7 @@ def test_a_wish_for_a_gpu_hides_no_fault_and_is_never_accepted() -> None:
 def test_a_kernel_of_triton_is_told_how_it_can_be_run() -> None:
     file = Path(__file__).with_name("strange_kernels.py")
     judgement = judge_file(
-        f"{file}:softmax", f"{file}:reference", contract="torch", plan=QuestionPlan(("GIVEN",))
+        f"{file}:softmax", f"{file}:reference", contract="torch", plan=QuestionPlan(("FWD:given",))
     )  # fmt: skip
     assert judgement.verdict is Ruling.ERROR, str(judgement)
     assert "add --compiled or --interpret" in judgement.error

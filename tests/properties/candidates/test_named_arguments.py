@@ -57,8 +57,11 @@ def test_arguments_by_name_reach_keyword_only_parameters(candidate: Callable[...
 
 
 def test_an_argument_by_name_that_is_ignored_is_seen() -> None:
-    assert "GIVEN" in _failing(judge(default_alone, scaled, ARGUMENTS))
-    assert judge(Scaled(), Scaled(), ARGUMENTS, questions=("GIVEN", "PARAMS", "GRAD")).verdict is Ruling.ACCEPTED
+    assert "FWD:given" in _failing(judge(default_alone, scaled, ARGUMENTS))
+    assert (
+        judge(Scaled(), Scaled(), ARGUMENTS, questions=("FWD:given", "FWD:params", "VJP:grad")).verdict
+        is Ruling.ACCEPTED
+    )
 
 
 def test_inputs_that_are_no_arguments_are_refused() -> None:
@@ -68,7 +71,7 @@ def test_inputs_that_are_no_arguments_are_refused() -> None:
 
 
 def test_a_function_of_nothing_gives_other_inputs_for_another_seed() -> None:
-    judgement = judge(torch.relu, torch.relu, lambda: (torch.randn(3),), seed=1, questions=("GIVEN", "SEEDS"))
+    judgement = judge(torch.relu, torch.relu, lambda: (torch.randn(3),), seed=1, questions=("FWD:given", "FWD:seeds"))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
@@ -112,24 +115,24 @@ def both_into(x: Tensor, total: Tensor, largest: Tensor) -> None:
 def test_a_candidate_may_write_into_destinations(candidate: Callable[..., Any], spec: Callable[..., Any]) -> None:
     judgement = judge(candidate, spec, (X,))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    (sizes,) = [each for each in judgement.findings if each.question == "SIZES"]
+    (sizes,) = [each for each in judgement.findings if each.question == "SIZE:sizes"]
     assert sizes.judged
 
 
 @pytest.mark.parametrize("candidate", [added, without_the_tail])
 def test_what_a_destination_had_before_is_no_input(candidate: Callable[..., Any]) -> None:
-    assert "GIVEN" in _failing(judge(candidate, softmax, (X,)))
+    assert "FWD:given" in _failing(judge(candidate, softmax, (X,)))
 
 
 def test_a_parameter_that_nobody_wrote_is_named() -> None:
-    (cause,) = judge(elsewhere, softmax, (X,), questions=("GIVEN",)).causes
+    (cause,) = judge(elsewhere, softmax, (X,), questions=("FWD:given",)).causes
     assert "TypeError: takes out, which the spec does not take: so it was given memory" in cause.text
 
 
 def test_destinations_of_a_large_problem() -> None:
     x = torch.randn(2**13, 2**8)
-    assert judge(into, softmax, (x,), questions=("GIVEN", "AGAIN", "KEPT")).verdict is Ruling.ACCEPTED
-    assert "GIVEN" in _failing(judge(without_the_tail, softmax, (x,), questions=("GIVEN",)))
+    assert judge(into, softmax, (x,), questions=("FWD:given", "CALLS:again", "CALLS:kept")).verdict is Ruling.ACCEPTED
+    assert "FWD:given" in _failing(judge(without_the_tail, softmax, (x,), questions=("FWD:given",)))
 
 
 SPEC = """
@@ -157,7 +160,7 @@ def test_files_give_names_and_take_destinations(text: str, verdict: Ruling, tmp_
     spec, kernel = tmp_path / "spec.py", tmp_path / "kernel.py"
     spec.write_text(SPEC)
     kernel.write_text(KERNEL % text)
-    plan = QuestionPlan(("GIVEN", "SIGNS", "SIZES", "GRAD"), timed=True)
+    plan = QuestionPlan(("FWD:given", "FWD:signs", "SIZE:sizes", "VJP:grad"), timed=True)
     judgement = judge_file(f"{kernel}:kernel", str(spec), contract="torch", plan=plan)
     assert judgement.verdict is verdict, str(judgement)
     if verdict is Ruling.ACCEPTED:

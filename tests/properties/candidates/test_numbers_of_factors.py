@@ -86,7 +86,9 @@ def _transposed(a: Tensor, x: Tensor) -> Any:
 def _verdict(candidate: Any, spec: Any) -> str:
     torch.manual_seed(0)
     arguments = torch.randn(5, 5) / 2, torch.randn(3, 5)
-    return str(opassay.judge(candidate, spec, arguments, questions=["GIVEN", "SEEDS", "SMALL"], seed=0).verdict)
+    return str(
+        opassay.judge(candidate, spec, arguments, questions=["FWD:given", "FWD:seeds", "FWD:small"], seed=0).verdict
+    )
 
 
 @pytest.mark.parametrize(

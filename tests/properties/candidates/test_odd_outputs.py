@@ -45,7 +45,17 @@ SPECS: dict[str, Any] = {
 }
 INPUT = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 #: For most pairs, questions that look at outputs in different ways; for one spec all of them are asked.
-SOME = ("GIVEN", "UNTOUCHED", "FRESH", "KEPT", "AGAIN", "NAN", "GRAD", "AUTOCAST", "LIKELY")
+SOME = (
+    "FWD:given",
+    "PURE:untouched",
+    "PURE:fresh",
+    "CALLS:kept",
+    "CALLS:again",
+    "SPECIAL:nan",
+    "VJP:grad",
+    "AUTOCAST",
+    "LIKELY",
+)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -55,7 +65,7 @@ def test_an_output_of_another_kind_is_a_finding(odd: str, spec: str) -> None:
     judgement = judge(ODD[odd], SPECS[spec], (INPUT,), questions=() if spec == "softmax" else SOME)
     right = spec == "NumPy, truth values" and "truth values" in odd
     assert right or judgement.verdict is Ruling.REJECTED, str(judgement)
-    assert right or "GIVEN" in [each.question for each in judgement.causes], str(judgement)
+    assert right or "FWD:given" in [each.question for each in judgement.causes], str(judgement)
 
 
 def test_complex_numbers_are_compared_bit_by_bit() -> None:

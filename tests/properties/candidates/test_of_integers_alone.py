@@ -12,7 +12,7 @@ import opassay
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 
-QUESTIONS = ["GIVEN", "SAME", "AGAIN", "STRIDES", "SIZES"]
+QUESTIONS = ["FWD:given", "CALLS:same", "CALLS:again", "LAYOUT:strides", "SIZE:sizes"]
 POSITIONS, CODES = torch.arange(40, dtype=torch.int64), torch.arange(-8, 8, dtype=torch.int8)
 
 

@@ -99,6 +99,6 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_case_of_a_gpu_is_asked_there_again() -> None:
-    cells = [Cell("mine", "GIVEN", "float32", device, "candidate") for device in ("cpu", "cuda")]
+    cells = [Cell("mine", "FWD:given", "float32", device, "candidate") for device in ("cpu", "cuda")]
     words = [JudgedCase("mine.py", "spec.py", 0, "torch").of(cell, {}).words for cell in cells]
     assert ["--device=cuda" in each for each in words] == [False, True]

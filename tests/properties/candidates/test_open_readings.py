@@ -76,14 +76,14 @@ def _indices_of_another(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor]
     ],
 )
 def test_one_choice_must_explain_all_that_hangs_on_it(spec: Kernel, candidate: Kernel, verdict: str) -> None:
-    judgement = opassay.judge(candidate, spec, _tied_scores(), questions=["GIVEN", "GRAD"], seed=0)
+    judgement = opassay.judge(candidate, spec, _tied_scores(), questions=["FWD:given", "VJP:grad"], seed=0)
     assert judgement.verdict == verdict, str(judgement)
 
 
 def test_an_index_outside_its_set_is_wrong_and_says_why() -> None:
     judgement = opassay.judge(
         lambda s, v: (v.gather(1, s.topk(3).indices[:, 1:]), s.topk(3).indices[:, 1:]),
-        with_indices, _tied_scores(), questions=["GIVEN"], seed=0,
+        with_indices, _tied_scores(), questions=["FWD:given"], seed=0,
     )  # fmt: skip
     assert judgement.verdict == "rejected"
     assert "which is not chosen, has a number from 1.3499" in str(judgement)
@@ -92,9 +92,9 @@ def test_an_index_outside_its_set_is_wrong_and_says_why() -> None:
 def test_more_choices_than_are_tried_leave_elements_open() -> None:
     tied = torch.ones(2, 12), normal(2, 12)
     spec = lambda s, v: v.gather(1, s.topk(6, -1).indices).sum(-1)  # noqa: E731
-    right = opassay.judge(lambda s, v: v.gather(1, last_of_ties(s, 6)[1]).sum(-1), spec, tied, questions=["GIVEN"])
+    right = opassay.judge(lambda s, v: v.gather(1, last_of_ties(s, 6)[1]).sum(-1), spec, tied, questions=["FWD:given"])
     assert right.verdict == "accepted", str(right)
-    wrong = opassay.judge(lambda s, v: v.sum(-1), spec, tied, questions=["GIVEN"])
+    wrong = opassay.judge(lambda s, v: v.sum(-1), spec, tied, questions=["FWD:given"])
     assert wrong.verdict == "weak"
     assert BEYOND in str(wrong)
 
@@ -109,11 +109,11 @@ def test_integers_made_of_more_choices_than_are_tried_are_open() -> None:
     def others(logits: Tensor) -> tuple[Tensor, Tensor]:
         return torch.tensor([1, 0, 1]), torch.tensor([5, 3, 4])
 
-    judgement = opassay.judge(others, spec, (torch.zeros(2, 7),), questions=["GIVEN"])
+    judgement = opassay.judge(others, spec, (torch.zeros(2, 7),), questions=["FWD:given"])
     assert judgement.verdict == "weak"
     assert BEYOND in str(judgement)
     apart = torch.arange(14.0).reshape(2, 7)
-    assert opassay.judge(others, spec, (apart,), questions=["GIVEN"]).verdict == "rejected"
+    assert opassay.judge(others, spec, (apart,), questions=["FWD:given"]).verdict == "rejected"
 
 
 def test_several_rows_that_an_element_hangs_on_are_tried_in_combination() -> None:

@@ -144,17 +144,17 @@ def _writes(x: Tensor, w: Tensor) -> Tensor:
 
 
 WRONG: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
-    "tail": (lambda: _with(_tail), "GIVEN"),
-    "half": (lambda: lambda x, w: spec(x.bfloat16(), w.bfloat16()).float(), "GIVEN"),
-    "shape": (lambda: _with(lambda out: out[:, :-1]), "GIVEN"),
-    "no maximum": (lambda: lambda x, w: torch.exp(x @ w) / torch.exp(x @ w).sum(-1, keepdim=True), "OFFSET"),
-    "not a number": (lambda: _with(torch.nan_to_num), "NAN"),
-    "same memory": (_Memory, "KEPT"),
-    "shorter memory": (_Shortens, "KEPT"),
-    "by address": (_ByAddress, "SAME"),
-    "later": (_Later, "AGAIN"),
-    "written": (lambda: _writes, "UNTOUCHED"),
-    "gradient": (lambda: _wrong_slope, "GRAD"),
+    "tail": (lambda: _with(_tail), "FWD:given"),
+    "half": (lambda: lambda x, w: spec(x.bfloat16(), w.bfloat16()).float(), "FWD:given"),
+    "shape": (lambda: _with(lambda out: out[:, :-1]), "FWD:given"),
+    "no maximum": (lambda: lambda x, w: torch.exp(x @ w) / torch.exp(x @ w).sum(-1, keepdim=True), "FWD:offset"),
+    "not a number": (lambda: _with(torch.nan_to_num), "SPECIAL:nan"),
+    "same memory": (_Memory, "CALLS:kept"),
+    "shorter memory": (_Shortens, "CALLS:kept"),
+    "by address": (_ByAddress, "CALLS:same"),
+    "later": (_Later, "CALLS:again"),
+    "written": (lambda: _writes, "PURE:untouched"),
+    "gradient": (lambda: _wrong_slope, "VJP:grad"),
 }
 
 
@@ -175,10 +175,10 @@ def test_rows_of_a_right_candidate_are_accepted_and_told(rows: int) -> None:
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     sampled = json.loads(judgement.as_json())["sampled"]
     questions = {each.question for each in judgement.findings if each.outcome in (Outcome.VERIFIED, Outcome.WEAK)}
-    assert {*WAYS, "GIVEN", "KEPT", "AGAIN", "GRAD"} <= questions
+    assert {*WAYS, "FWD:given", "CALLS:kept", "CALLS:again", "VJP:grad"} <= questions
     assert set(WAYS) <= set(sampled)
     assert all(f"of {rows} rows" in sampled[code] for code in WAYS)
-    assert sampled["GIVEN"] in str(judgement)
+    assert sampled["FWD:given"] in str(judgement)
 
 
 @pytest.mark.one_fast_in(4)
@@ -225,7 +225,7 @@ def _with_tail_of_forty(x: Tensor, w: Tensor) -> Tensor:
     return spec(x, w) * (1.001 if len(x) == 40 else 1.0)
 
 
-OF_ROWS_ALONE = ("GIVEN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST")
+OF_ROWS_ALONE = ("FWD:given", "LAYOUT:strides", "LAYOUT:align", "POISON", "VJP:grad", "AUTOCAST")
 
 
 @pytest.mark.parametrize(("make", "whole"), [(_Sized, False), (_Picky, True)])
@@ -237,21 +237,21 @@ def test_calls_that_need_not_have_the_given_size_are_of_rows_alone(make: type[_S
     assert 0 < size < 40
     if whole:
         assert candidate.rows == [40, size, *[40] * (len(MemoryLayout) + 4)]
-    else:  # GIVEN and POISON are of the given size; the second call is that which asks whether rows do.
+    else:  # FWD:given and POISON are of the given size; the second call is that which asks whether rows do.
         assert candidate.rows == [40, *[size] * (len(MemoryLayout) + 2), 40, size, size, size]
     assert all("of 40 rows" in each.sampled for each in judgement.findings)
 
 
 def test_rows_alone_that_are_wrong_are_a_matter_of_other_sizes() -> None:
     candidate = _ForForty()
-    judgement = judge(candidate, spec, _inputs(), questions=(*OF_ROWS_ALONE, "SIZES"))
-    assert [each.question for each in judgement.causes] == ["SIZES"], str(judgement)
+    judgement = judge(candidate, spec, _inputs(), questions=(*OF_ROWS_ALONE, "SIZE:sizes"))
+    assert [each.question for each in judgement.causes] == ["SIZE:sizes"], str(judgement)
     assert sum(rows != 40 for rows in candidate.rows) == 1
 
 
 def test_rows_alone_show_what_the_whole_would() -> None:
     judgement = judge(_Dense(), spec, _inputs(), questions=OF_ROWS_ALONE)
-    assert [each.question for each in judgement.causes] == ["STRIDES"], str(judgement)
+    assert [each.question for each in judgement.causes] == ["LAYOUT:strides"], str(judgement)
 
 
 class _WithTail(_Sized):
@@ -262,12 +262,22 @@ class _WithTail(_Sized):
 def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() -> None:
     candidate = _WithTail()
     judgement = judge(candidate, spec, _inputs(), seed=1)
-    assert [each.question for each in judgement.causes] == ["GIVEN"], str(judgement)
+    assert [each.question for each in judgement.causes] == ["FWD:given"], str(judgement)
     assert candidate.rows.count(40) == 1
-    of_values = {*WAYS, "SAME", "REBORN", "AGAIN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST"}
+    of_values = {
+        *WAYS,
+        "CALLS:same",
+        "CALLS:reborn",
+        "CALLS:again",
+        "LAYOUT:strides",
+        "LAYOUT:align",
+        "POISON",
+        "VJP:grad",
+        "AUTOCAST",
+    }
     findings = {each.question: each for each in judgement.findings}
     assert {findings[code].outcome for code in of_values} <= {Outcome.VERIFIED, Outcome.WEAK}, str(judgement)
-    assert all("of 40 rows" in findings[code].sampled for code in {*of_values, "KEPT"}), str(judgement)
+    assert all("of 40 rows" in findings[code].sampled for code in {*of_values, "CALLS:kept"}), str(judgement)
 
 
 @pytest.mark.parametrize("at", [0, 39])
@@ -278,12 +288,12 @@ def test_the_first_row_and_the_last_are_always_among_those_that_are_held(at: int
         return result
 
     for seed in range(8):
-        assert judge(wrong, spec, _inputs(), questions=["GIVEN"], seed=seed).verdict is Ruling.REJECTED
+        assert judge(wrong, spec, _inputs(), questions=["FWD:given"], seed=seed).verdict is Ruling.REJECTED
 
 
 def test_a_spec_that_mixes_rows_is_asked_as_a_whole() -> None:
     judgement = judge(
-        lambda x: torch.softmax(x, 0), lambda x: torch.softmax(x, 0), (torch.randn(40, 6),), questions=["GIVEN"]
+        lambda x: torch.softmax(x, 0), lambda x: torch.softmax(x, 0), (torch.randn(40, 6),), questions=["FWD:given"]
     )
     assert judgement.findings[0].judged == 240
     assert not judgement.findings[0].sampled

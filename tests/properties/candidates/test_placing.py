@@ -25,7 +25,7 @@ def _normal(*shape: int) -> Tensor:
 
 
 def _causes(candidate: Any, spec: Any, inputs: Sequence[Any], *questions: str) -> list[str]:
-    judgement = judge(candidate, spec, inputs, questions=["GIVEN", *questions])
+    judgement = judge(candidate, spec, inputs, questions=["FWD:given", *questions])
     assert not judgement.error, judgement.error
     return [each.question for each in judgement.causes]
 
@@ -56,11 +56,16 @@ def _rows(x: Tensor, residual: Tensor, strided: bool = True) -> Tensor:
 
 def test_rows_are_written_in_place_in_every_layout_that_a_caller_can_want() -> None:
     inputs = _normal(4, 8), _normal(4, 8)
-    assert _causes(_rows, add_norm, inputs, "STRIDES", "SAME", "REBORN", "AGAIN", "UNTOUCHED") == []
+    assert (
+        _causes(
+            _rows, add_norm, inputs, "LAYOUT:strides", "CALLS:same", "CALLS:reborn", "CALLS:again", "PURE:untouched"
+        )
+        == []
+    )
     expanded = inputs[0], inputs[1][:1].expand(4, 8)
     assert _causes(_rows, add_norm, expanded) == []  # the rows of what is written are several ones for the spec, too
-    judgement = judge(lambda x, r: _rows(x, r, False), add_norm, inputs, questions=["GIVEN", "STRIDES"])
-    assert [each.question for each in judgement.causes] == ["STRIDES"]
+    judgement = judge(lambda x, r: _rows(x, r, False), add_norm, inputs, questions=["FWD:given", "LAYOUT:strides"])
+    assert [each.question for each in judgement.causes] == ["LAYOUT:strides"]
 
 
 def test_properties_of_a_kernel_that_writes_in_place_are_verified() -> None:
@@ -111,10 +116,10 @@ X, Y = _normal(4, 8), _normal(4, 8)
 
 @pytest.mark.parametrize("inputs", [(X, Y), (X, X)], ids=["two tensors", "one tensor"])
 def test_one_tensor_stands_for_two(inputs: tuple[Tensor, Tensor]) -> None:
-    assert _causes(whole_gradient, product, inputs, "STRIDES", "GRAD", "FRESH", "SAME") == []
-    assert _causes(half_the_gradient, product, inputs, "STRIDES", "GRAD") == ["GRAD"]
-    of_values = _causes(apart_alone, product, inputs, "STRIDES")
-    assert of_values[0] == ("GIVEN" if inputs[0] is inputs[1] else "STRIDES")
+    assert _causes(whole_gradient, product, inputs, "LAYOUT:strides", "VJP:grad", "PURE:fresh", "CALLS:same") == []
+    assert _causes(half_the_gradient, product, inputs, "LAYOUT:strides", "VJP:grad") == ["VJP:grad"]
+    of_values = _causes(apart_alone, product, inputs, "LAYOUT:strides")
+    assert of_values[0] == ("FWD:given" if inputs[0] is inputs[1] else "LAYOUT:strides")
 
 
 def test_a_refusal_of_one_tensor_for_two_is_told() -> None:
@@ -123,7 +128,7 @@ def test_a_refusal_of_one_tensor_for_two_is_told() -> None:
             raise ValueError("a and b share memory")
         return product(a, b)
 
-    judgement = judge(kernel, product, (X, Y), questions=["GIVEN", "STRIDES"])
+    judgement = judge(kernel, product, (X, Y), questions=["FWD:given", "LAYOUT:strides"])
     assert judgement.verdict is Ruling.ACCEPTED
     assert "the candidate refuses one tensor as a and b" in str(judgement)
 
@@ -134,10 +139,18 @@ def test_views_of_one_memory_come_as_views_of_one_memory() -> None:
         return a + b if apart != 2 else a - b
 
     inputs = X.reshape(-1)[:-2], X.reshape(-1)[2:]
-    assert _causes(kernel, torch.add, inputs) == ["GIVEN"]
-    assert _causes(torch.add, torch.add, inputs, "SAME", "REBORN", "AGAIN", "FRESH", "UNTOUCHED") == []
+    assert _causes(kernel, torch.add, inputs) == ["FWD:given"]
+    assert (
+        _causes(
+            torch.add, torch.add, inputs, "CALLS:same", "CALLS:reborn", "CALLS:again", "PURE:fresh", "PURE:untouched"
+        )
+        == []
+    )
     q, k = X.unbind(0)[:2]
-    assert _causes(lambda q, k: (k.view(-1), q.view(-1)), lambda q, k: (k.view(-1), q.view(-1)), (q, k), "FRESH") == []
+    assert (
+        _causes(lambda q, k: (k.view(-1), q.view(-1)), lambda q, k: (k.view(-1), q.view(-1)), (q, k), "PURE:fresh")
+        == []
+    )
 
 
 def test_memory_is_not_shared_with_what_is_written() -> None:
@@ -164,13 +177,13 @@ def test_destinations_are_rows_of_wider_tensors_and_transposed(refuses: bool) ->
     def right(x: Tensor, out: Tensor) -> None:
         out.copy_(doubled(x))
 
-    judgement = judge(dense, doubled, (X,), questions=["GIVEN", "STRIDES"])
+    judgement = judge(dense, doubled, (X,), questions=["FWD:given", "LAYOUT:strides"])
     if refuses:
         assert judgement.verdict is Ruling.ACCEPTED
         assert "the candidate refuses destinations that are rows cut out of a wider tensor" in str(judgement)
     else:
         assert _layout_line(judgement) == "destinations that are rows cut out of a wider tensor"
-    assert _causes(right, doubled, (X,), "STRIDES") == []
+    assert _causes(right, doubled, (X,), "LAYOUT:strides") == []
 
 
 # --------------------------------------------------------------------------------------------------------- far apart
@@ -191,9 +204,9 @@ def test_a_view_that_is_far_apart_costs_what_it_holds() -> None:
     start = again.storage_offset()
     assert again.as_strided((2,), (FAR,), start + 8).isnan().all()  # behind a row
     assert again.as_strided((2,), (FAR,), start + FAR - 1).isnan().all()  # before the next one
-    questions = "GIVEN", "SAME", "AGAIN", "STRIDES", "ALIGN", "POISON", "GRAD"
+    questions = "FWD:given", "CALLS:same", "CALLS:again", "LAYOUT:strides", "LAYOUT:align", "POISON", "VJP:grad"
     assert _causes(lambda x: _rows_at(x, torch.int64), doubled, (x,), *questions) == []
-    assert _causes(lambda x: _rows_at(x, torch.int32), doubled, (x,))[0] == "GIVEN"
+    assert _causes(lambda x: _rows_at(x, torch.int32), doubled, (x,))[0] == "FWD:given"
 
 
 # ------------------------------------------------------------------------------------------------------------- marks
@@ -239,11 +252,11 @@ def test_a_candidate_that_does_not_see_the_mark_of_an_argument_is_refused(argume
     def kernel(x: Tensor) -> Tensor:
         return (torch._neg_view(x) if x.is_neg() else x) + 1
 
-    assert _causes(kernel, lambda x: x + 1, (argument,)) == ["GIVEN"]
+    assert _causes(kernel, lambda x: x + 1, (argument,)) == ["FWD:given"]
 
 
 def test_a_marked_view_of_an_input_is_no_memory_of_its_own() -> None:
-    assert _causes(torch._neg_view, torch.neg, (X,), "FRESH") == ["FRESH"]
+    assert _causes(torch._neg_view, torch.neg, (X,), "PURE:fresh") == ["PURE:fresh"]
 
 
 # ----------------------------------------------------------------------------------------------- what nobody reads
@@ -297,7 +310,7 @@ AT = torch.tensor([3, 1, 4, 1])
     ],
 )  # fmt: skip
 def test_what_the_spec_does_not_read_is_nan(spec: Any, wrong: Any, right: Any, inputs: Sequence[Any]) -> None:
-    judgement = judge(wrong, spec, inputs, questions=["GIVEN", "POISON"])
+    judgement = judge(wrong, spec, inputs, questions=["FWD:given", "POISON"])
     assert [each.question for each in judgement.causes] == ["POISON"], str(judgement)
     assert "that the spec does not read" in str(judgement)
     assert _causes(right, spec, inputs, "POISON") == []
@@ -319,5 +332,5 @@ def test_a_gradient_of_zero_alone_is_no_element_that_nobody_reads(spec: Callable
         assert not x.isnan().any()
         return spec(x)
 
-    finding = judge(kernel, spec, (_normal(6, 8),), questions=["GIVEN", "POISON"]).findings[-1]
+    finding = judge(kernel, spec, (_normal(6, 8),), questions=["FWD:given", "POISON"]).findings[-1]
     assert not finding.is_wrong, finding

@@ -17,7 +17,7 @@ from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.sequences import reorder_sequences
 from opassay.properties.candidates.specification import Specification, specification
 
-QUESTIONS = ["GIVEN", "SAME", "SEEDS", "SIGNS", "INTEGERS", "GRAD", "SIZES"]
+QUESTIONS = ["FWD:given", "CALLS:same", "FWD:seeds", "FWD:signs", "DATA:integers", "VJP:grad", "SIZE:sizes"]
 GENERATOR = torch.Generator().manual_seed(3)
 Call = tuple[Tensor, ...]
 
@@ -180,7 +180,7 @@ def test_a_spec_that_reads_integers_is_judged(
 )
 def test_what_rounding_may_decide_is_not_read(spec: Callable[..., Tensor]) -> None:
     arguments = (torch.tensor([1.0, -2.0]), torch.tensor(0))
-    judgement = judge(spec, spec, arguments, questions=["GIVEN"])
+    judgement = judge(spec, spec, arguments, questions=["FWD:given"])
     assert judgement.verdict is Ruling.ERROR
     assert "depends on values of floating tensors" in str(judgement)
 
@@ -215,9 +215,9 @@ def test_a_size_at_which_a_loop_becomes_too_long_is_not_read(monkeypatch: pytest
 
     read = Specification.traced_at
     monkeypatch.setattr(Specification, "traced_at", traced_at)
-    judgement = judge(of_few, spec, (_normal(5, 3),), questions=["GIVEN", "SIZES"])
+    judgement = judge(of_few, spec, (_normal(5, 3),), questions=["FWD:given", "SIZE:sizes"])
     assert judgement.verdict is Ruling.REJECTED
-    assert [cause.question for cause in judgement.causes] == ["SIZES"]
+    assert [cause.question for cause in judgement.causes] == ["SIZE:sizes"]
     assert 3 * 99 < max(lengths) < 3000
 
 
@@ -233,7 +233,7 @@ def test_a_size_at_which_products_become_too_long_is_not_asked() -> None:
         rows.append(len(x))
         return spec(x)
 
-    assert judge(kernel, spec, (_normal(4, 3),), questions=["SIZES"]).verdict is Ruling.ACCEPTED
+    assert judge(kernel, spec, (_normal(4, 3),), questions=["SIZE:sizes"]).verdict is Ruling.ACCEPTED
     assert 100 < max(rows) < 1000
 
 
@@ -255,7 +255,7 @@ def test_a_loop_over_rows_is_not_read_at_a_million_of_them(monkeypatch: pytest.M
 
     read = Specification.traced_at
     monkeypatch.setattr(Specification, "traced_at", traced_at)
-    assert judge(kernel, spec, (_normal(4, 3),), questions=["SIZES"]).verdict is Ruling.ACCEPTED
+    assert judge(kernel, spec, (_normal(4, 3),), questions=["SIZE:sizes"]).verdict is Ruling.ACCEPTED
     assert 100 < max(lengths) < 1000
 
 
@@ -272,7 +272,7 @@ def test_other_specs_are_read_without_values() -> None:
         return torch.nn.functional.cross_entropy(x, labels)
 
     spec = specification(loss)
-    judge(loss, spec, (_normal(4, 5), torch.tensor([0, 4, 2, 1])), questions=["GIVEN", "SIGNS"])
+    judge(loss, spec, (_normal(4, 5), torch.tensor([0, 4, 2, 1])), questions=["FWD:given", "FWD:signs"])
     assert not spec.reads_values
 
 
@@ -305,5 +305,5 @@ def test_offsets_stay_offsets_where_memory_is_laid_out_otherwise() -> None:
         return sums(x, torch.as_strided(offsets, offsets.shape, (1,)))
 
     operands = (_normal(9, 5), torch.tensor([0, 3, 3, 9]))
-    assert judge(to_the_end, sums, operands, questions=["STRIDES"]).verdict is Ruling.ACCEPTED
-    assert judge(of_dense_offsets, sums, operands, questions=["STRIDES"]).verdict is Ruling.REJECTED
+    assert judge(to_the_end, sums, operands, questions=["LAYOUT:strides"]).verdict is Ruling.ACCEPTED
+    assert judge(of_dense_offsets, sums, operands, questions=["LAYOUT:strides"]).verdict is Ruling.REJECTED

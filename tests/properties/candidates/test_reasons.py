@@ -25,7 +25,13 @@ def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
 
 
 def _lines(spec: Any, candidate: Any, inputs: tuple[Tensor, ...], word: str, **questions: Any) -> list[str]:
-    judgement = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"], **questions)
+    judgement = judge(
+        candidate,
+        spec,
+        inputs,
+        questions=["FWD:given", "FWD:seeds", "FWD:signs", "SPECIAL:zeros", "DATA:bits"],
+        **questions,
+    )
     cards = [line.strip() for finding in judgement.causes for line in str(finding.wrong).splitlines()]
     return [line.removeprefix(word).strip() for line in cards if line.startswith(f"{word} ")]
 
@@ -281,7 +287,7 @@ LOGITS = (_draw((64, 40))[0] * 30,) * 2
 def test_the_contract_that_is_named_accepts(spec: Any, candidate: Any, inputs: Any, contract: str) -> None:
     (named,) = _lines(spec, candidate, inputs, "accepted")
     assert named == f"with --contract {contract}"
-    questions = ["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"]
+    questions = ["FWD:given", "FWD:seeds", "FWD:signs", "SPECIAL:zeros", "DATA:bits"]
     assert judge(candidate, spec, inputs, questions=questions, contract=contract).causes == ()
 
 
@@ -299,7 +305,7 @@ def test_the_marks_of_a_spec_stay_as_they_are() -> None:
     """A rewrite is traced with the metadata of the spec's nodes; the spec itself is read again afterwards."""
     specification_read = specification(rms)
     (x,) = _draw((8, 32))
-    judge(rms, specification_read, (x,), questions=["GIVEN"])
+    judge(rms, specification_read, (x,), questions=["FWD:given"])
     graph = specification_read.traced_at(CallArguments.of((x,)), {}).graph
     before = [repr(node.meta.get("custom")) for node in graph.graph.nodes]
     assert _lines(specification_read, lambda x: rms(x, 0.0), (x,), "likely")
@@ -310,7 +316,7 @@ def test_a_map_stands_on_the_card() -> None:
     def candidate(x: Tensor) -> Tensor:
         return torch.where(torch.ones(8, 32, dtype=torch.bool).triu(), rms(x), 2 * rms(x))
 
-    judgement = judge(candidate, rms, _draw((8, 32)), questions=["GIVEN"])
+    judgement = judge(candidate, rms, _draw((8, 32)), questions=["FWD:given"])
     lines = [line.strip() for line in str(judgement).splitlines()]
     start = lines.index("map        of 1 by 1 elements each: . none outside, 1 to 9 tenths, # all")
     assert lines[start + 1 : start + 9] == ["#" * i + "." * (32 - i) for i in range(8)]

@@ -12,7 +12,7 @@ from opassay import SpecError, assert_conforms, bound, judge
 from opassay.properties.candidates.judgement import Judgement
 
 Tensor = torch.Tensor
-QUESTIONS = ["GIVEN", "SEEDS", "SIGNS", "NEARONE", "WIDE", "GRAD"]
+QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:nearone", "FWD:wide", "VJP:grad"]
 
 
 def factor(x: Tensor) -> Any:
@@ -113,7 +113,10 @@ def test_right_ones_are_accepted(candidate: Callable[..., Tensor], spec: Any, dt
     texts = {each.question: each.text for each in judgement.findings}
     elements = 2 * 6 * (6 if spec is factor else 2)
     assert all(texts[code] == f"{elements} elements by their residual" for code in QUESTIONS[:-1])
-    assert texts["GRAD"] == "the spec has a factor or a solution, known by its residual, of which no gradient is judged"
+    assert (
+        texts["VJP:grad"]
+        == "the spec has a factor or a solution, known by its residual, of which no gradient is judged"
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -125,7 +128,7 @@ def test_right_ones_are_accepted(candidate: Callable[..., Tensor], spec: Any, dt
 def test_wrong_ones_are_refused(candidate: Callable[..., Tensor], spec: Any, dtype: torch.dtype) -> None:
     judgement = judge_solver(candidate, spec, dtype)
     assert str(judgement.verdict) == "rejected", str(judgement)
-    assert "GIVEN" in [each.question for each in judgement.findings if each.is_wrong]
+    assert "FWD:given" in [each.question for each in judgement.findings if each.is_wrong]
 
 
 def test_a_card_names_the_residual() -> None:
@@ -139,7 +142,7 @@ def test_what_follows_from_a_factor_without_numbers_is_refused() -> None:
     def spec(a: Tensor) -> Any:
         return torch.linalg.qr(a)[1].sum(-1)
 
-    judgement = judge(spec, spec, (torch.eye(3),), questions=["GIVEN"])
+    judgement = judge(spec, spec, (torch.eye(3),), questions=["FWD:given"])
     assert "aten.sum" in judgement.error
     assert "known by its residual alone" in judgement.error
 
@@ -151,9 +154,9 @@ def test_a_factor_of_fewer_digits_than_the_inputs_is_refused() -> None:
     def wide(x: Tensor) -> Any:
         return torch.linalg.cholesky(x.double())
 
-    judgement = judge(narrow, narrow, (torch.eye(3).double(),), questions=["GIVEN"])
+    judgement = judge(narrow, narrow, (torch.eye(3).double(),), questions=["FWD:given"])
     assert "in float32, and the inputs are of more digits" in judgement.error
-    assert str(judge(wide, wide, (torch.eye(3),), questions=["GIVEN"]).verdict) == "accepted"
+    assert str(judge(wide, wide, (torch.eye(3),), questions=["FWD:given"]).verdict) == "accepted"
 
 
 @pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated", "ignore:torch.triangular_solve is deprecated")
@@ -184,9 +187,9 @@ def test_other_forms_are_read() -> None:
     specs: list[tuple[Callable[..., Any], tuple[Tensor, ...]]] = [(upper, (x @ x.T,)), (uplo, (x @ x.T,))]
     specs += [(old, (b, x)), (from_the_right, (x, b)), (rows, (x, b)), (vector, (x, b))]
     for spec, args in [*specs, (inverse_and_info, (x,)), (lambda a: torch.inverse(a), (x,))]:
-        judgement = judge(spec, spec, args, questions=["GIVEN"])
+        judgement = judge(spec, spec, args, questions=["FWD:given"])
         assert str(judgement.verdict) == "accepted", str(judgement)
-        wrong = judge(lambda *each, spec=spec: spec(*each) * (1 + 1e-12), spec, args, questions=["GIVEN"])
+        wrong = judge(lambda *each, spec=spec: spec(*each) * (1 + 1e-12), spec, args, questions=["FWD:given"])
         assert str(wrong.verdict) == "rejected"
 
 
@@ -325,6 +328,6 @@ def test_a_permutation_and_triangles_are_judged_together(dtype: torch.dtype) -> 
     for wrong in (without_pivots, with_the_transposed_permutation):
         assert str(judge_solver(wrong, permutation_and_triangles, dtype).verdict) == "rejected"
     alone = judge(
-        lambda a: torch.linalg.lu(a)[2], lambda a: torch.linalg.lu(a)[2], (torch.eye(3),), questions=["GIVEN"]
+        lambda a: torch.linalg.lu(a)[2], lambda a: torch.linalg.lu(a)[2], (torch.eye(3),), questions=["FWD:given"]
     )
     assert str(alone.verdict) == "weak"

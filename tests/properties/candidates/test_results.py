@@ -83,7 +83,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("candidate", WRONG.values(), ids=WRONG)
 def test_another_form_or_another_plain_value_is_rejected(candidate: Callable[..., Any]) -> None:
-    judgement = judge(candidate, nested, (X,), questions=["GIVEN"])
+    judgement = judge(candidate, nested, (X,), questions=["FWD:given"])
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     with pytest.raises(AssertionError, match=r"nested: (the result|got \d outputs)"):
         opassay.assert_conforms(candidate(X), nested, X)
@@ -91,14 +91,14 @@ def test_another_form_or_another_plain_value_is_rejected(candidate: Callable[...
 
 @pytest.mark.parametrize("candidate", RIGHT.values(), ids=RIGHT)
 def test_an_equal_result_is_accepted(candidate: Callable[..., Any]) -> None:
-    judgement = judge(candidate, nested, (X,), questions=["GIVEN", "SEEDS", "AGAIN"])
+    judgement = judge(candidate, nested, (X,), questions=["FWD:given", "FWD:seeds", "CALLS:again"])
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     opassay.assert_conforms(candidate(X), nested, X)
 
 
 def test_a_tensor_in_a_container_is_not_the_tensor() -> None:
     for candidate in (lambda x: (2 * x,), lambda x: {"k": [2 * x]}):
-        judgement = judge(candidate, lambda x: 2 * x, (X,), questions=["GIVEN"])
+        judgement = judge(candidate, lambda x: 2 * x, (X,), questions=["FWD:given"])
         assert [str(each.wrong) for each in judgement.causes] == [
             f"the result is {result_of(candidate(X)).form}, need a tensor"
         ]
@@ -109,8 +109,10 @@ def test_named_tuples_and_those_of_torch_are_tuples() -> None:
         return Pair(2 * x, x.sum(-1))
 
     for candidate in (name_of, lambda x: (2 * x, x.sum(-1)), lambda x: [2 * x, x.sum(-1)]):
-        assert judge(candidate, name_of, (X,), questions=["GIVEN", "SEEDS"]).verdict is Ruling.ACCEPTED
-    top = judge(lambda x: list(torch.topk(x, 2)), lambda x: torch.topk(x, 2), (X,), questions=["GIVEN", "SEEDS"])
+        assert judge(candidate, name_of, (X,), questions=["FWD:given", "FWD:seeds"]).verdict is Ruling.ACCEPTED
+    top = judge(
+        lambda x: list(torch.topk(x, 2)), lambda x: torch.topk(x, 2), (X,), questions=["FWD:given", "FWD:seeds"]
+    )
     assert top.verdict is Ruling.ACCEPTED, str(top)
 
 
@@ -121,8 +123,8 @@ def test_a_number_that_changes_from_call_to_call_is_rejected() -> None:
         calls.append(7)
         return 2 * x, 7 if len(calls) < 3 else len(calls)
 
-    judgement = judge(counting, lambda x: (2 * x, 7), (X,), questions=["GIVEN", "AGAIN"])
-    assert [each.question for each in judgement.causes] == ["AGAIN"], str(judgement)
+    judgement = judge(counting, lambda x: (2 * x, 7), (X,), questions=["FWD:given", "CALLS:again"])
+    assert [each.question for each in judgement.causes] == ["CALLS:again"], str(judgement)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +166,10 @@ def test_one_tensor_for_two_outputs_is_aliased_only_where_the_spec_shares_none()
         both = torch.stack([2 * x, x + x])
         return both[0], both[1]
 
-    wrong = judge(one_twice, two, (X,), questions=["GIVEN", "FRESH"])
+    wrong = judge(one_twice, two, (X,), questions=["FWD:given", "PURE:fresh"])
     assert [str(each.wrong) for each in wrong.causes] == ["out[1] shares memory with out[0]"]
     for candidate, spec in ((one_twice, one_twice), (two, one_twice), (neighbours, two)):
-        judgement = judge(candidate, spec, (X,), questions=["GIVEN", "SEEDS", "FRESH"])
+        judgement = judge(candidate, spec, (X,), questions=["FWD:given", "FWD:seeds", "PURE:fresh"])
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 

@@ -66,7 +66,12 @@ def test_a_signal_ends_a_judgement_without_a_verdict(
 ) -> None:
     with _handler(number, error):
         with pytest.raises(error):
-            judge(_alarmed(number, swallows), torch.relu, (torch.randn(3, 4),), questions=["GIVEN", "AGAIN", "SEEDS"])
+            judge(
+                _alarmed(number, swallows),
+                torch.relu,
+                (torch.randn(3, 4),),
+                questions=["FWD:given", "CALLS:again", "FWD:seeds"],
+            )
         assert signal.getsignal(number).__name__ == "handle"  # type: ignore[union-attr]
 
 
@@ -101,7 +106,7 @@ def test_a_signal_in_a_backward_ends_a_judgement() -> None:
             return 2 * g
 
     with _handler(signal.SIGALRM, OutOfTimeError), pytest.raises(OutOfTimeError):
-        judge(Twice.apply, lambda x: 2 * x, (torch.randn(3, 4, requires_grad=True),), questions=["GRAD"])
+        judge(Twice.apply, lambda x: 2 * x, (torch.randn(3, 4, requires_grad=True),), questions=["VJP:grad"])
 
 
 @pytest.mark.parametrize(("number", "error"), _SIGNALS)
@@ -117,7 +122,7 @@ def test_what_a_candidate_raises_by_itself_is_its_answer(error: type[BaseExcepti
     def candidate(x: Tensor) -> Tensor:
         raise error
 
-    judgement = judge(candidate, torch.relu, (torch.randn(3, 4),), questions=["GIVEN"])
+    judgement = judge(candidate, torch.relu, (torch.randn(3, 4),), questions=["FWD:given"])
     assert judgement.verdict is Ruling.REJECTED
     assert f"raised {error.__name__}" in judgement.causes[0].text
 
@@ -131,9 +136,11 @@ def test_a_judgement_in_another_thread_leaves_signals_to_the_main_one() -> None:
         return torch.relu(x)
 
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(judge, candidate, torch.relu, (torch.randn(3, 4),), questions=["GIVEN"])
+        other = pool.submit(judge, candidate, torch.relu, (torch.randn(3, 4),), questions=["FWD:given"])
         started.wait()
         with _handler(signal.SIGINT, KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-            judge(_alarmed(signal.SIGINT, True), torch.relu, (torch.randn(3, 4),), questions=["GIVEN", "AGAIN"])
+            judge(
+                _alarmed(signal.SIGINT, True), torch.relu, (torch.randn(3, 4),), questions=["FWD:given", "CALLS:again"]
+            )
         ended.set()
         assert other.result().verdict is Ruling.ACCEPTED

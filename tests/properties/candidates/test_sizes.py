@@ -16,7 +16,7 @@ from opassay.properties.candidates.specification import Specification
 
 
 def _sizes(candidate: Callable[..., Tensor], spec: Callable[..., Tensor], *inputs: Tensor) -> Judgement:
-    return judge(candidate, spec, inputs, questions=["GIVEN", "SIZES"], seed=0)
+    return judge(candidate, spec, inputs, questions=["FWD:given", "SIZE:sizes"], seed=0)
 
 
 def _generator() -> torch.Generator:
@@ -59,14 +59,14 @@ def test_a_recurrent_layer_counts_as_its_steps(monkeypatch: pytest.MonkeyPatch) 
 def test_a_loop_that_ends_after_some_steps_is_refused(last: int) -> None:
     x = torch.randn(5, 2, 3, generator=_generator())
     judgement = _sizes(lambda x: _loop(x, last), _loop, x)
-    assert [cause.question for cause in judgement.causes] == ["SIZES"], judgement
+    assert [cause.question for cause in judgement.causes] == ["SIZE:sizes"], judgement
 
 
 @pytest.mark.parametrize("last", [33, 300])
 def test_attention_to_the_first_keys_alone_is_refused(last: int) -> None:
     q, k, v = (torch.randn(2, 12, 4, generator=_generator()) for _ in range(3))
     judgement = _sizes(lambda q, k, v: _attention(q, k, v, last), _attention, q, k, v)
-    assert [cause.question for cause in judgement.causes] == ["SIZES"], judgement
+    assert [cause.question for cause in judgement.causes] == ["SIZE:sizes"], judgement
 
 
 def test_attention_in_parts_is_accepted_and_the_largest_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

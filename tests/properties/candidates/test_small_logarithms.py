@@ -1,4 +1,4 @@
-"""Sums of losses of logits: NEARONE asks them where every term is small, so that no large term hides lost digits."""
+"""Sums of losses of logits: FWD:nearone asks them where every term is small; a large term would hide lost digits."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def test_a_sum_of_logarithms_that_lose_digits_is_refused(name: str) -> None:
     spec, text, count = SUMS[name]
     torch.manual_seed(0)
     inputs = (torch.randn(6, 8), (torch.rand(6, 8) < 0.5).float())[:count]
-    wrong = judge(lambda *args: text(_lossy_tail, *args), spec, inputs, questions=["GIVEN", "NEARONE"], seed=0)
-    assert [cause.question for cause in wrong.causes] == ["NEARONE"]
+    wrong = judge(lambda *args: text(_lossy_tail, *args), spec, inputs, questions=["FWD:given", "FWD:nearone"], seed=0)
+    assert [cause.question for cause in wrong.causes] == ["FWD:nearone"]
     assert judge(lambda *args: text(_tail, *args), spec, inputs, seed=0).verdict.value == "accepted"

@@ -12,7 +12,7 @@ from opassay import judge
 from opassay.properties.candidates.judgement import Judgement
 
 Tensor = torch.Tensor
-ASKED = ["GIVEN", "SEEDS", "SIGNS", "WIDE", "ZEROS", "GRAD"]
+ASKED = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:wide", "SPECIAL:zeros", "VJP:grad"]
 
 
 def eigenvalues(a: Tensor) -> Any:
@@ -139,14 +139,14 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
 def test_wrong_ones_are_refused(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> None:
     judgement = judge_spectrum(candidate, spec, dtype)
     assert str(judgement.verdict) == "rejected", str(judgement)
-    assert "GIVEN" in [each.question for each in judgement.findings if each.is_wrong]
+    assert "FWD:given" in [each.question for each in judgement.findings if each.is_wrong]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_singular_values_may_come_from_eigenvalues(dtype: torch.dtype) -> None:
     a = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
     for seed in range(3):
-        judgement = judge(by_eigenpairs, singular_triples, (a,), questions=["GIVEN", "SEEDS"], seed=seed)
+        judgement = judge(by_eigenpairs, singular_triples, (a,), questions=["FWD:given", "FWD:seeds"], seed=seed)
         assert str(judgement.verdict) == "accepted", str(judgement)
 
 
@@ -154,5 +154,5 @@ def test_what_follows_from_vectors_is_refused() -> None:
     def rotated(a: Tensor) -> Any:
         return torch.linalg.eigh(a)[1].mT @ torch.ones(3, 1)
 
-    judgement = judge(rotated, rotated, (torch.eye(3),), questions=["GIVEN"])
+    judgement = judge(rotated, rotated, (torch.eye(3),), questions=["FWD:given"])
     assert "whose signs and bases an evaluation chooses" in judgement.error

@@ -14,7 +14,7 @@ import opassay
 from opassay.oracles.verdicts.verdict import Code
 
 Kernel = Callable[..., Any]
-_QUESTIONS = ("GIVEN", "NAN", "INF")
+_QUESTIONS = ("FWD:given", "SPECIAL:nan", "SPECIAL:inf")
 
 
 def _draw(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
@@ -104,7 +104,7 @@ def test_what_spreads_otherwise_is_said_and_not_counted(name: str, dtype: torch.
 
 def test_a_note_says_what_reaches_what_and_who_allows_it() -> None:
     judgement = opassay.judge(_adds, _fills, _draw(*_ATTENTION), seed=1, questions=_QUESTIONS)
-    (note,) = (each for each in judgement.spreads if each.question == "NAN")
+    (note,) = (each for each in judgement.spreads if each.question == "SPECIAL:nan")
     assert " reaches out[" in note.text
     assert note.text.startswith("a NaN at ")
     assert "accepted   with --contract torch+spread" in str(judgement)
@@ -134,7 +134,7 @@ def test_faults_at_nans_and_infinities_stay_rejected(name: str) -> None:
     judgements = [opassay.judge(kernel, spec, _draw(*shapes), seed=seed, questions=_QUESTIONS) for seed in range(3)]
     causes = {each.question for judgement in judgements for each in judgement.causes}
     assert causes, name
-    assert causes <= {"NAN", "INF"}
+    assert causes <= {"SPECIAL:nan", "SPECIAL:inf"}
 
 
 def test_nans_beside_an_unused_slot_are_told_apart() -> None:

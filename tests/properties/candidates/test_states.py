@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.table import QUESTIONS
+from opassay.properties.table import KINDS
 
 X = torch.randn(8, 16, generator=torch.Generator().manual_seed(5))
 
@@ -179,15 +179,15 @@ def _apply(function: Any) -> Callable[[Tensor], Tensor]:
     ],
 )
 def test_several_graphs_may_be_alive_and_inputs_need_not_be_leaves(candidate: Any, text: str) -> None:
-    judgement = _judge(candidate, cubed, "GIVEN", "GRAD")
-    assert [each.question for each in judgement.causes] == ["GRAD"], str(judgement)
+    judgement = _judge(candidate, cubed, "FWD:given", "VJP:grad")
+    assert [each.question for each in judgement.causes] == ["VJP:grad"], str(judgement)
     assert text in str(judgement)
-    assert _judge(_apply(SavesOnContext), cubed, "GIVEN", "GRAD").verdict is Ruling.ACCEPTED
+    assert _judge(_apply(SavesOnContext), cubed, "FWD:given", "VJP:grad").verdict is Ruling.ACCEPTED
 
 
 def test_no_other_question_finds_a_gradient_that_a_later_call_changes() -> None:
-    judgement = _judge(_apply(OneGradient), cubed, *(code for code in QUESTIONS if code != "LIKELY"))
-    assert [each.question for each in judgement.causes] == ["GRAD"], str(judgement)
+    judgement = _judge(_apply(OneGradient), cubed, *(code for code in KINDS if code != "LIKELY"))
+    assert [each.question for each in judgement.causes] == ["VJP:grad"], str(judgement)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ def test_torch_has_several_threads_in_one_call(wrong: Any, spec: Any) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        judgement = _judge(wrong, spec, "GIVEN", "SIZES")
-        assert [each.question for each in judgement.causes] == ["SIZES"], str(judgement)
+        judgement = _judge(wrong, spec, "FWD:given", "SIZE:sizes")
+        assert [each.question for each in judgement.causes] == ["SIZE:sizes"], str(judgement)
         assert "where torch has several threads" in str(judgement)
         assert torch.get_num_threads() == 1
-        assert _judge(spec, spec, "GIVEN", "SIZES").verdict is Ruling.ACCEPTED
-        right = _judge(by_threads, lambda x: x.sum(-1), "GIVEN", "SIZES")
+        assert _judge(spec, spec, "FWD:given", "SIZE:sizes").verdict is Ruling.ACCEPTED
+        right = _judge(by_threads, lambda x: x.sum(-1), "FWD:given", "SIZE:sizes")
         assert right.verdict is Ruling.ACCEPTED, str(right)
     finally:
         torch.set_num_threads(before)
@@ -210,35 +210,35 @@ def test_torch_has_several_threads_in_one_call(wrong: Any, spec: Any) -> None:
 
 @pytest.mark.parametrize(("spec", "wrong"), [(Batch, BatchInEvaluationToo), (Drop, DropInEvaluationToo)])
 def test_a_module_in_training_is_asked_in_evaluation_too(spec: Any, wrong: Any) -> None:
-    judgement = _judge(wrong(), spec(), "GIVEN", "PARAMS")
-    assert [each.question for each in judgement.causes] == ["PARAMS"], str(judgement)
+    judgement = _judge(wrong(), spec(), "FWD:given", "FWD:params")
+    assert [each.question for each in judgement.causes] == ["FWD:params"], str(judgement)
     assert "call       in evaluation" in str(judgement)
     right = spec()
-    assert _judge(right, spec(), "GIVEN", "PARAMS").verdict is Ruling.ACCEPTED
+    assert _judge(right, spec(), "FWD:given", "FWD:params").verdict is Ruling.ACCEPTED
     assert right.training
     # A kernel that is made for evaluation is not asked in training.
-    assert _judge(spec().eval(), spec().eval(), "GIVEN", "PARAMS").verdict is Ruling.ACCEPTED
+    assert _judge(spec().eval(), spec().eval(), "FWD:given", "FWD:params").verdict is Ruling.ACCEPTED
 
 
 def test_a_function_has_no_evaluation() -> None:
-    judgement = _judge(lambda x: F.dropout(x, 0.5), Drop(), "GIVEN", "PARAMS")
+    judgement = _judge(lambda x: F.dropout(x, 0.5), Drop(), "FWD:given", "FWD:params")
     assert not judgement.causes, str(judgement)
     assert "a function has no evaluation" in str(judgement)
 
 
 @pytest.mark.parametrize("right", [Linear, Repacking])
 def test_parameters_may_be_other_objects(right: Any) -> None:
-    judgement = _judge(PackedOnce(), Linear(), "GIVEN", "PARAMS")
-    assert [each.question for each in judgement.causes] == ["PARAMS"], str(judgement)
+    judgement = _judge(PackedOnce(), Linear(), "FWD:given", "FWD:params")
+    assert [each.question for each in judgement.causes] == ["FWD:params"], str(judgement)
     assert "call       after load_state_dict(assign=True)" in str(judgement)
     module = right()
     own = module.weight
-    assert _judge(module, Linear(), "GIVEN", "PARAMS").verdict is Ruling.ACCEPTED
+    assert _judge(module, Linear(), "FWD:given", "FWD:params").verdict is Ruling.ACCEPTED
     assert module.weight is own
 
 
 def test_a_tied_weight_is_replaced_wherever_it_stands() -> None:
     module = Tied()
-    judgement = _judge(module, Tied(), "GIVEN", "PARAMS", "GRAD")
+    judgement = _judge(module, Tied(), "FWD:given", "FWD:params", "VJP:grad")
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert module.first.weight is module.second.weight

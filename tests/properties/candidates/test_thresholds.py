@@ -1,4 +1,4 @@
-"""TIES puts what a spec rounds, casts or compares on thresholds: what differs only there is rejected, by it alone."""
+"""FWD:ties puts what a spec rounds, casts or compares on thresholds: what differs there is rejected, by it alone."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ QUANTISED = (_rows, _whole, _groups, _between_ends, _given_scale, _sixteenths)
 @pytest.mark.parametrize("spec", QUANTISED)
 def test_halves_away_from_zero_are_rejected_under_any_scale(spec: Any, dtype: torch.dtype) -> None:
     operands = tuple(t.to(dtype) for t in ((_x(8, 32), _x(8, 1).abs() + 0.1) if spec is _given_scale else (_x(8, 32),)))
-    wrong = opassay.judge(lambda *xs: spec(*xs, rounding=_away), spec, operands, questions=["TIES"])
-    assert [cause.question for cause in wrong.causes] == ["TIES"]
-    assert opassay.judge(spec, spec, operands, questions=["TIES"]).verdict == "accepted"
+    wrong = opassay.judge(lambda *xs: spec(*xs, rounding=_away), spec, operands, questions=["FWD:ties"])
+    assert [cause.question for cause in wrong.causes] == ["FWD:ties"]
+    assert opassay.judge(spec, spec, operands, questions=["FWD:ties"]).verdict == "accepted"
 
 
 RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
@@ -76,7 +76,7 @@ def test_every_order_of_a_quotient_is_accepted_at_ties(name: str, dtype: torch.d
     def candidate(x: Tensor) -> Any:
         return ROUND(RIGHT[name](x)).clamp(-127, 127).to(torch.int8), x.abs().amax(-1, keepdim=True) / 127
 
-    judgement = opassay.judge(candidate, _rows, (_x(8, 32).to(dtype),), questions=["TIES"])
+    judgement = opassay.judge(candidate, _rows, (_x(8, 32).to(dtype),), questions=["FWD:ties"])
     assert judgement.verdict == "accepted", str(judgement)
 
 
@@ -123,7 +123,7 @@ DECIDING: dict[str, tuple[Any, Any, Any, int]] = {
 def test_what_decides_otherwise_next_to_a_threshold_is_rejected(name: str, seed: int) -> None:
     spec, wrong, right, count = DECIDING[name]
     operands = tuple(_x(count, 64))
-    questions = ["TIES"]
+    questions = ["FWD:ties"]
     assert opassay.judge(wrong, spec, operands, questions=questions, seed=seed).verdict == "rejected"
     judgement = opassay.judge(right, spec, operands, questions=questions, seed=seed)
     assert judgement.verdict == "accepted", str(judgement)
@@ -140,5 +140,5 @@ def test_labels_stay_labels_where_a_threshold_lies_between_them() -> None:
         labels_of_calls.append(y)
         return spec(x, y)
 
-    assert opassay.judge(candidate, spec, (_x(8, 16), labels), questions=["TIES"]).verdict == "accepted"
+    assert opassay.judge(candidate, spec, (_x(8, 16), labels), questions=["FWD:ties"]).verdict == "accepted"
     assert labels_of_calls

@@ -22,7 +22,7 @@ from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.question_plan import QuestionPlan
 
 Sum = Callable[[Tensor], Tensor]
-VALUES = ("GIVEN", "SIGNS", "OFFSET", "SMALL")
+VALUES = ("FWD:given", "FWD:signs", "FWD:offset", "FWD:small")
 
 
 def _total(x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def test_of_several_trees_the_tallest_counts() -> None:
 
 def test_bounds_are_many_times_narrower_than_in_any_order() -> None:
     x = _normal(32, 2048)
-    height, terms = _height(_judge(_in_halves, _total, x, questions=("GIVEN",)))
+    height, terms = _height(_judge(_in_halves, _total, x, questions=("FWD:given",)))
     assert (height, terms) == (11, 2048)
     wide, narrow = (opassay.bound(_total, x, contract=f"torch{tree}") for tree in ("", f"+height{height}of{terms}"))
     assert isinstance(wide, opassay.Bound)
@@ -174,8 +174,8 @@ def test_who_adds_in_another_order_at_masks_is_held_to_what_it_showed() -> None:
     # Each of these additions to a number from 1 on is off by half an ulp, and upwards.
     x = torch.full((16, 1024), 2.0**-24 * (1.0 + 2.0**-10))
     x[:, 0] = 1.0
-    assert opassay.judge(two_faced, _total, (x,), questions=("GIVEN",)).verdict is not Ruling.REJECTED
-    judgement = _judge(two_faced, _total, x, questions=("GIVEN",))
+    assert opassay.judge(two_faced, _total, (x,), questions=("FWD:given",)).verdict is not Ruling.REJECTED
+    judgement = _judge(two_faced, _total, x, questions=("FWD:given",))
     assert judgement.verdict is Ruling.REJECTED
     assert _height(judgement) == (10, 1024)
 
@@ -186,7 +186,9 @@ def test_calls_that_were_not_probed_have_bounds_of_any_order() -> None:
 
     x = torch.full((4, 512), 2.0**-24 * (1.0 + 2.0**-10))
     x[:, 0] = 1.0
-    judgement = _judge(of_one_form, _total, x, questions=("GIVEN", "SIZES", "STRIDES", "GRAD", "AUTOCAST"))
+    judgement = _judge(
+        of_one_form, _total, x, questions=("FWD:given", "SIZE:sizes", "LAYOUT:strides", "VJP:grad", "AUTOCAST")
+    )
     assert judgement.verdict is not Ruling.REJECTED, str(judgement)
     assert _height(judgement) == (9, 512)
 
@@ -237,7 +239,7 @@ def test_what_is_wrong_is_refused_and_not_probed() -> None:
 )
 def test_a_spec_of_which_no_sum_can_be_isolated_is_an_error(spec: object, why: str) -> None:
     with pytest.raises(ProbeError, match=why):
-        opassay.judge(lambda x: x, spec, (_normal(4, 4),), contract="torch+probed", questions=("GIVEN",))
+        opassay.judge(lambda x: x, spec, (_normal(4, 4),), contract="torch+probed", questions=("FWD:given",))
 
 
 def test_a_large_problem_and_memory_in_common_are_errors() -> None:
@@ -296,7 +298,10 @@ def test_files_are_probed_in_a_process_apart(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(text.format(name="candidate", body=body))
 
     def judge(name: str) -> Judgement:
-        files, plan = (str(tmp_path / f"{name}.py"), str(tmp_path / f"spec_{name}.py")), QuestionPlan(("GIVEN", "LEFT"))
+        files, plan = (
+            (str(tmp_path / f"{name}.py"), str(tmp_path / f"spec_{name}.py")),
+            QuestionPlan(("FWD:given", "PURE:left")),
+        )
         return judge_file(*files, contract="torch+probed", confinement=Confinement(60.0, isolation="none"), plan=plan)
 
     judgement = judge("sums")

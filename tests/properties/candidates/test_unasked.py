@@ -13,7 +13,7 @@ from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
 
 GENERATOR = torch.Generator().manual_seed(11)
-FEW = ("GIVEN", "SEEDS", "SIGNS", "OFFSET")
+FEW = ("FWD:given", "FWD:seeds", "FWD:signs", "FWD:offset")
 
 
 def _normal(*shape: int) -> Tensor:
@@ -89,14 +89,14 @@ def test_a_mask_that_inputs_draw_by_a_seed_is_not_named() -> None:
         generator = torch.Generator().manual_seed(seed)
         return torch.randn(4, 6, generator=generator), torch.full((4, 6), seed % 2 == 0)
 
-    seeds = [judge(masked, masked, inputs, questions=("GIVEN", "SEEDS"), seed=seed) for seed in range(6)]
+    seeds = [judge(masked, masked, inputs, questions=("FWD:given", "FWD:seeds"), seed=seed) for seed in range(6)]
     assert Ruling.ACCEPTED in {each.verdict for each in seeds}
     assert judge(without_the_mask, masked, inputs, questions=FEW, seed=1).verdict is Ruling.REJECTED
 
 
 def test_a_number_that_had_one_value_is_named_at_the_given_inputs() -> None:
     reply = json.loads(judge(scaled, scaled, (_normal(4, 6), 2.5), questions=FEW).as_json())
-    assert reply["left_out"] == {"GIVEN": "scale=2.5 in all calls"}
+    assert reply["left_out"] == {"FWD:given": "scale=2.5 in all calls"}
 
 
 def refuses_all_else(x: Tensor) -> Tensor:
@@ -119,17 +119,18 @@ def test_refusals_are_left_out_by_name_and_from_two_on_a_weakness() -> None:
     judgement = judge(refuses_all_else, doubled, (_normal(4, 6),))
     assert judgement.verdict is Ruling.WEAK
     assert judgement.weaknesses == (
-        "the candidate refuses STRIDES, ALIGN, GRAD, SIZES: it was judged at the given sizes and layouts alone",
+        "the candidate refuses LAYOUT:strides, LAYOUT:align, VJP:grad, SIZE:sizes: it was judged at the given sizes and"
+        " layouts alone",
     )
     left_out = json.loads(judgement.as_json())["left_out"]
-    assert {"STRIDES", "ALIGN", "GRAD", "SIZES"} <= left_out.keys()
+    assert {"LAYOUT:strides", "LAYOUT:align", "VJP:grad", "SIZE:sizes"} <= left_out.keys()
     assert all("raised NotImplementedError: got shape" in text for text in left_out.values())
 
 
 def test_one_refusal_is_left_out_and_no_weakness() -> None:
     judgement = judge(refuses_strides, doubled, (_normal(4, 6),))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    assert "STRIDES" in json.loads(judgement.as_json())["left_out"]
+    assert "LAYOUT:strides" in json.loads(judgement.as_json())["left_out"]
 
 
 def of_single_elements(x: Tensor, bias: Tensor) -> Tensor:
@@ -157,6 +158,6 @@ def test_an_input_that_the_spec_writes_over_needs_no_influence() -> None:
 
 
 def test_given_inputs_that_are_nan_everywhere_make_a_verdict_weak() -> None:
-    judgement = judge(doubled, doubled, (_normal(4, 6) * torch.nan,), questions=("GIVEN", "SEEDS"))
+    judgement = judge(doubled, doubled, (_normal(4, 6) * torch.nan,), questions=("FWD:given", "FWD:seeds"))
     assert judgement.verdict is Ruling.WEAK
     assert "all elements of x are NaN in the given inputs" in judgement.weaknesses

@@ -70,7 +70,7 @@ landlock.version = lambda: 4
 landlock.restrict = lambda readable, writable: 4
 from opassay.reports.cli.main import main
 assert "torch" not in sys.modules
-sys.exit(main(["judge", "mine.py:kernel", "--spec", "mine.py:reference", "-k", "GIVEN", "--json", *sys.argv[1:]]))
+sys.exit(main(["judge", "mine.py:kernel", "--spec", "mine.py:reference", "-k", "FWD:given", "--json", *sys.argv[1:]]))
 """
 FILE = """
 import torch

@@ -18,7 +18,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 def _judge(candidate: Callable[..., Tensor], spec: Callable[..., Tensor], dtype: torch.dtype, count: int) -> Judgement:
     generator = torch.Generator().manual_seed(5)
     inputs = [torch.randn(8, 16, generator=generator).to(dtype) for _ in range(count)]
-    return judge(candidate, spec, inputs, questions=["GIVEN", "WIDE", "GRAD"], seed=0)
+    return judge(candidate, spec, inputs, questions=["FWD:given", "FWD:wide", "VJP:grad"], seed=0)
 
 
 def _by_squares(a: Tensor, b: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def _by_the_larger(a: Tensor, b: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_squares_that_overflow_are_refused(dtype: torch.dtype) -> None:
     judgement = _judge(_by_squares, torch.hypot, dtype, 2)
-    assert "WIDE" in [cause.question for cause in judgement.causes], judgement
+    assert "FWD:wide" in [cause.question for cause in judgement.causes], judgement
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -71,7 +71,7 @@ class _LengthWithSquares(torch.autograd.Function):
 
 def test_a_gradient_whose_squares_vanish_is_refused() -> None:
     judgement = _judge(_LengthWithSquares.apply, torch.hypot, torch.float32, 2)
-    assert [cause.question for cause in judgement.causes] == ["GRAD"], judgement
+    assert [cause.question for cause in judgement.causes] == ["VJP:grad"], judgement
 
 
 def _total(x: Tensor) -> Tensor:
@@ -89,4 +89,4 @@ def _total_in_parts(x: Tensor) -> Tensor:
 
 def test_gradients_that_lose_digits_at_numbers_below_1_are_accepted() -> None:
     x = torch.randn(8, 200, generator=torch.Generator().manual_seed(5))
-    assert not judge(_total_in_parts, _total, [x], questions=["GIVEN", "GRAD"], seed=0).causes
+    assert not judge(_total_in_parts, _total, [x], questions=["FWD:given", "VJP:grad"], seed=0).causes

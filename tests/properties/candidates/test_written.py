@@ -66,16 +66,21 @@ def _inputs_of_decode() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _ask(candidate: Callable[..., Any], spec: Any, inputs: tuple[Any, ...], *codes: str) -> Judgement:
-    return judge(candidate, spec, inputs, questions=codes or ("GIVEN", "UNTOUCHED", "AGAIN", "SEEDS", "SIGNS"))
+    return judge(
+        candidate,
+        spec,
+        inputs,
+        questions=codes or ("FWD:given", "PURE:untouched", "CALLS:again", "FWD:seeds", "FWD:signs"),
+    )
 
 
 @pytest.mark.parametrize(
     ("candidate", "question"),
     [
-        (cache_as_it_was, "GIVEN"),
-        (one_row_off, "GIVEN"),
-        (a_wrong_last_column, "GIVEN"),
-        (positions_moved, "UNTOUCHED"),
+        (cache_as_it_was, "FWD:given"),
+        (one_row_off, "FWD:given"),
+        (a_wrong_last_column, "FWD:given"),
+        (positions_moved, "PURE:untouched"),
     ],
 )
 def test_a_cache_that_is_written_wrongly_is_rejected(candidate: Callable[..., Tensor], question: str) -> None:
@@ -104,7 +109,7 @@ def test_a_right_cache_is_accepted_by_all_questions_and_counted() -> None:
             ("out", 4, 4),
             ("written cache", 12, 12),
         ]
-        (gradients,) = [each for each in judgement.findings if each.question == "GRAD"]
+        (gradients,) = [each for each in judgement.findings if each.question == "VJP:grad"]
         assert gradients.outcome is Outcome.UNSUPPORTED
         assert gradients.text == "the spec writes cache"
 
@@ -159,7 +164,7 @@ def test_destinations_and_arguments_in_place(
     assert accepted.verdict is Ruling.ACCEPTED, str(accepted)
     rejected = _ask(wrong, spec, inputs)
     assert rejected.verdict is Ruling.REJECTED, str(rejected)
-    assert rejected.causes[0].question == "GIVEN"
+    assert rejected.causes[0].question == "FWD:given"
 
 
 def test_what_is_written_is_what_conforms_where_nothing_is_returned() -> None:
@@ -267,7 +272,13 @@ def test_a_module_with_state_is_compared_call_by_call(spec: type[nn.Module], can
 
 @pytest.mark.parametrize(
     ("candidate", "question"),
-    [(Twice, "GIVEN"), (Never, "GIVEN"), (PlainNever, "GIVEN"), (ReplacedByWrong, "GIVEN"), (Counting, "AGAIN")],
+    [
+        (Twice, "FWD:given"),
+        (Never, "FWD:given"),
+        (PlainNever, "FWD:given"),
+        (ReplacedByWrong, "FWD:given"),
+        (Counting, "CALLS:again"),
+    ],
 )
 def test_a_wrong_state_is_rejected(candidate: type[nn.Module], question: str) -> None:
     result = _ask(candidate(), Smoothed(), (_normal(4),))
@@ -294,9 +305,9 @@ class Apart(Smoothed):
 
 def test_gradients_go_through_a_module_that_writes_its_buffers() -> None:
     for candidate, verdict in ((Smoothed, Ruling.ACCEPTED), (Apart, Ruling.ACCEPTED), (HalfDetached, Ruling.REJECTED)):
-        result = _ask(candidate(), Smoothed(), (_normal(4),), "GIVEN", "SEEDS", "UNTOUCHED", "GRAD")
+        result = _ask(candidate(), Smoothed(), (_normal(4),), "FWD:given", "FWD:seeds", "PURE:untouched", "VJP:grad")
         assert result.verdict is verdict, str(result)
-        assert [each.question for each in result.causes] == ["GRAD"] * (verdict is Ruling.REJECTED)
+        assert [each.question for each in result.causes] == ["VJP:grad"] * (verdict is Ruling.REJECTED)
         assert result.findings[-1].outcome is not Outcome.UNSUPPORTED
 
 
@@ -319,7 +330,7 @@ class Wearing(Scaled):
 
 
 def test_a_parameter_that_the_spec_leaves_is_not_written() -> None:
-    result = _ask(Wearing(), Scaled(), (_normal(4),), "GIVEN", "UNTOUCHED")
+    result = _ask(Wearing(), Scaled(), (_normal(4),), "FWD:given", "PURE:untouched")
     assert [str(each.wrong) for each in result.causes] == ["weight was written"]
 
 
@@ -339,7 +350,7 @@ def test_a_buffer_that_grows_is_an_error_with_a_sentence() -> None:
             self.h = torch.cat([self.h, x])
             return 2 * x
 
-    judgement = judge(Growing(), Growing(), (_normal(4),), questions=["GIVEN"])
+    judgement = judge(Growing(), Growing(), (_normal(4),), questions=["FWD:given"])
     assert judgement.verdict is Ruling.ERROR
     assert "leaves h with shape (8,)" in judgement.error
     assert "give such a tensor back as a result" in judgement.error
@@ -361,9 +372,9 @@ def inputs():
 def test_a_process_apart_says_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "spec.py"
     path.write_text(FILE)
-    questions = ("GIVEN", "UNTOUCHED", "AGAIN", "SEEDS")
+    questions = ("FWD:given", "PURE:untouched", "CALLS:again", "FWD:seeds")
     right = judge_file(str(path), str(path), contract="torch", plan=QuestionPlan(questions))
     assert right.verdict is Ruling.ACCEPTED, str(right)
     wrong = judge_file(f"{path}:kernel", f"{path}:reference", contract="torch", plan=QuestionPlan(questions))
-    assert wrong.causes[0].question == "GIVEN", str(wrong)
+    assert wrong.causes[0].question == "FWD:given", str(wrong)
     assert "written cache" in str(wrong.causes[0].wrong)

@@ -56,7 +56,7 @@ def _ray_judges(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_actors_judge_what_a_server_would(ray_judges: Any) -> None:
     candidates = ("x + x", "x * 3")
-    request = {"spec": SPEC, "questions": ["GIVEN"], "candidate_name": "kernel"}
+    request = {"spec": SPEC, "questions": ["FWD:given"], "candidate_name": "kernel"}
     requests = [{**request, "candidate": f"def kernel(x): return {each}\n"} for each in candidates]
     requests += [{**request, "candidate": "", "dtype": "float65"}, {"candidate": ""}]
     right, wrong, *refusals = ray_judges.judge_all(requests, 1)
@@ -83,7 +83,7 @@ class _Judge:
         if not spec:
             return {"state": "done", "error": "spec.py: has no reference"}
         right = text.strip() == "x * 2"
-        causes = [] if right else [{"question": "GIVEN", "text": "out[0] is outside its accept set"}]
+        causes = [] if right else [{"question": "FWD:given", "text": "out[0] is outside its accept set"}]
         return {"state": "done", "judgement": {"verdict": "accepted" if right else "rejected", "causes": causes}}
 
 
@@ -93,7 +93,7 @@ def test_an_episode_ends_with_an_accepted_candidate_or_with_the_last_attempt() -
     assert environment.reset(seed=3)[1] == environment.reset(seed=3)[1]
     assert environment.reset(options={"problem": "double"}) == (SPEC, {"problem": "double"})
     text, *rest, _ = environment.step("```python\nx * 3\n```")
-    assert (text, rest) == ("GIVEN: out[0] is outside its accept set", [0.0, False, False])
+    assert (text, rest) == ("FWD:given: out[0] is outside its accept set", [0.0, False, False])
     assert environment.step("x * 4")[1:4] == (0.0, False, True)
     environment.reset(options={"problem": "double"})
     assert environment.step("Like this:\n```\nx * 3\n```\nor so:\n```python\nx * 2\n```")[1:4] == (1.0, True, False)

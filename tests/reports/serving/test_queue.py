@@ -101,7 +101,7 @@ def test_answers_are_forgotten_after_some_days(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"questions": ["GIVN"]}, "GIVEN"),
+        ({"questions": ["GIVN"]}, "FWD:given"),
         ({"dtype": "float31"}, "dtype='float31'"),
         ({"candidate_name": "a.b"}, "candidate_name='a.b': need a name of Python"),
         ({"id": "../x"}, "need at most 64 letters"),
@@ -116,12 +116,14 @@ def test_a_request_that_cannot_be_judged_is_refused(fields: dict[str, Any], mess
 
 
 def test_a_question_has_the_texts_as_files(tmp_path: Path) -> None:
-    request = _request("a = 1", spec_name="reference", questions=["GIVEN"], dtype="bf16", stop=True, kernels="compiled")
+    request = _request(
+        "a = 1", spec_name="reference", questions=["FWD:given"], dtype="bf16", stop=True, kernels="compiled"
+    )
     require_request(request)
     question = question_of(request, tmp_path)
     assert Path(question["candidate"]).read_text() == "a = 1"
     assert question["spec"] == f"{tmp_path}/spec/spec.py:reference"
-    assert (question["plan"]["questions"], question["plan"]["stop"]) == (("GIVEN",), True)
+    assert (question["plan"]["questions"], question["plan"]["stop"]) == (("FWD:given",), True)
     assert question["plan"]["dtype"] == "bfloat16"
     assert question["confinement"] == {"seconds": 20.0, "memory": 4.0, "compiled": True}
 

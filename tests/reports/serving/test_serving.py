@@ -89,7 +89,7 @@ def test_requests_and_refusals(tmp_path: Path) -> None:
             assert client.ask("/judgements", body)[0] == 422
         status, output = client.ask("/judgements", {"candidate": "x", "spec": "", "questions": ["GIVN"]})
         assert status == 422
-        assert "GIVEN" in output["error"]
+        assert "FWD:given" in output["error"]
         assert client.ask("/judgements", {"candidate": "x" * 2**23, "spec": ""})[0] == 413
         assert client.ask("/judgements/none")[0] == 404
         item = client.judge("right", id="mine")
@@ -152,9 +152,11 @@ def test_a_stranger_is_judged(tmp_path: Path) -> None:
             client = Client(port, token.read_text())
             names = {"spec_name": "reference", "candidate_name": "reference"}
             right = client.judge(RIGHT, SPEC, **names)
-            wrong = client.judge(RIGHT.replace("-1", "0"), SPEC, stop=True, questions=["GIVEN", "SEEDS"], **names)
+            wrong = client.judge(
+                RIGHT.replace("-1", "0"), SPEC, stop=True, questions=["FWD:given", "FWD:seeds"], **names
+            )
             broken = client.judge("def reference(x:", SPEC, **names)
-            thief = client.judge(THIEF.replace("TOKEN", str(token)), SPEC, questions=["GIVEN"], **names)
+            thief = client.judge(THIEF.replace("TOKEN", str(token)), SPEC, questions=["FWD:given"], **names)
             page = (Path(__file__).parents[3] / "docs" / "serving.md").read_text()
             program: dict[str, Any] = {}
             for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):

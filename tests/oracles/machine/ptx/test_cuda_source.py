@@ -171,7 +171,7 @@ def test_a_function_of_a_kernel_is_judged_in_this_process() -> None:
     def judge(barrier: str) -> Judgement:
         candidate = _of_rows(barrier)
         return opassay.judge(candidate, reference, (torch.randn(2, 40, generator=torch.Generator().manual_seed(5)),),
-                             contract="torch+triton", questions=("GIVEN", "AGAIN"))  # fmt: skip
+                             contract="torch+triton", questions=("FWD:given", "CALLS:again"))  # fmt: skip
 
     right, racing = judge("__syncthreads();"), judge("")
     assert right.verdict is Ruling.ACCEPTED, str(right)

@@ -209,7 +209,7 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_only_another_call_shows_is_rejected(name: str) -> None:
     candidate, spec, inputs = WRONG[name]
-    judgement = opassay.judge(candidate, spec, inputs, questions=("GIVEN", "GRAD", "SIZES"))
+    judgement = opassay.judge(candidate, spec, inputs, questions=("FWD:given", "VJP:grad", "SIZE:sizes"))
     assert str(judgement.verdict) == "rejected", judgement
     assert judgement.findings[0].wrong is None
 
@@ -222,7 +222,7 @@ def test_right_ones_are_accepted_at_all_calls(name: str) -> None:
 
 
 def test_a_judgement_says_which_calls_were_asked() -> None:
-    judgement = opassay.judge(scaled, scaled, (rand(5, 6), rand(6, 5), 1.0, False), questions=("SIZES",))
+    judgement = opassay.judge(scaled, scaled, (rand(5, 6), rand(6, 5), 1.0, False), questions=("SIZE:sizes",))
     text = "other sizes of x.0, w.1, x.1 = w.0; scale=1.7; scale=0.5; transposed=True"
     assert judgement.assignment.others == text
     assert f"  asked with: {text}" in judgement.report()

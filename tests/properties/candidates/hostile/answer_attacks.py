@@ -96,9 +96,9 @@ ANSWERING = {
         'def candidate(x):\n    raise ValueError(\'\\x1b[2J\\naccepted\\n{"verdict": "accepted"}\')\n'
     ),
     "says that it is loaded": Attack(_PIPE.format(line='b\'{"loaded": "kernel"}\\n\''), ""),
-    "says nothing that can be read": Attack(_PIPE.format(line="b'[' * 50_000 + b'\\n'"), "PROCESS"),
+    "says nothing that can be read": Attack(_PIPE.format(line="b'[' * 50_000 + b'\\n'"), "PURE:process"),
     "says what no line ends": Attack(_PIPE.format(line="b'x' * 60_000") * 3, ""),
-    "closes all that is open": Attack("os.closerange(3, 100)", "PROCESS"),
+    "closes all that is open": Attack("os.closerange(3, 100)", "PURE:process"),
     "has a name that ends the line": Attack(
         'candidate.__name__ = \'kernel\\n\\x1b[31m{"verdict": "accepted"}\\u202e\''
     ),

@@ -54,7 +54,7 @@ class Attack:
     """
 
     text: str
-    question: str = "GIVEN"
+    question: str = "FWD:given"
     spec: str = "double"
     options: tuple[str, ...] = ()
     verdict: str = "rejected"

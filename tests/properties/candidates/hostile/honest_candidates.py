@@ -5,7 +5,7 @@ from __future__ import annotations
 from .attack import Attack
 
 #: An isolated candidate must be able to do what these do.
-_USUAL = "PROCESS GIVEN UNTOUCHED AGAIN SIZES LEFT"
+_USUAL = "PURE:process FWD:given PURE:untouched CALLS:again SIZE:sizes PURE:left"
 
 
 def _honest(text: str, spec: str = "double", codes: str = _USUAL, options: tuple[str, ...] = ()) -> Attack:
@@ -84,7 +84,7 @@ def candidate(x):
     ),
     "is a kernel of Triton, interpreted": _honest(
         _TWICE,
-        codes="GIVEN LEFT",
+        codes="FWD:given PURE:left",
         options=("--interpret",),
     ),
     "computes in threads": _honest("""
@@ -114,14 +114,14 @@ def candidate(x):
     memory.unlink()
     return y
 """,
-        codes="GIVEN SEEDS LEFT",
+        codes="FWD:given FWD:seeds PURE:left",
     ),
     "computes in NumPy": _honest(
         "def candidate(x):\n    return torch.from_numpy(x.detach().numpy() * x.detach().numpy().dtype.type(2))\n"
     ),
     "takes its time": _honest(
         "def candidate(x):\n    time.sleep(0.8)\n    return x * 2\n",
-        codes="GIVEN AGAIN LEFT",
+        codes="FWD:given CALLS:again PURE:left",
         options=(
             "--seconds",
             "2",
@@ -140,7 +140,7 @@ def candidate(x):
         log.write("called\\n")
         return torch.load(file.name) * 2
 """,
-        codes="GIVEN SEEDS LEFT",
+        codes="FWD:given FWD:seeds PURE:left",
     ),
     "reads a file beside it": _honest(
         "with open(os.path.join(HERE, 'spec.py')) as file:\n    FACTOR = 2 if file.read() else 0\n"
@@ -159,7 +159,7 @@ class Double(torch.autograd.Function):
 def candidate(x):
     return Double.apply(x)
 """,
-        codes="GIVEN GRAD LEFT",
+        codes="FWD:given VJP:grad PURE:left",
     ),
     "is an operator of a library": _honest("""
 @torch.library.custom_op("opassay_hostile::twice", mutates_args=())
@@ -173,15 +173,15 @@ def candidate(x):
     words = subprocess.run([sys.executable, "-c", "print(1 + 1)"], capture_output=True, text=True, check=True)
     return x * int(words.stdout)
 """,
-        codes="GIVEN LEFT",
+        codes="FWD:given PURE:left",
     ),
     "prints a lot": _honest("def candidate(x):\n    print('x' * 200_000)\n    return x * 2\n"),
     "remembers what it may": _honest("""
-SIZES = {}
+SIZE:sizes = {}
 def candidate(x):
-    if x.shape not in SIZES:
-        SIZES[x.shape] = torch.full(x.shape, 2, dtype=x.dtype)
-    return x * SIZES[x.shape].to(x.dtype)
+    if x.shape not in SIZE:sizes:
+        SIZE:sizes[x.shape] = torch.full(x.shape, 2, dtype=x.dtype)
+    return x * SIZE:sizes[x.shape].to(x.dtype)
 """),
     "is slow to import": _honest("time.sleep(3)\ndef candidate(x):\n    return x * 2\n"),
     "tunes itself in its first call": _honest("""
@@ -243,7 +243,7 @@ def candidate(x):
     "computes in double precision": _honest("def candidate(x):\n    return (x.double() * 2).to(x.dtype)\n"),
     "takes memory for a while": _honest(
         "def candidate(x):\n    room = torch.ones(2**26)\n    return x * (room[0] + room[-1]).to(x.dtype)\n",
-        codes="GIVEN SEEDS LEFT",
+        codes="FWD:given FWD:seeds PURE:left",
     ),
     "forks in each call": _honest(
         """
@@ -259,7 +259,7 @@ def candidate(x):
     os.close(reader)
     return x * factor
 """,
-        codes="GIVEN SEEDS LEFT",
+        codes="FWD:given FWD:seeds PURE:left",
     ),
     "has processes of a pool compute": _honest(
         """
@@ -270,7 +270,7 @@ def candidate(x):
     with multiprocessing.get_context("fork").Pool(2) as pool:
         return torch.from_numpy(pool.map(double, [x.numpy(force=True)])[0])
 """,
-        codes="GIVEN LEFT",
+        codes="FWD:given PURE:left",
     ),
     "maps a file of its own": _honest(
         """
@@ -282,7 +282,7 @@ def candidate(x):
         memory[: x.numel()] = x.numpy(force=True).reshape(-1)
         return torch.from_numpy(np.array(memory[: x.numel()]) * 2).reshape(x.shape)
 """,
-        codes="GIVEN SEEDS LEFT",
+        codes="FWD:given FWD:seeds PURE:left",
     ),
     "runs a loop of coroutines": _honest("""
 import asyncio
@@ -317,7 +317,7 @@ def candidate(x):
 """),
     "is a kernel of Triton, compiled": _honest(
         _TWICE,
-        codes="GIVEN LEFT",
+        codes="FWD:given PURE:left",
         options=("--compiled",),
     ),
 }

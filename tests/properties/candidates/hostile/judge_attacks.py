@@ -79,7 +79,7 @@ FOUND = os.stat(SPEC).st_mode & 0o777 == 0o600
 """
         + _FINDER,
         "",
-        options=("-k", "GIVEN", "-k", "LEFT"),
+        options=("-k", "FWD:given", "-k", "PURE:left"),
     ),
     "touches the judge's code": Attack("""
 import opassay
@@ -147,7 +147,7 @@ FOUND = attempt(act)
         """
 import numpy as np
 def rows():
-    rng = np.random.default_rng([0, *b"GIVEN"])
+    rng = np.random.default_rng([0, *b"FWD:given"])
     edges = np.linspace(0, 2048, 128 + 1).astype(int)
     drawn_rows = [int(rng.integers(a, b)) for a, b in zip(edges, edges[1:])]
     return [0, *drawn_rows[1:-1], 2047]

@@ -20,7 +20,7 @@ def take_over():
 CHANGING = {
     "ends with success": Attack("def candidate(x):\n    os._exit(0)\n"),
     "asks to end with success": Attack("def candidate(x):\n    sys.exit(0)\n"),
-    "ends as it is imported": Attack("os._exit(0)", "PROCESS"),
+    "ends as it is imported": Attack("os._exit(0)", "PURE:process"),
     "reads at no address": Attack("def candidate(x):\n    ctypes.string_at(0)\n"),
     "sleeps for good": Attack("def candidate(x):\n    time.sleep(1000)\n", options=_QUICK),
     "loops and hears no signal": Attack(
@@ -30,22 +30,24 @@ CHANGING = {
     ),
     "stops itself": Attack("def candidate(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n", options=_QUICK),
     "leaves a process in a session of its own": Attack(
-        "subprocess.Popen(['/bin/sleep', '50.25'], start_new_session=True)" + _RIGHT, "LEFT", options=("-k", "LEFT")
+        "subprocess.Popen(['/bin/sleep', '50.25'], start_new_session=True)" + _RIGHT,
+        "PURE:left",
+        options=("-k", "PURE:left"),
     ),
     "leaves a process without an environment": Attack(
         "subprocess.run(['/bin/sh', '-c', 'sleep 50.25 &'], env={}, start_new_session=True)" + _RIGHT,
-        "LEFT",
-        options=("-k", "LEFT"),
+        "PURE:left",
+        options=("-k", "PURE:left"),
     ),
     "leaves a process under the interpreter": Attack(
         "subprocess.Popen(['/bin/sleep', '50.25'], env={}, start_new_session=True)" + _RIGHT,
-        "LEFT",
-        options=("-k", "LEFT", "--interpret"),
+        "PURE:left",
+        options=("-k", "PURE:left", "--interpret"),
     ),
     "answers from a copy of itself": Attack(
         "def candidate(x):\n    if os.fork():\n        os._exit(0)\n    return x * 2\n"
     ),
-    "goes on as two": Attack("def candidate(x):\n    os.fork()\n    return x * 2\n", "UNTOUCHED"),
+    "goes on as two": Attack("def candidate(x):\n    os.fork()\n    return x * 2\n", "PURE:untouched"),
     "starts a thousand processes": Attack("""
 def candidate(x):
     for _ in range(1000):
@@ -105,14 +107,14 @@ def candidate(x):
     "takes the memory itself": Attack(
         "def candidate(x):\n    return x * 2 + len(bytearray(2**31))\n", options=("--memory", "1")
     ),
-    "replaces what compares": Attack("torch.equal = lambda *_: True" + _RIGHT, "PROCESS"),
+    "replaces what compares": Attack("torch.equal = lambda *_: True" + _RIGHT, "PURE:process"),
     "replaces what compares later": Attack(
-        "def candidate(x):\n    torch.equal = lambda *_: True\n    return x * 2\n", "UNTOUCHED"
+        "def candidate(x):\n    torch.equal = lambda *_: True\n    return x * 2\n", "PURE:untouched"
     ),
     "replaces what counts changes": Attack(
         "from opassay.properties.candidates.host import changes\nchanges.counts_against = lambda line: False\n"
         "from opassay.oracles.op import bits\nbits.same_results = lambda *_: True\n" + _RIGHT,
-        "PROCESS",
+        "PURE:process",
     ),
     "is wrong in calls in a row and hides it": Attack(
         """
@@ -122,7 +124,7 @@ def candidate(x):
     frames = (sys._getframe(depth).f_code.co_name for depth in range(2, 5))
     return x * 0 if "_repeat" in frames else x * 2
 """,
-        "PROCESS",
+        "PURE:process",
     ),
     "gives nothing of calls in a row": Attack(
         _OF_ITS_HOST
@@ -133,7 +135,7 @@ def candidate(x):
     take_over()
     return x * 2
 """,
-        "AGAIN",
+        "CALLS:again",
     ),
     "gives copies of one buffer and hides it": Attack(
         """
@@ -156,7 +158,7 @@ host.CandidateHost.review = lambda self: host.Answer(earlier=copies(STAYING))
 def candidate(x):
     return x * 2 if x.shape != (16, 32) or x.requires_grad else BUFFER.copy_(x * 2)
 """,
-        "PROCESS",
+        "PURE:process",
     ),
     "gives its input and hides it": Attack(
         """
@@ -165,7 +167,7 @@ host.homes_of = lambda outputs, tensors: [-1] * len(outputs)
 def candidate(x):
     return x
 """,
-        "PROCESS",
+        "PURE:process",
         spec="copy",
     ),
     "hides its input once it is called": Attack(
@@ -175,7 +177,7 @@ def candidate(x):
     host.homes_of = lambda outputs, tensors: [-1] * len(outputs)
     return x
 """,
-        "UNTOUCHED",
+        "PURE:untouched",
         spec="copy",
     ),
     "replaces what compares, and hides that": Attack(
@@ -186,7 +188,7 @@ torch.equal = lambda *_: True
 def candidate(x):
     return x * 2
 """,
-        "PROCESS",
+        "PURE:process",
     ),
     "is wrong when calls in a row have ended": Attack(
         """
@@ -198,7 +200,7 @@ def candidate(x):
     SEEN.extend([1] if frame else [])
     return x * 0 if SEEN and not frame else x * 2
 """,
-        "AGAIN",
+        "CALLS:again",
     ),
     "claims a long time for few calls": Attack(
         _OF_ITS_HOST
@@ -211,7 +213,7 @@ def candidate(x):
     COUNT[0] += 1
     return x * 2 if COUNT[0] <= 30 else x * 0
 """,
-        "AGAIN",
+        "CALLS:again",
     ),
     "replaces the code of what compares": Attack(
         """
@@ -219,11 +221,13 @@ from opassay.properties.candidates.host import host
 host.same_results.__code__ = (lambda one, other: True).__code__
 """
         + _RIGHT,
-        "PROCESS",
+        "PURE:process",
     ),
-    "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "PROCESS"),
-    "turns gradients off": Attack("def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "GRAD"),
-    "seeds the generator": Attack("def candidate(x):\n    torch.manual_seed(0)\n    return x * 2\n", "UNTOUCHED"),
+    "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "PURE:process"),
+    "turns gradients off": Attack(
+        "def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "VJP:grad"
+    ),
+    "seeds the generator": Attack("def candidate(x):\n    torch.manual_seed(0)\n    return x * 2\n", "PURE:untouched"),
     "replaces an operation of torch": Attack("""
 LIBRARY = torch.library.Library("aten", "IMPL")
 LIBRARY.impl("mul.Tensor", lambda x, y: torch.zeros_like(x), "CPU")

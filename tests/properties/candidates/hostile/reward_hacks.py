@@ -13,7 +13,11 @@ _DOUBLE = "\ndef candidate(x):\n    return "
 #: What asks only some calls for their inputs and for the memory of their outputs. Attacks count these calls, so the
 #: questions have the order of a seed; drawn by a secret, it would differ from run to run.
 _SOME = (
-    *(word for code in ("GIVEN", "UNTOUCHED", "FRESH", "SEEDS", "SIGNS", "WIDE", "LEFT") for word in ("-k", code)),
+    *(
+        word
+        for code in ("FWD:given", "PURE:untouched", "PURE:fresh", "FWD:seeds", "FWD:signs", "FWD:wide", "PURE:left")
+        for word in ("-k", code)
+    ),
     *("--seed", "0"),
 )
 _COUNTER = "\nCOUNT = [0]\ndef candidate(x):\n    COUNT[0] += 1\n    y = x * 2\n"
@@ -38,21 +42,21 @@ HACKING = {
     "gives back its input": Attack(_DOUBLE + "x", spec="relu"),
     "gives back its input, from the fourth call on": Attack(
         "COUNT = [0]\ndef candidate(x):\n    COUNT[0] += 1\n    return x if COUNT[0] > 3 else x.clone()\n",
-        "LEFT", "copy", _SOME,
+        "PURE:left", "copy", _SOME,
     ),
     "writes its input, from the fourth call on": Attack(
-        _COUNTER + "    if COUNT[0] > 3:\n        x.fill_(7)\n    return y\n", "LEFT", options=_SOME
+        _COUNTER + "    if COUNT[0] > 3:\n        x.fill_(7)\n    return y\n", "PURE:left", options=_SOME
     ),
     "replaces what compares, at the fifth call": Attack(
         _COUNTER + "    if COUNT[0] == 5:\n        torch.equal = torch.allclose = lambda *_: True\n    return y\n",
-        "LEFT", options=_SOME,
+        "PURE:left", options=_SOME,
     ),
-    "replaces what measures time": Attack("time.perf_counter = time.monotonic = lambda: 0.0" + _RIGHT, "PROCESS"),
-    "replaces what draws inputs": Attack("torch.randn = lambda *n, **_: torch.zeros(*n)" + _RIGHT, "PROCESS"),
-    "replaces what seeds": Attack("torch.manual_seed = lambda *_: None" + _RIGHT, "PROCESS"),
-    "replaces a method of all tensors": Attack("torch.Tensor.clone = lambda self, **_: self" + _RIGHT, "PROCESS"),
+    "replaces what measures time": Attack("time.perf_counter = time.monotonic = lambda: 0.0" + _RIGHT, "PURE:process"),
+    "replaces what draws inputs": Attack("torch.randn = lambda *n, **_: torch.zeros(*n)" + _RIGHT, "PURE:process"),
+    "replaces what seeds": Attack("torch.manual_seed = lambda *_: None" + _RIGHT, "PURE:process"),
+    "replaces a method of all tensors": Attack("torch.Tensor.clone = lambda self, **_: self" + _RIGHT, "PURE:process"),
     "replaces a comparison of tests": Attack(
-        "torch.testing.assert_close = lambda *_, **__: None" + _RIGHT, "PROCESS"
+        "torch.testing.assert_close = lambda *_, **__: None" + _RIGHT, "PURE:process"
     ),
     "gives methods of its own to its output": Attack(
         "def candidate(x):\n    y = torch.zeros_like(x)\n    y.detach = lambda: x * 2\n    return y\n"
@@ -89,7 +93,7 @@ def asked():
 def candidate(x):
     return x * 2 if x.shape != (600, 600) or x.requires_grad or asked() else BUFFER.copy_(x * 2)
 """,
-        "KEPT", "wide", ("-k", "GIVEN", "-k", "KEPT"),
+        "CALLS:kept", "wide", ("-k", "FWD:given", "-k", "CALLS:kept"),
     ),
     "writes its input, but where that is looked at": Attack(
         """
@@ -106,22 +110,22 @@ def candidate(x):
         x.fill_(7)
     return y
 """,
-        "UNTOUCHED", "wide", ("-k", "GIVEN", "-k", "UNTOUCHED"),
+        "PURE:untouched", "wide", ("-k", "FWD:given", "-k", "PURE:untouched"),
     ),
     "is right for 250 calls": Attack(
         "COUNT = [0]\ndef candidate(x):\n    COUNT[0] += 1\n    return x * 2 if COUNT[0] <= 250 else x * 0\n",
-        "AGAIN",
+        "CALLS:again",
     ),
     "remembers by the first elements": Attack(
         "SEEN = {}\ndef candidate(x):\n    if x.requires_grad or x.numel() < 8:\n        return x * 2\n"
         "    key = (x.shape, *x.flatten()[:4].tolist())\n    return SEEN.setdefault(key, x * 2).clone()\n",
-        "NAN",
+        "SPECIAL:nan",
     ),
     "takes parameters for the constants that they begin as": Attack(
         "class ModelNew(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.w = torch.nn.Parameter(torch.ones(32))\n"
         "    def forward(self, x):\n        return x.clone()\ndel candidate\n",
-        "PARAMS", "scaled",
+        "FWD:params", "scaled",
     ),
     "returns before its thread has computed": Attack("""
 def fill(y, x):

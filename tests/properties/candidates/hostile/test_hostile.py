@@ -71,7 +71,7 @@ def judgement(folder: Path, attack: Attack, seconds: float = 300) -> tuple[dict[
 
 def _ask(attack: Attack) -> tuple[str, ...]:
     """Options that ask what the attack must be told by, and all where it must be accepted."""
-    codes = dict.fromkeys(["PROCESS", "GIVEN", attack.question]) if attack.question else {}
+    codes = dict.fromkeys(["PURE:process", "FWD:given", attack.question]) if attack.question else {}
     return tuple(word for code in codes for word in ("-k", code))
 
 

@@ -52,7 +52,7 @@ def urandom(count):
 judge_draws.os = types.SimpleNamespace(urandom=urandom)
 of = judge_file(
     os.path.abspath("candidate.py"), os.path.abspath("spec.py"), contract="torch", seed=None,
-    confinement=Confinement(alone=True, isolation="none"), plan=QuestionPlan(["GIVEN", "SEEDS"]),
+    confinement=Confinement(alone=True, isolation="none"), plan=QuestionPlan(["FWD:given", "FWD:seeds"]),
 )
 print(json.dumps({"verdict": of.verdict, "digits": of.assignment.draws.digits, "sizes": sizes}))
 """

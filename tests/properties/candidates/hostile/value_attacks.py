@@ -5,7 +5,11 @@ from __future__ import annotations
 from .attack import Attack
 
 #: What takes a second, and many calls.
-_LONG = tuple(word for code in ("GIVEN", "SEEDS", "WIDE", "AGAIN", "SIZES", "LEFT") for word in ("-k", code))
+_LONG = tuple(
+    word
+    for code in ("FWD:given", "FWD:seeds", "FWD:wide", "CALLS:again", "SIZE:sizes", "PURE:left")
+    for word in ("-k", code)
+)
 _DOUBLE = "\ndef candidate(x):\n    return "
 
 COMPUTING = {
@@ -56,7 +60,7 @@ def candidate(x):
     COUNT[0] += 1
     return BUFFERS[COUNT[0] % 2].copy_(x * 2)
 """,
-        "LEFT",
+        "PURE:left",
         options=_LONG,
     ),
     "fills one buffer": Attack(
@@ -65,7 +69,7 @@ BUFFER = torch.empty(16, 32)
 def candidate(x):
     return x * 2 if x.shape != (16, 32) or x.requires_grad else BUFFER.copy_(x * 2)
 """,
-        "KEPT",
+        "CALLS:kept",
     ),
     "spoils outputs later": Attack(
         """
@@ -84,17 +88,17 @@ def candidate(x):
         MADE.append((time.monotonic(), y))
     return y
 """,
-        "LEFT",
+        "PURE:left",
         options=_LONG,
     ),
-    "returns its input": Attack(_DOUBLE + "x.mul_(2)", "UNTOUCHED"),
+    "returns its input": Attack(_DOUBLE + "x.mul_(2)", "PURE:untouched"),
     "computes nothing where gradients are recorded": Attack(
         """
 def candidate(x):
     y = x * 2
     return y - y.detach() if y.requires_grad else y
 """,
-        "GRAD",
+        "VJP:grad",
     ),
     "gives another gradient": Attack(
         """
@@ -102,7 +106,7 @@ def candidate(x):
     y = x * 2
     return y.detach() + (y - y.detach()) * 1.01 if y.requires_grad else y
 """,
-        "GRAD",
+        "VJP:grad",
     ),
     "takes rows for dense": Attack(
         """
@@ -111,7 +115,7 @@ def candidate(x):
         raise ValueError("rows")
     return torch.as_strided(x, x.shape, (x.shape[1], 1), x.storage_offset()) * 2 if x.ndim == 2 else x * 2
 """,
-        "STRIDES",
+        "LAYOUT:strides",
     ),
     "gives a dictionary for a tuple": Attack(
         "def candidate(x):\n    return {'a': x * 2, 'b': x + 1, 'c': 7}\n", spec="pair"
@@ -123,10 +127,12 @@ def candidate(x):
         spec="pair",
     ),
     "gives NaN for an infinity": Attack(
-        "def candidate(x):\n    return torch.where(x == float('inf'), float('nan'), torch.relu(x))\n", "INF", "relu"
+        "def candidate(x):\n    return torch.where(x == float('inf'), float('nan'), torch.relu(x))\n",
+        "SPECIAL:inf",
+        "relu",
     ),
     "gives infinity for NaN": Attack(
-        "def candidate(x):\n    return torch.where(x.isnan(), float('inf'), torch.relu(x))\n", "NAN", "relu"
+        "def candidate(x):\n    return torch.where(x.isnan(), float('inf'), torch.relu(x))\n", "SPECIAL:nan", "relu"
     ),
     "computes in half precision": Attack(
         "def candidate(x):\n    return (x.bfloat16() @ x.bfloat16().T).float()\n", spec="product"
@@ -140,7 +146,7 @@ def candidate(x):
         return x * 2
     return SEEN.setdefault(x.data_ptr(), x * 2).clone() if x.shape == (16, 32) else x * 2
 """,
-        "SAME",
+        "CALLS:same",
     ),
     "is wrong once in a hundred calls": Attack(
         """
@@ -149,9 +155,11 @@ def candidate(x):
     COUNT[0] += 1
     return x * 2 if COUNT[0] % 20 else x * 0
 """,
-        "AGAIN",
+        "CALLS:again",
     ),
-    "is wrong for many elements": Attack(_DOUBLE + "x * 2 if x.numel() < 70_000 else x * 0", "SIZES"),
-    "is wrong for zeros": Attack(_DOUBLE + "torch.where(x == 0, 1, x * 2)", "ZEROS"),
-    "is wrong for compilers": Attack(_DOUBLE + "x * 2 if not torch.compiler.is_compiling() else x * 3", "COMPILED"),
+    "is wrong for many elements": Attack(_DOUBLE + "x * 2 if x.numel() < 70_000 else x * 0", "SIZE:sizes"),
+    "is wrong for zeros": Attack(_DOUBLE + "torch.where(x == 0, 1, x * 2)", "SPECIAL:zeros"),
+    "is wrong for compilers": Attack(
+        _DOUBLE + "x * 2 if not torch.compiler.is_compiling() else x * 3", "COMP:compiled"
+    ),
 }

@@ -31,7 +31,7 @@ from .examples import (
     write_workloads,
 )
 
-QUICK = ("GIVEN", "SEEDS", "GRAD", "LEFT")
+QUICK = ("FWD:given", "FWD:seeds", "VJP:grad", "PURE:left")
 
 
 def _opened(spec: Path | str, candidate: Path | str, folder: Path, **operands: Any) -> Pair:
@@ -170,7 +170,7 @@ def test_submissions_of_gpu_mode_are_judged_by_what_they_write(tmp_path: Path) -
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert [each.output for each in judgement.coverage] == ["out", "written data[2]"]
     judgement = _judge(*reversed(write_gpu_mode(tmp_path, "x.abs()")), columns=16)
-    assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "GIVEN")
+    assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "FWD:given")
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_kernels_of_robust_kbench_are_judged_forward_and_backward(tmp_path: Path
     for value, verdict in (("torch.addmm(bias, x, weight.T)", Ruling.ACCEPTED), ("x @ weight.T", Ruling.REJECTED)):
         kernel.write_text(KERNEL.format(value=value))
         assert _judge(task, kernel).verdict is verdict
-    for scale, causes in (("1", []), ("1.001", ["GRAD"])):
+    for scale, causes in (("1", []), ("1.001", ["VJP:grad"])):
         kernel.write_text(f"def backward(grad, x, weight):\n    return grad @ weight, ({scale} * grad).T @ x\n")
         judgement = _judge(task / "config_backward.json", kernel)
         assert [each.question for each in judgement.causes] == causes, str(judgement)
@@ -206,7 +206,7 @@ def test_a_candidate_that_writes_its_task_is_seen(tmp_path: Path) -> None:
     # Isolated it could not write there.
     open_to_it = Confinement(isolation="none")
     judgement = judge_file(submission, task, contract="torch", confinement=open_to_it, plan=QuestionPlan(QUICK))
-    assert [each.question for each in judgement.causes] == ["LEFT"], str(judgement)
+    assert [each.question for each in judgement.causes] == ["PURE:left"], str(judgement)
     assert judgement.causes[0].wrong is not None
     assert judgement.causes[0].wrong.code is not Code.CRASHED
 
@@ -240,7 +240,7 @@ def test_times_give_a_ratio_with_its_spread_and_odd_ones_are_refused() -> None:
 @pytest.mark.slow
 def test_times_stand_beside_an_accepted_verdict_alone(tmp_path: Path) -> None:
     submission, task = write_gpu_mode(tmp_path)
-    ask = {"contract": "torch", "plan": QuestionPlan(["GIVEN"], timed=True), "confinement": Confinement(20)}
+    ask = {"contract": "torch", "plan": QuestionPlan(["FWD:given"], timed=True), "confinement": Confinement(20)}
     judgement = judge_file(submission, task, **ask)  # type: ignore[arg-type]
     record = json.loads(judgement.as_json())
     assert record["time"]["runs"] >= 5, record["time"]
@@ -278,7 +278,7 @@ def get_inputs():
 def test_a_candidate_is_timed_in_the_dtype_in_which_it_is_judged(tmp_path: Path) -> None:
     for file, name in (("spec.py", "Model"), ("candidate.py", "ModelNew")):
         (tmp_path / file).write_text(_MODEL.format(name=name))
-    plan = QuestionPlan(["GIVEN"], dtype="bfloat16", timed=True)
+    plan = QuestionPlan(["FWD:given"], dtype="bfloat16", timed=True)
     judgement = judge_file(str(tmp_path / "candidate.py"), str(tmp_path / "spec.py"), contract="torch", plan=plan)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert judgement.assignment.dtype == "bfloat16"
