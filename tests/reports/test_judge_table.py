@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,13 @@ def test_every_problem_has_a_line_and_the_code_is_the_most_urgent(
 def test_an_interrupt_leaves_the_lines_before_it(
     folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answer(row: problem_table.ProblemRow, question: dict[str, Any]) -> dict[str, Any]:
-        if row.name == "wrong":
-            raise KeyboardInterrupt
-        return {"error": "no verdict"}
+    def answers(rows: list[problem_table.ProblemRow], question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for row in rows:
+            if row.name == "wrong":
+                raise KeyboardInterrupt
+            yield {"error": "no verdict"}
 
-    monkeypatch.setattr(problem_table, "_answer", answer)
+    monkeypatch.setattr(problem_table, "_answers", answers)
     assert main(WORDS) == 130
     streams = capsys.readouterr()
     assert [line.split()[:2] for line in streams.out.splitlines()] == [["error", "alone"], ["error", "right"]]

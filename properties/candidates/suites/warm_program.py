@@ -1,5 +1,8 @@
 """The program of a process that judges one pair after the other, each in a copy of itself: torch is imported once.
 
+The first line says nothing. Each further one has arguments of `judge_file`, and is answered by `{"record": the line of
+JSON}`, by `{"error"}` where a file cannot be used, or by `{"ended"}` where the copy gave no answer.
+
 A copy ends with its answer, so that nothing of one pair is there when the next is judged. What a candidate's process
 left behind becomes a child of the copy, which ends it as it does for `opassay judge`.
 """
@@ -17,12 +20,31 @@ from ...places.lifeline import end_with
 from ...places.process import MAX_ANSWER
 from ...places.serving import serve
 from ..excuses import CHANGED, have_sources_changed
-from ..host import calls, host, module_files, program  # noqa: F401 (each copy has them, and the candidate's process)
-from .judging_program import answer_to
+from ..host import calls, host, program  # noqa: F401 (each copy has them, and the candidate's process)
+from ..host.module_files import GivenError
+from ..host.quarters import Confinement
+from ..judge_files import judge_file
+from ..question_plan import QuestionPlan
+from ..specification import SpecError
+
+
+def answer_to(question: dict[str, Any]) -> dict[str, Any]:
+    """The judgement as `{"record": a line of JSON}`; `{"error": text}` where a file cannot be used.
+
+    Args:
+        question: arguments of `judge_file`; "confinement" and "plan" are those of these classes.
+    """
+    confinement = Confinement(**question.pop("confinement"), alone=True)
+    plan = QuestionPlan(**question.pop("plan"))
+    try:
+        judgement = judge_file(**question, confinement=confinement, plan=plan)
+    except (GivenError, SpecError) as err:
+        return {"error": str(err)}
+    return {"record": judgement.as_json()}
 
 
 def _answer_in_copy(question: dict[str, Any]) -> dict[str, Any]:
-    """The answer of `judging_program` by a copy of this process; the key "ended" where the copy gave none.
+    """The answer by a copy of this process.
 
     Raises:
         SystemExit: the files of this package have changed, so that this process is of no use any more.

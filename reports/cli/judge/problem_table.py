@@ -1,10 +1,11 @@
 """Several judgements in a table, a line each: a folder of problems, or a task with several tests.
 
-Each is made in a process of its own, one after the other, so an interrupt leaves the lines of those that were made.
+Each is made in a copy of one process, one after the other, so an interrupt leaves the lines of those that were made.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -22,7 +23,7 @@ from ..host import Stop
 from .recording import CODES
 
 #: Nobody finds modules in the current folder for it: a candidate before may have written there.
-_COMMAND = (sys.executable, "-P", "-m", "opassay.properties.candidates.suites.judging_program")
+_COMMAND = (sys.executable, "-P", "-m", "opassay.properties.candidates.suites.warm_program")
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,16 @@ def judge_rows(rows: list[ProblemRow], question: dict[str, Any], *, as_json: boo
     """Judge row by row, and print a line for each.
 
     Args:
-        rows: what is judged. question: what else `suites.judging_program` is asked. as_json: whether lines are JSON.
+        rows: what is judged. question: what else `suites.warm_program` is asked. as_json: whether lines are JSON.
 
     Returns:
         The most urgent exit code.
     """
     width, codes = max(len(row.name) for row in rows), []
+    answers = _answers(rows, question)
     for row in rows:
         start = time.monotonic()
-        answer = {"error": row.error} if row.error else _answer(row, question)
+        answer = next(answers)
         seconds = time.monotonic() - start
         record = json.loads(answer.get("record", "{}")) or {"verdict": "error", "causes": [], "error": answer["error"]}
         codes.append(CODES[record["verdict"]] if "record" in answer else exit_codes.USAGE)
@@ -111,16 +113,24 @@ def judge_rows(rows: list[ProblemRow], question: dict[str, Any], *, as_json: boo
     return next((code for code in exit_codes.PRIORITY if code in codes), exit_codes.OK)
 
 
-def _answer(row: ProblemRow, question: dict[str, Any]) -> dict[str, Any]:
-    """What a process says that judges a row; it is ended, whatever happens."""
+def _answers(rows: list[ProblemRow], question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a process says that judges the rows; it is started when the first answer is asked for, and ended at last."""
     from ....properties.places.process import EndedError, Process
 
-    process = Process({}, command=_COMMAND)
-    try:
-        process.ask({"candidate": row.candidate, "spec": row.spec, "values": row.values, **question})
-        process.answer(math.inf)  # that it is there
-        return process.answer(math.inf)
-    except EndedError as err:
-        return {"error": f"the spec's process {err}"}
-    finally:
-        process.close()
+    with contextlib.ExitStack() as stack:
+        process: Process | None = None
+        for row in rows:
+            if row.error:
+                yield {"error": row.error}
+                continue
+            try:
+                if process is None:
+                    process = Process({}, command=_COMMAND)
+                    stack.callback(process.close)
+                    process.answer(math.inf)  # that it is there
+                process.ask({"candidate": row.candidate, "spec": row.spec, "values": row.values, **question})
+                answer = process.answer(math.inf)
+                yield answer if "ended" not in answer else {"error": answer["ended"]}
+            except EndedError as err:
+                process = None
+                yield {"error": f"the spec's process {err}"}
