@@ -19,7 +19,7 @@ import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ....oracles.specs.tracing import READS_VALUES
+from ....oracles.specs.tracing import READS_VALUES, without_fused_operations
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Inputs, Tensor
 from ..host.calls import floating
@@ -28,7 +28,7 @@ from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
 from .domain import Domain, fixed_domain
-from .facts import find_facts
+from .facts import OF_SQUARES, find_facts
 from .integer_roles import IntegerRole, find_role, find_uses, is_integer, propose
 from .options import propose_options, value_of
 from .resizing import resize_all
@@ -94,12 +94,12 @@ def safe_calls(
         if not any(is_integer(t) for each in some for t in each.tensors):
             yield from some
             continue
-        ask = functools.partial(_ask_each, spec, [stand_in(each) for each in some])
+        ask = functools.partial(takes_each, spec, [stand_in(each) for each in some])
         with contextlib.suppress(RuntimeError):
             yield from (each for each, accepted in zip(some, run_in_copies(ask), strict=True) if accepted)
 
 
-def _ask_each(spec: Specification, calls: Sequence[CallArguments], log: AnswerLog) -> bytes:
+def takes_each(spec: Specification, calls: Sequence[CallArguments], log: AnswerLog) -> bytes:
     """A byte for each call: 1 where the spec takes it."""
     return bytes(log.ask(functools.partial(spec.outputs, each, spec.state)) for each in calls)
 
@@ -120,17 +120,23 @@ class _Derivation:
         self._tensors, self._shapes = self._arguments.tensors, tuple(arguments.shapes)
         self._draws = [self._arguments, *self._further_draws(draw)]
         self._roles: dict[int, IntegerRole] = {}
+        self._facts: dict[int, tuple[str, ...]] = {}
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def run(self) -> bytes:
         """The domain, encoded."""
+        with without_fused_operations():  # A fused attention reads as many keys as there are values, beyond its memory.
+            return self._run()
+
+    def _run(self) -> bytes:
         few = self._log.asks and sum(t.numel() for t in self._tensors) <= _MOST
         with contextlib.suppress(OutOfTimeError):
             if few:
                 self._find_roles()
-        shapes = self._find_shapes(few)
-        facts = {i: self._facts_of(i) for i, t in enumerate(self._tensors) if t.is_floating_point()}
-        domain = Domain(shapes, self._roles, {i: each for i, each in facts.items() if each})
+        for i, t in enumerate(self._tensors):
+            if t.is_floating_point() and (facts := find_facts([each.tensors[i] for each in self._draws])):
+                self._facts[i] = facts
+        domain = Domain(self._find_shapes(few), self._roles, self._facts)
         with contextlib.suppress(OutOfTimeError):
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
@@ -195,6 +201,10 @@ class _Derivation:
 
     def _search_shapes(self, few: bool) -> ShapeDomain:
         ties = [role.into for role in self._roles.values() if role.kind == "offsets" and len(role.into) > 1]
+        ties += [
+            tuple((i, len(self._shapes[i]) - n) for n in (2, 1))
+            for i, facts in self._facts.items() if set(facts) & set(OF_SQUARES)
+        ]
         reads = self._reads if few else None
         if not self._spec.numpy:
             with contextlib.suppress(_NeedsValuesError, ValueError):
@@ -302,9 +312,6 @@ class _Derivation:
 
         self._check_time()
         return self._log.ask(ask)
-
-    def _facts_of(self, place: int) -> tuple[str, ...]:
-        return find_facts([each.tensors[place] for each in self._draws])
 
     def _further_draws(self, draw: Callable[[int], CallArguments]) -> Iterator[CallArguments]:
         """Further draws of the inputs, of the structure of the given ones."""

@@ -6,6 +6,7 @@ others. That all numbers of a draw are positive may be chance, and is no fact he
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,44 +15,58 @@ import torch
 
 Tensor = torch.Tensor
 #: The words for facts; those of an axis are followed by its number.
-BINARY, WHOLE, SUMS, UNIT, SYMMETRIC, LOWER = (
-    "0 or 1",
-    "whole",
-    "sums to 1",
-    "of norm 1",
-    "symmetric",
-    "lower triangular",
-)
+BINARY, SUMS, UNIT = "0 or 1", "sums to 1", "of norm 1"
+SYMMETRIC, LOWER, UPPER = "symmetric", "lower triangular", "upper triangular"
+#: Those of matrices that are square, and remain so.
+OF_SQUARES = (SYMMETRIC, LOWER, UPPER)
 #: Fewer numbers, in all draws together, show no fact: some are all 0 or 1 by chance, or for a small example.
 _FEW = 16
+#: So many numbers of a tensor are looked at; to look at all of a large one would take longer than to compute with it.
+_SOME = 2**16
 
 
 def find_facts(draws: Sequence[Tensor]) -> tuple[str, ...]:
     """The facts that hold of a floating tensor in every draw; none of few numbers, or of equal ones."""
-    values = torch.cat([t.detach().reshape(-1).cpu().double() for t in draws])
+    values = torch.cat([_some(t).detach().reshape(-1).cpu().double() for t in draws])
     some = len(values) >= _FEW and bool(values.isfinite().all()) and len(values.unique()) > 1
-    return tuple(facts_of(draws)) if some else ()
+    return tuple(facts_of(draws, _SOME)) if some else ()
 
 
-def facts_of(draws: Sequence[Tensor]) -> Iterator[str]:
-    """The facts that hold of all these values, whatever their number."""
-    values = [t.detach().cpu().double() for t in draws]
-    shape = values[0].shape
+def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
+    """The facts that hold of all these values, whatever their number, or of some of each tensor: so many at most."""
+    values = [_some(t, most).detach().cpu().double() for t in draws]
+    shape = draws[0].shape
     if all(bool(((t == 0) | (t == 1)).all()) for t in values):
         yield BINARY
         return
     for d in range(len(shape)):
         # The divisor is a sum of n terms, and each quotient is rounded: n + 1 roundings of half an eps.
         near = shape[d] * torch.finfo(draws[0].dtype).eps
-        if shape[d] > 1 and all(bool((t >= 0).all()) and bool(((t.sum(d) - 1).abs() <= near).all()) for t in values):
+        rows = [_some(t, most, whole=d).detach().cpu().double() for t in draws]
+        if shape[d] > 1 and all(bool((t >= 0).all()) and bool(((t.sum(d) - 1).abs() <= near).all()) for t in rows):
             yield f"{SUMS} along {d}"
-        elif shape[d] > 1 and all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in values):
+        elif shape[d] > 1 and all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in rows):
             yield f"{UNIT} along {d}"
     if len(shape) > 1 and shape[-1] == shape[-2] > 1:
         if all(torch.equal(t, t.mT) for t in values):
             yield SYMMETRIC
-        elif all(torch.equal(t, t.tril()) for t in values):
-            yield LOWER
+        for word, cut in ((LOWER, torch.tril), (UPPER, torch.triu)):
+            if all(torch.equal(t, cut(t)) for t in values):
+                yield word
+
+
+def _some(tensor: Tensor, most: int = _SOME, whole: int = -1) -> Tensor:
+    """At most so many elements of a tensor, at even distances; all of the axis `whole`.
+
+    Axes of one extent are cut alike, so that a symmetric matrix remains one.
+    """
+    while tensor.numel() > most:
+        longest = max((n for d, n in enumerate(tensor.shape) if d != whole), default=1)
+        if longest == 1:
+            break
+        cut = (slice(None, None, 2 if n == longest and d != whole else 1) for d, n in enumerate(tensor.shape))
+        tensor = tensor[tuple(cut)]
+    return tensor
 
 
 def keep_facts(facts: Sequence[str], original: Tensor, values: Any, rng: Any) -> Any:
@@ -76,5 +91,6 @@ def _keep_fact(word: str, axis: int, original: Tensor, values: Any, rng: Any) ->
         sizes = np.abs(values) if word == SUMS else values
         whole = sizes.sum(axis, keepdims=True) if word == SUMS else np.linalg.norm(sizes, axis=axis, keepdims=True)
         return np.where(whole > 0, sizes / whole, original.double().cpu().numpy())
-    lower = np.tril(values)
-    return lower if word == LOWER else lower + np.swapaxes(np.tril(values, -1), -1, -2)
+    if word in (LOWER, UPPER):
+        return np.tril(values) if word == LOWER else np.triu(values)
+    return np.tril(values) + np.swapaxes(np.tril(values, -1), -1, -2)

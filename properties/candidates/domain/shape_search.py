@@ -22,7 +22,7 @@ _FAR = (5, 2)
 #: Extents that take the place of 1: the first that no axis has.
 _LIFTS = (3, 5, 7, 11, 13, 17)
 #: Sets of equal extents are grown up to this size, among at most so many axes.
-_GROWN, _AMONG = 3, 8
+_GROWN, _AMONG = 3, 12
 
 
 class OutOfTimeError(Exception):
@@ -35,7 +35,7 @@ class ShapeSearch:
     Args:
         ask: (shapes) -> whether the spec takes tensors of them. shapes: of the given call.
         reads: (shapes, axis) -> whether what was added to an axis is read; None where nobody can tell.
-        ties: axes that an argument of offsets ends at, and which so move together.
+        ties: axes that move together: those that an argument of offsets ends at, and those of a symmetric matrix.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ShapeSearch:
             if len(some) > 1 and self._moves_freely(some):
                 self._add(some)
             elif a not in self._unread or len(together) > 1:
-                core = {a} | (self._unread & set(together))
+                core = {a} | tied | (self._unread & set(together))
                 moves = self._grown(core, together)
                 if moves is None and self._moves_freely(together):
                     moves = self._shrunk(together, core, self._moves_freely)
@@ -170,15 +170,19 @@ class ShapeSearch:
                     self._add(moves)
 
     def _grown(self, core: set[Axis], together: Moves) -> Moves | None:
-        others = [b for b in together if b not in core]
-        if len(others) > _AMONG:
-            return None
-        for size in range(1, _GROWN + 1):
+        place = min(d for _, d in core)
+        # What belongs together stands often at the same place, as the batch of several operands does.
+        others = sorted((b for b in together if b not in core | self._done), key=lambda b: abs(b[1] - place))
+        for size in range(1, _GROWN + 1 if len(others) <= _AMONG else 1):
             for more in itertools.combinations(others, size):
-                moves: Moves = dict.fromkeys([*core, *more], 1)
+                moves: Moves = dict.fromkeys(self._closed({*core, *more}), 1)
                 if len(moves) < len(together) and self._moves_freely(moves):
                     return moves
         return None
+
+    def _closed(self, axes: set[Axis]) -> list[Axis]:
+        """The axes, and those that are tied to one of them."""
+        return sorted(axes.union(*(tie for tie in self._ties if tie & axes)))
 
     def _with_others(self) -> None:
         """Axes that move with one of another extent: a sum of extents, or offsets, one more than groups."""

@@ -14,6 +14,7 @@ from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.domain import copies
 from opassay.properties.candidates.domain.deriving import derive_domain
 from opassay.properties.candidates.domain.domain import Domain
+from opassay.properties.candidates.domain.facts import facts_of, find_facts
 from opassay.properties.candidates.specification import specification
 
 Tensor = torch.Tensor
@@ -42,6 +43,10 @@ def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     n, m = q.shape[-2], k.shape[-2]
     keep = torch.ones(n, m, dtype=torch.bool).tril(m - n)
     return torch.softmax((q @ k.mT).masked_fill(~keep, float("-inf")), -1) @ v
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
 
 
 def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -103,6 +108,21 @@ SHAPES = [
         {"x.0, from 0", "x.1 by 8 = packed.1 by 4 = scale.1, from 8", "packed.0 = scale.0, from 1"},
     ),
     (torch.nn.Linear(5, 7), (rand(3, 5),), {"input.0, from 0", "constant: input.1=5"}),
+    # However many extents are equal; and torch's fused attention takes more values than keys.
+    (
+        attention,
+        (rand(8, 8, 8, 8), rand(8, 8, 8, 8), rand(8, 8, 8, 8)),
+        {
+            "q.2, from 0", "v.3, from 0", "k.2 = v.2, from 0", "q.3 = k.3, from 0", "q.0 = k.0 = v.0, from 0",
+            "q.1 = k.1 = v.1, from 0",
+        },
+    ),
+    # What is symmetric or triangular remains square.
+    (
+        product,
+        (rand(32, 32).triu(), rand(32, 32)),
+        {"x.0 = x.1 = w.0, from 0", "w.1, from 0", "x: upper triangular in every draw"},
+    ),
 ]  # fmt: skip
 
 
@@ -134,6 +154,17 @@ def test_what_holds_in_every_draw_is_a_fact() -> None:
         return torch.randn(8, 5, generator=rng), (torch.randn(8, 5, generator=rng) > 0).float()
 
     assert derive(focal, *draw(0), draw=draw)[0].facts == {1: ("0 or 1",)}
+
+
+def test_facts_of_large_tensors_are_those_of_some_rows() -> None:
+    values = rand(300, 3, 300).softmax(-1)
+    values[0, :2] = torch.tensor([[0.5], [0.25]])  # of rows that are left out
+    labels = (rand(1000, 500) > 0).float()
+    assert find_facts([values]) == ()
+    assert find_facts([rand(300, 3, 300).softmax(-1)]) == ("sums to 1 along 2",)
+    assert find_facts([rand(600, 600) + rand(600, 600).mT]) == ("symmetric",)
+    assert find_facts([labels]) == ("0 or 1",)
+    assert not set(facts_of([labels.index_fill(0, torch.tensor([1]), 0.5)])), "what is kept is looked at as a whole"
 
 
 def test_limits_that_are_no_extents_give_no_proposals_beyond_what_was_drawn() -> None:
