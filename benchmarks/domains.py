@@ -3,7 +3,7 @@
 For each spec, a problem file of `opassay judge --spec`: whether its domain is derived, the processor seconds that takes
 (copies of the process among them), how many calls are proposed, and how many of these the spec refuses with values.
 Problems too large to be called often are made smaller: numbers above 64 that a file gives names are halved until all
-inputs have at most 2^17 elements. A file that draws no inputs here, or none that its spec takes, is skipped, and counted.
+inputs have at most 2^17 elements. A file that draws no inputs here, or none that its spec takes, is skipped.
 
 `--lines N` prints the domains of N specs, drawn at random, which somebody has to read: an axis that moves alone and
 should not, or a tie that is chance, shows in no number. A Python module may have several: FILE.py:SPECS, a dictionary
@@ -24,7 +24,6 @@ import select
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,13 +35,13 @@ import torch
 from opassay.oracles.bound.terms import terms
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.domain.copies import CopyError, run_in_copies
-from opassay.properties.candidates.domain.deriving import derive_domain, takes_each
+from opassay.properties.candidates.domain.deriving import takes_each
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.host.sources import sources
 from opassay.properties.candidates.judge_draws import Draws
 from opassay.properties.candidates.other_calls import calls_at_branches, calls_of_sizes, calls_of_values, joint_calls
 from opassay.properties.candidates.session import Session
-from opassay.properties.candidates.specification import SpecError, Specification, specification
+from opassay.properties.candidates.specification import Specification, specification
 from opassay.properties.candidates.suites.opening import open_pair
 from opassay.properties.candidates.workload import most_work
 
@@ -104,14 +103,14 @@ def problems(addresses: list[str]) -> Iterator[tuple[str, Callable[[], tuple[Spe
         path, colon, name = address.rpartition(":")
         if colon:
             for each, make in getattr(sources().module_of_file(Path(path).resolve()), name).items():
-                yield each, functools.partial(_made, make)
+                yield each, functools.partial(_make_spec, make)
         else:
             root = Path(address)
             for file in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
                 yield str(file.relative_to(root)) if root.is_dir() else file.name, functools.partial(open_problem, file)
 
 
-def _made(make: Callable[[], Any]) -> tuple[Specification, CallArguments, Draw]:
+def _make_spec(make: Callable[[], Any]) -> tuple[Specification, CallArguments, Draw]:
     function, inputs = make()
     draw = inputs if callable(inputs) else lambda seed: inputs
     return specification(function), CallArguments.of(draw(_SEED)).with_names(function), draw
@@ -130,14 +129,15 @@ def derive(make: Callable[[], tuple[Specification, CallArguments, Draw]]) -> dic
     rng = session.generator("SIZES")
     with torch.no_grad():
         calls = [
-            *calls_of_sizes(session, rng, most_work(session)), *joint_calls(session, rng), *calls_of_values(session, rng),
+            *calls_of_sizes(session, rng, most_work(session)), *joint_calls(session, rng),
+            *calls_of_values(session, rng),
             *itertools.islice(calls_at_branches(session, rng), _BRANCHES), *domain.empties(arguments),
         ]  # fmt: skip
-    taken = run_in_copies(lambda log: takes_each(spec, calls, log)) if calls else b""
-    refused = [" ".join(map(str, call.shapes)) for call, took in zip(calls, taken, strict=True) if not took]
+    answers = run_in_copies(lambda log: takes_each(spec, calls, log)) if calls else b""
+    refusals = [" ".join(map(str, call.shapes)) for call, took in zip(calls, answers, strict=True) if not took]
     lines = [f"given {arguments.text}", *domain.describe(arguments)]
     note = domain.shapes.note
-    return {"seconds": seconds, "calls": len(calls), "refused": refused, "lines": lines, "note": note}
+    return {"seconds": seconds, "calls": len(calls), "refused": refusals, "lines": lines, "note": note}
 
 
 def _processor_seconds() -> float:
@@ -177,18 +177,21 @@ def main() -> None:
     for name, make in problems(options.specs):
         row = rows[name] = derive_apart(make, options.seconds)
         words = row.get("skipped") or row.get("error") or "; ".join([*row["refused"][:2], row["note"]])
-        print(f"{name[-60:]:60} {row.get('seconds', 0):6.2f} {row.get('calls', 0):4} {len(row.get('refused', [])):3} {words[:150]}", flush=True)
-    found = {name: row for name, row in rows.items() if "seconds" in row}
-    seconds = sorted(row["seconds"] for row in found.values()) or [0.0]
+        numbers = f"{row.get('seconds', 0):6.2f} {row.get('calls', 0):4} {len(row.get('refused', [])):3}"
+        print(f"{name[-60:]:60} {numbers} {words[:150]}", flush=True)
+    results = {name: row for name, row in rows.items() if "seconds" in row}
+    seconds = sorted(row["seconds"] for row in results.values()) or [0.0]
     skipped = sum("skipped" in row for row in rows.values())
-    print(f"{len(found)} of {len(rows) - skipped} derived, {skipped} skipped; "
-          f"{sum(bool(row['note']) for row in found.values())} with a note; "
-          f"processor seconds: median {statistics.median(seconds):.2f}, p90 {seconds[len(seconds) * 9 // 10]:.2f}, "
-          f"most {seconds[-1]:.2f}; {sum(len(row['refused']) for row in found.values())} of "
-          f"{sum(row['calls'] for row in found.values())} calls refused, of "
-          f"{sum(bool(row['refused']) for row in found.values())} specs")
-    for name in random.Random(1).sample(sorted(found), min(options.lines, len(found))):
-        print(f"\n{name}", *found[name]["lines"], sep="\n    ")
+    print(
+        f"{len(results)} of {len(rows) - skipped} derived, {skipped} skipped; "
+        f"{sum(bool(row['note']) for row in results.values())} with a note; "
+        f"processor seconds: median {statistics.median(seconds):.2f}, p90 {seconds[len(seconds) * 9 // 10]:.2f}, "
+        f"most {seconds[-1]:.2f}; {sum(len(row['refused']) for row in results.values())} of "
+        f"{sum(row['calls'] for row in results.values())} calls refused, of "
+        f"{sum(bool(row['refused']) for row in results.values())} specs"
+    )
+    for name in random.Random(1).sample(sorted(results), min(options.lines, len(results))):
+        print(f"\n{name}", *results[name]["lines"], sep="\n    ")
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def _read_problem(
     Raises:
         SpecError: the spec cannot be read, or an argument cannot be sent.
     """
-    spec = known or specification(problem.spec)
+    spec = known or replace(specification(problem.spec), domain=problem.domain)
     arguments = CallArguments.of(problem.draw(draws.inputs(0))).with_names(problem.spec)
     _require_sendable(arguments, CallArguments.of(problem.init_args))
     part = part_of(spec, arguments, allowed)

@@ -52,6 +52,7 @@ ALL = QuestionPlan()
 def judge(
     candidate: Callable[..., Any], spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
     questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf, compiled: str = "",
+    domain: Mapping[str, Any] | None = None,
 ) -> Judgement:  # fmt: skip
     """Judge a candidate in this process, by a spec.
 
@@ -68,13 +69,15 @@ def judge(
         total: seconds after which nothing more is asked, which the judgement names as a weakness.
         compiled: an architecture, "sm_90" say: Triton kernels that the candidate launches are compiled for it, and
             their PTX is executed on tensors of the CPU, as `opassay judge --compiled` does. "" for launches as ever.
+        domain: which calls the spec takes, merged over what is derived (docs/judge_your_kernel.md).
 
     Raises:
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no judgement.
         TypeError: `inputs` are no arguments, or `candidate` cannot be called.
         ValueError: a code, a contract or an architecture that is none, a negative
-            seed, or fewer than two calls; or the contract asks for a probe, and the spec is no sum or the candidate
-            shows no tree. RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
+            seed, or fewer than two calls; a domain that clashes with the spec or its inputs; or the contract asks for a
+            probe, and the spec is no sum or the candidate shows no tree.
+        RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
     plan = QuestionPlan(questions, calls=calls, total=total)
     draws = Draws.of(seed)
@@ -85,7 +88,7 @@ def judge(
         raise TypeError(f"inputs: got a {type(inputs).__name__}{shape}, {need}")
     if not callable(candidate):
         raise TypeError(f"candidate: got a {type(candidate).__name__}, need a function or a module")
-    read_spec = specification(spec)
+    read_spec = replace(specification(spec), domain=domain or {})
     draw = None
     if callable(inputs):
         draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
@@ -135,8 +138,13 @@ def ask_all(
     Args:
         session: what is judged. plan: of the questions. progress: told before each question.
         ask_property: asks the candidate a property of the plan.
+
+    Raises:
+        DomainError: see `derive_domain`.
     """
     start = time.monotonic()
+    if session.spec.domain:
+        _ = session.domain  # A declaration that clashes raises.
     findings, error, stopped = _ask(session, plan, start, progress, ask_property)
     misread = "" if error else _misread(session)
     if misread:

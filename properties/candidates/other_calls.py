@@ -108,7 +108,7 @@ def joint_calls(session: Session, rng: Any) -> Iterator[CallArguments]:
     for _ in range(_JOINT if domain.symbols else 0):
         extents = {s: s.least + s.step * int(rng.integers(1, _STEPS)) for s in domain.symbols}
         shapes = domain.resized(extents, domain.base)
-        if _count(shapes) <= _MOST:
+        if _count(shapes) <= _MOST and session.domain.declaration.allows(shapes):
             yield _with_shapes(session, shapes, rng)
 
 
@@ -146,7 +146,7 @@ def _fitting(session: Session, symbol: Symbol, extents: Iterable[int | None], mo
     for extent in extents:
         if extent is not None and extent > 0:
             shapes = domain.resized({symbol: extent})
-            if shapes != domain.start and _count(shapes) <= most:
+            if shapes != domain.start and _count(shapes) <= most and session.domain.declaration.allows(shapes):
                 yield shapes
 
 

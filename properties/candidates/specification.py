@@ -73,7 +73,7 @@ class Specification:
         function: of the arguments; of a module, the module itself.
         state: the parameters and buffers by name, as they were when the spec was given.
         parameters: names of those of the state that gradients are taken in: no frozen ones.
-        numpy: whether the function is a NumPy formula.
+        numpy: whether the function is a NumPy formula. domain: which calls it takes, as its author declares it.
         autocast: whether it is called under autocast to bfloat16. evaluation: whether the module is put in evaluation.
     """
 
@@ -84,6 +84,7 @@ class Specification:
     numpy: bool = False
     autocast: bool = False
     evaluation: bool = False
+    domain: Mapping[str, Any] = field(default_factory=dict)
     _traces: Traces[Traced] = field(default_factory=Traces)
     _fallback: KernelFallback = field(default_factory=KernelFallback)
 

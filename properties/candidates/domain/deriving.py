@@ -27,6 +27,7 @@ from ..inputs import stand_in
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
+from .declaration import Declaration, DomainError, read_declaration
 from .domain import Domain, fixed_domain
 from .facts import OF_SQUARES, find_facts
 from .integer_roles import IntegerRole, find_role, find_uses, is_integer, propose
@@ -45,6 +46,8 @@ _CONFIRMED, _STEPS = 6, (0, 1, 2, 3, 4, 6, 9)
 _MOST = 2**22
 #: Draws of the inputs in which a fact must hold.
 _DRAWS = 6
+#: What begins the answer where the author's declaration clashes with the spec.
+_CLASH = b"!"
 
 
 class _NeedsValuesError(Exception):
@@ -64,9 +67,13 @@ def derive_domain(
     Args:
         spec, arguments: the spec, and one call that it takes. draw: (seed) -> other inputs, or None.
         seed_of: (number of a draw) -> its seed.
+
+    Raises:
+        DomainError: what the spec's author declares clashes with the given call, or the spec refuses it.
     """
     with FakeTensorMode():  # What torch imports with the first stand-in, each copy would import again.
         torch.empty(1)
+    declaration = read_declaration(spec.domain, arguments)
 
     def draw_arguments(number: int) -> CallArguments:
         if draw is None:
@@ -74,12 +81,14 @@ def derive_domain(
         return CallArguments.of(draw(seed_of(number)))
 
     try:
-        payload = run_in_copies(lambda log: _Derivation(spec, arguments, draw_arguments, log).run())
+        payload = run_in_copies(lambda log: _Derivation(spec, arguments, draw_arguments, log, declaration).run())
     except CopyError as err:
         return fixed_domain(arguments.shapes, f"the spec was not asked for other calls: {err}")
     except RuntimeError:  # CUDA has started, so there are no copies; stand-ins are asked here.
-        payload = _Derivation(spec, arguments, draw_arguments, AnswerLog([])).run()
-    return msgspec.msgpack.decode(payload, type=Domain)
+        payload = _Derivation(spec, arguments, draw_arguments, AnswerLog([]), declaration).run()
+    if payload.startswith(_CLASH):
+        raise DomainError(payload.removeprefix(_CLASH).decode())
+    return replace(msgspec.msgpack.decode(payload, type=Domain), declaration=declaration)
 
 
 def safe_calls(
@@ -109,13 +118,15 @@ class _Derivation:
 
     Args:
         spec, arguments: see `derive_domain`. draw: (number) -> arguments; raises where there are none.
-        log: asks questions with values.
+        log: asks questions with values. declaration: what the spec's author says.
     """
 
     def __init__(
         self, spec: Specification, arguments: CallArguments, draw: Callable[[int], CallArguments], log: AnswerLog,
+        declaration: Declaration,
     ) -> None:  # fmt: skip
-        self._spec, self._log, self._ends = spec, log, processor_seconds() + _SECONDS
+        self._spec, self._log, self._declaration = spec, log, declaration
+        self._ends = processor_seconds() + _SECONDS
         self._arguments = arguments.changed(lambda t: t.detach())
         self._tensors, self._shapes = self._arguments.tensors, tuple(arguments.shapes)
         self._draws = [self._arguments, *self._further_draws(draw)]
@@ -124,24 +135,30 @@ class _Derivation:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def run(self) -> bytes:
-        """The domain, encoded."""
+        """The domain, encoded; or a text that begins with `_CLASH`."""
         with without_fused_operations():  # A fused attention reads as many keys as there are values, beyond its memory.
-            return self._run()
+            try:
+                return msgspec.msgpack.encode(self._run())
+            except DomainError as err:
+                return _CLASH + str(err).encode()
 
-    def _run(self) -> bytes:
+    def _run(self) -> Domain:
         few = self._log.asks and sum(t.numel() for t in self._tensors) <= _MOST
         with contextlib.suppress(OutOfTimeError):
             if few:
                 self._find_roles()
+        self._declare_roles()
         for i, t in enumerate(self._tensors):
             if t.is_floating_point() and (facts := find_facts([each.tensors[i] for each in self._draws])):
                 self._facts[i] = facts
+        self._facts |= self._declaration.facts
         domain = Domain(self._find_shapes(few), self._roles, self._facts)
         with contextlib.suppress(OutOfTimeError):
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
                 domain = replace(domain, options=dict(self._find_options()))
-        return msgspec.msgpack.encode(domain)
+                self._require_declared(domain.shapes)
+        return domain
 
     # ------------------------------------------------------------------------------------------------------ asking
 
@@ -203,18 +220,25 @@ class _Derivation:
         ties = [role.into for role in self._roles.values() if role.kind == "offsets" and len(role.into) > 1]
         ties += [
             tuple((i, len(self._shapes[i]) - n) for n in (2, 1))
-            for i, facts in self._facts.items() if set(facts) & set(OF_SQUARES)
+            for i, facts in self._facts.items()
+            if set(facts) & set(OF_SQUARES)
         ]
-        reads = self._reads if few else None
+        reads, axes = self._reads if few else None, self._declaration.terms.items()
+        known = [symbol for _, symbol in self._declaration.symbols(self._shapes)]
+        fixed = [axis for axis, term in axes if not term.symbol]
+
+        def search(ask: Callable[[Shapes], bool]) -> ShapeDomain:
+            return ShapeSearch(ask, self._shapes, reads, ties, known, fixed).run()
+
         if not self._spec.numpy:
             with contextlib.suppress(_NeedsValuesError, ValueError):
-                domain = ShapeSearch(self._takes_stand_ins, self._shapes, reads, ties).run()
+                domain = search(self._takes_stand_ins)
                 if not few or self._is_confirmed(domain):
                     return domain
         if not few:
             return fixed_domain(self._shapes, "other calls would have to be made with values, and are large").shapes
         try:
-            return ShapeSearch(self._takes_values, self._shapes, reads, ties).run()
+            return search(self._takes_values)
         except (ValueError, OutOfTimeError):
             return fixed_domain(self._shapes, "the spec refuses copies of the given call").shapes
 
@@ -256,6 +280,17 @@ class _Derivation:
         self._check_time()
         return self._log.ask(ask)
 
+    def _require_declared(self, domain: ShapeDomain) -> None:
+        """DomainError where the spec refuses a call that is declared: another extent of a symbol."""
+        for name, symbol in self._declaration.symbols(self._shapes):
+            own = next((s for s in domain.symbols if symbol.moves[0][0] in s.axes), None)
+            if own is None:
+                continue
+            shapes = domain.resized({own: domain.extent(own) + max(own.step, 1)})
+            if self._declaration.allows(shapes) and not self._takes_values(shapes):
+                texts = " ".join(str(list(shape)) for shape in shapes)
+                raise DomainError(f"domain: got another {name}: {texts}, need calls that {self._spec.name} takes")
+
     # ---------------------------------------------------------------------------------------------------- integers
 
     def _find_roles(self) -> None:
@@ -268,6 +303,14 @@ class _Derivation:
                 draws = [each.tensors[i] for each in self._draws]
                 extents = [((j, d), n) for j, s in enumerate(self._shapes) if j != i for d, n in enumerate(s)]
                 self._roles[i] = find_role(functools.partial(self._takes_at, i), draws, uses.get(i, set()), extents)
+
+    def _declare_roles(self) -> None:
+        for i, (kind, use, term) in self._declaration.integers.items():
+            axes, limit = self._declaration.axes_of(term), term.at(self._declaration.values(self._shapes))
+            role = replace(self._roles.get(i, IntegerRole(kind)), kind=kind, rises=kind == "offsets")
+            into, sums_to = ((), axes) if use == "summing to" else (axes, ())
+            below = limit if use == "below" else role.below
+            self._roles[i] = replace(role, into=into, sums_to=sums_to, below=below) if use else role
 
     def _takes_at(self, place: int, values: Tensor) -> bool:
         """Whether the spec takes other values of one tensor."""
@@ -295,6 +338,9 @@ class _Derivation:
 
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
+                continue
+            if i in self._declaration.options:
+                yield i, self._declaration.options[i]
                 continue
             options = []
             for option in propose_options(leaf, shapes):

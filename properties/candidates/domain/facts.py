@@ -6,6 +6,8 @@ others. That all numbers of a draw are positive may be chance, and is no fact he
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +21,8 @@ BINARY, SUMS, UNIT = "0 or 1", "sums to 1", "of norm 1"
 SYMMETRIC, LOWER, UPPER = "symmetric", "lower triangular", "upper triangular"
 #: Those of matrices that are square, and remain so.
 OF_SQUARES = (SYMMETRIC, LOWER, UPPER)
+WORDS = re.compile(rf"{BINARY}|(?:{SUMS}|{UNIT}) along \d+|{'|'.join(OF_SQUARES)}")
+_RANGE = re.compile(r"in \[([^,\]]+), *([^,\]]+)\]")
 #: Fewer numbers, in all draws together, show no fact: some are all 0 or 1 by chance, or for a small example.
 _FEW = 16
 #: So many numbers of a tensor are looked at; to look at all of a large one would take longer than to compute with it.
@@ -69,6 +73,12 @@ def _some(tensor: Tensor, most: int = _SOME, whole: int = -1) -> Tensor:
     return tensor
 
 
+def range_of(fact: str) -> tuple[float, float] | None:
+    """The ends of a declared range, "in [-20, 0]"; None of other facts."""
+    match = _RANGE.fullmatch(fact)
+    return None if match is None else (float(match[1]), float(match[2]))
+
+
 def keep_facts(facts: Sequence[str], original: Tensor, values: Any, rng: Any) -> Any:
     """Values of a tensor, changed so that facts hold of them.
 
@@ -83,6 +93,13 @@ def keep_facts(facts: Sequence[str], original: Tensor, values: Any, rng: Any) ->
 
 
 def _keep_fact(word: str, axis: int, original: Tensor, values: Any, rng: Any) -> Any:
+    if ends := range_of(word):
+        low, high = ends
+        if math.isinf(low) or math.isinf(high):  # mirrored at the other end
+            values = low + np.abs(values - low) if math.isinf(high) else high - np.abs(values - high)
+        else:
+            values = np.where((values >= low) & (values <= high), values, low + np.abs(values) % 1 * (high - low))
+        return np.where(np.isfinite(values), values, original.double().cpu().numpy())
     if word == BINARY:
         if not np.isfinite(values).all() or not values.any():
             return np.where(np.isfinite(values), values, original.double().cpu().numpy())

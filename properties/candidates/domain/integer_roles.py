@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from .symbols import Axis
 
 Tensor = torch.Tensor
+#: What integers may be for.
+KINDS = ("offsets", "lengths", "labels", "index", "bits", "numbers")
 #: The largest value that is tried.
 _FAR = 1 << 20
 #: The value that losses ignore by default.
@@ -40,7 +42,7 @@ class IntegerRole:
     """What the spec takes in one tensor of integers.
 
     Attributes:
-        kind: "offsets", "lengths", "labels", "index", "bits" or "numbers".
+        kind: one of `KINDS`.
         below: the least value that is refused; None where none is. wraps: whether negative values count from the end.
         ignores: whether the spec takes -100.
         rises: whether no element was smaller than the one before, in any draw. distinct: whether all differed.
@@ -84,9 +86,11 @@ class _Uses(TorchFunctionMode):
         kwargs = kwargs or {}
         flat = [leaf for a in (*args, *kwargs.values()) for leaf in (a if isinstance(a, (tuple, list)) else (a,))]
         sources = set().union(*(self._sources.get(id(leaf), set()) for leaf in flat if isinstance(leaf, Tensor)))
-        use = _USES.get(getattr(func, "__name__", ""))
-        for i in sources if use else ():
-            self.uses[i].add(str(use))
+        name = getattr(func, "__name__", "")
+        lengths = (*args[2:4], kwargs.get("input_lengths"), kwargs.get("target_lengths")) if name == "ctc_loss" else ()
+        counted = set().union(*(self._sources.get(id(leaf), set()) for leaf in lengths if isinstance(leaf, Tensor)))
+        for i in sources if name in _USES else ():
+            self.uses[i].add("counts" if i in counted else _USES[name])
         result = func(*args, **kwargs)
         for each in result if isinstance(result, (tuple, list)) else (result,):
             if sources and is_integer(each):
@@ -139,6 +143,7 @@ def find_role(
     kind = (
         "labels" if "label" in uses and below is not None
         else "bits" if "bits" in uses
+        else "lengths" if uses == {"counts"}
         else "index" if below is not None and "numbers" not in uses
         else "lengths" if counted
         else "numbers"
@@ -226,9 +231,9 @@ def _proposed_indices(role: IntegerRole, flat: Tensor) -> Proposed:
     count, last = flat.numel(), role.below - 1 if role.below is not None and role.into else int(flat.max())
     if not role.distinct or role.kind == "labels":
         yield "all equal", [int(flat[0])] * count
-        yield "first and last", [i % 2 * last for i in range(count)]
+        yield "first and last", [last if i % 2 else role.first for i in range(count)]
         yield "all the last", [last] * count
-    if last + 1 >= count:
+    if last + 1 - role.first >= count:
         yield "each once", [last - i for i in range(count)]
     if role.wraps and int(flat.min()) >= 0:
         yield "-1", [-1, *flat.tolist()[1:]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from .symbols import Axis, Moves, ShapeDomain, Shapes, Symbol
 
@@ -36,17 +36,19 @@ class ShapeSearch:
         ask: (shapes) -> whether the spec takes tensors of them. shapes: of the given call.
         reads: (shapes, axis) -> whether what was added to an axis is read; None where nobody can tell.
         ties: axes that move together: those that an argument of offsets ends at, and those of a symmetric matrix.
+        known: symbols that are declared. fixed: axes that are declared to be numbers.
     """
 
     def __init__(
         self, ask: Callable[[Shapes], bool], shapes: Shapes, reads: Callable[[Shapes, Axis], bool] | None = None,
-        ties: Sequence[Sequence[Axis]] = (),
+        ties: Sequence[Sequence[Axis]] = (), known: Sequence[Symbol] = (), fixed: Collection[Axis] = (),
     ) -> None:  # fmt: skip
         self._ask, self._reads, self._ties = ask, reads, [set(tie) for tie in ties]
         self._known: dict[Shapes, bool] = {}
         self._start, self._base = shapes, shapes
-        self._axes: list[Axis] = [(i, d) for i, shape in enumerate(shapes) for d in range(len(shape))]
-        self._symbols: list[Symbol] = []
+        every = ((i, d) for i, shape in enumerate(shapes) for d in range(len(shape)))
+        self._axes: list[Axis] = [axis for axis in every if axis not in fixed]
+        self._symbols, self._declared, self._fixed = list(known), known, fixed
         self._unread: set[Axis] = set()
 
     def run(self) -> ShapeDomain:
@@ -66,7 +68,7 @@ class ShapeSearch:
             self._symbols = [self._bounded(symbol) for symbol in self._symbols]
         except OutOfTimeError:
             note = "not all axes were asked, for want of time"
-        constant = tuple(a for a in self._axes if a not in self._done and self._extent(a))
+        constant = (*self._fixed, *(a for a in self._axes if a not in self._done and self._extent(a)))
         return ShapeDomain(self._start, self._base, tuple(self._symbols), constant, note)
 
     # ------------------------------------------------------------------------------------------------------ asking
@@ -116,7 +118,7 @@ class ShapeSearch:
             for symbol in [s for s in self._symbols if not set(s.axes).isdisjoint(every)]:
                 every = {**dict(symbol.moves), **every}
                 self._symbols.remove(symbol)
-        self._symbols.append(Symbol(tuple(every.items()), step, unit=unit))
+        self._symbols.append(Symbol(tuple(sorted(every.items())), step, unit=unit))
 
     def _shrunk(self, moves: Moves, core: Iterable[Axis], takes: Callable[[Moves], bool]) -> Moves:
         """The moves without those axes that need not move."""
@@ -186,13 +188,14 @@ class ShapeSearch:
 
     def _with_others(self) -> None:
         """Axes that move with one of another extent: a sum of extents, or offsets, one more than groups."""
-        sums: set[Axis] = set()
+        # What is declared of one tensor, and moves with others only.
+        sums = {axis for symbol in self._declared if not self._takes(dict(symbol.moves)) for axis in symbol.axes}
         first = self._left()
         for a in first:
             done = self._done
             if a in done:
                 continue
-            usable = [b for b in first if b not in done or b in sums]
+            usable = [b for b in self._axes if (b in first and b not in done) or b in sums]
             moves = next(self._pairs(a, usable), None)
             if moves is not None:
                 self._add(moves)

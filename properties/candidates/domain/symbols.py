@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -89,6 +90,24 @@ class ShapeDomain:
                 for i, d in symbol.axes:
                     shapes[i][d] = shapes[i][d] if unit == old else self.start[i][d] // max(old, 1) * unit
         return tuple(map(tuple, shapes))
+
+    def name_extents(self, names: Mapping[Axis, str]) -> dict[Axis, str]:
+        """The extent of each axis that changes, in words: a name, "4*N", "N+1", or "R*N" of what N divides.
+
+        Args:
+            names: of some axes; other symbols have letters.
+        """
+        free = iter([letter for letter in string.ascii_uppercase if letter not in names.values()] or ["Z"] * 99)
+        words: dict[Axis, str] = {}
+        for symbol in sorted(self.symbols, key=lambda each: each.unit is not None):
+            name = next((names[axis] for axis in symbol.axes if axis in names), None) or next(free)
+            (i, d), step = symbol.lead(self.base)
+            value = self.base[i][d] // step
+            for (i, d), by in symbol.moves:
+                plus = self.base[i][d] - by * value
+                own = f"{by}*{name}" if by > 1 else name
+                words[i, d] = f"{name}*{words[symbol.unit]}" if symbol.unit else f"{own}+{plus}" if plus else own
+        return words
 
     def describe(self, names: Sequence[str]) -> list[str]:
         """A line for each symbol, and one for what is constant.

@@ -55,13 +55,14 @@ class SpecFile:
     Attributes:
         spec: a module or a function. init_args: what a candidate that is a class is made of.
         draw: (seed) -> the arguments of one call.
-        path: of the file; that of the module for a pair.
+        path: of the file; that of the module for a pair. domain: which calls the spec takes, as the file declares it.
     """
 
     spec: Callable[..., Any]
     draw: Callable[[int], Inputs]
     init_args: Sequence[Any] = ()
     path: Path = field(default_factory=Path)
+    domain: Mapping[str, Any] = field(default_factory=dict)
 
 
 def file_of(address: str) -> Path | None:
@@ -140,7 +141,9 @@ def problem_of(address: str, seed: int, values: Mapping[str, Any] | None = None)
         arguments = list(make()) if callable(make) else []
         spec = instance_of(target, arguments, seed)
     names = () if whole else parameters_of(spec)
-    return SpecFile(spec, _seed_draw(draw, address, dict(values or {}), names), arguments, path)
+    domain = getattr(module, "domain", None)
+    domain = domain if isinstance(domain, Mapping) else {}
+    return SpecFile(spec, _seed_draw(draw, address, dict(values or {}), names), arguments, path, domain)
 
 
 def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:

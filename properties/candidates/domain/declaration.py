@@ -1,0 +1,222 @@
+"""The domain that the author of a spec declares, read and printed: extents by symbols, integers, facts, options.
+
+What this is for: no question tells that a label of 0 is none, or that `N` queries see `M >= N` keys only. An author
+says so beside the spec, `domain = {"q": ("N", "D"), "k": ("M", "D"), "where": ["N <= M"]}`, and what is derived is said
+in the same form.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ....reference.missing import nearest_of
+from ...declaring.shapes import Integers
+from ..arguments import CallArguments
+from ..host.module_files import GivenError
+from .facts import WORDS, facts_of, range_of
+from .integer_roles import KINDS, is_integer
+from .options import Option
+from .symbols import Axis, Shapes, Symbol
+
+_EXTENT = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?:\+(\d+))?|([A-Za-z_]\w*)\*([A-Za-z_]\w*)|(\d+)")
+_RELATION = re.compile(r"([\w*+]+)(<=|<|==|>=|>)([\w*+]+)")
+_STATEMENT = re.compile(r"(\w+): *(.+)")
+_INTEGERS = re.compile(rf"({'|'.join(KINDS)})(?: (into|below|summing to) ([\w*+]+))?")
+_COMPARE: Mapping[str, Callable[[int, int], bool]] = {
+    "<=": operator.le, "<": operator.lt, "==": operator.eq, ">=": operator.ge, ">": operator.gt,
+}  # fmt: skip
+
+
+class DomainError(GivenError):
+    """A declared domain that clashes with the spec or its inputs; the text says what it has, and what it needs."""
+
+
+@dataclass(frozen=True)
+class ExtentTerm:
+    """An extent of a declaration: factor times symbol, plus a number; or a symbol times the symbol `unit`."""
+
+    factor: int = 0
+    symbol: str = ""
+    plus: int = 0
+    unit: str = ""
+
+    def at(self, values: Mapping[str, int]) -> int:
+        return self.factor * values.get(self.symbol, 0) * values.get(self.unit, 1) + self.plus
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What an author says of the calls that a spec takes; positions are those among the tensors.
+
+    Attributes:
+        terms: of every declared axis. facts: of floating tensors.
+        integers: (kind, how the axis is used, its extent) of tensors of integers.
+        options: other values of arguments that are no tensors, by their positions among the leaves.
+        relations: (extent, comparison, extent), which hold at every call. sentences: their texts.
+    """
+
+    terms: Mapping[Axis, ExtentTerm] = field(default_factory=dict)
+    facts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    integers: Mapping[int, tuple[str, str, ExtentTerm]] = field(default_factory=dict)
+    options: Mapping[int, tuple[Option, ...]] = field(default_factory=dict)
+    relations: tuple[tuple[ExtentTerm, str, ExtentTerm], ...] = ()
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> dict[Axis, str]:
+        """The symbol of each axis that has one."""
+        return {axis: term.symbol for axis, term in self.terms.items() if term.symbol}
+
+    def values(self, shapes: Shapes) -> dict[str, int]:
+        """What the symbols are where tensors have shapes."""
+        values = {
+            term.symbol: (shapes[i][d] - term.plus) // term.factor
+            for (i, d), term in self.terms.items() if term.symbol and not term.unit
+        }  # fmt: skip
+        units = [(axis, term) for axis, term in self.terms.items() if term.unit]
+        return {term.symbol: shapes[i][d] // max(values.get(term.unit, 1), 1) for (i, d), term in units} | values
+
+    def allows(self, shapes: Shapes) -> bool:
+        """Whether all relations hold."""
+        values = self.values(shapes) if self.relations else {}
+        return all(_COMPARE[sign](one.at(values), other.at(values)) for one, sign, other in self.relations)
+
+    def axes_of(self, term: ExtentTerm) -> tuple[Axis, ...]:
+        """The axes that have an extent."""
+        return tuple(axis for axis, each in self.terms.items() if each == term)
+
+    def symbols(self, shapes: Shapes) -> Iterator[tuple[str, Symbol]]:
+        """The declared symbols; those that are multiples of another come last."""
+        values, single = self.values(shapes), dict[str, dict[Axis, int]]()
+        for axis, term in self.terms.items():
+            if term.symbol and not term.unit:
+                single.setdefault(term.symbol, {})[axis] = term.factor
+        for name, moves in single.items():
+            yield name, Symbol(tuple(moves.items()), min(moves.values()))
+        for unit in {term.unit for term in self.terms.values() if term.unit}:
+            for name in {term.symbol for term in self.terms.values() if term.unit == unit}:
+                step, lead = values[unit], next(iter(single[unit]))
+                axes = self.axes_of(ExtentTerm(1, name, 0, unit))
+                yield f"{name}*{unit}", Symbol(tuple((axis, step) for axis in axes), step, unit=lead)
+
+
+def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> Declaration:
+    """What a dictionary says.
+
+    Args:
+        declared: by the names of arguments: the extents of a tensor, `opassay.Integers`, or the values of an argument
+            that is no tensor, where a tuple of extents stands for a tensor; and under "where" a list of sentences.
+
+    Raises:
+        DomainError: it names no argument, is of another form, or the given call is not of it.
+    """
+    names = list(arguments.names) or [f"input{i}" for i in range(len(arguments.leaves))]
+    tensors = [name for name, leaf in zip(names, arguments.leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+    terms: dict[Axis, ExtentTerm] = {}
+    rest: dict[int, Sequence[Any]] = {}
+    facts: dict[int, tuple[str, ...]] = {}
+    integers: dict[int, tuple[str, str, ExtentTerm]] = {}
+    relations, sentences = [], []
+    for name, value in declared.items():
+        if name == "where":
+            continue
+        if name not in names:
+            raise DomainError(f"domain: got {name!r}{nearest_of(name, names)}, need arguments: {', '.join(names)}")
+        if name not in tensors:
+            if not isinstance(value, Sequence) or isinstance(value, str):
+                raise DomainError(f"domain: got {name}={value!r}, need a tuple of values")
+            rest[names.index(name)] = value
+            continue
+        place = tensors.index(name)
+        shape, extents = arguments.shapes[place], value
+        if isinstance(value, Integers):
+            extents = value.shape or ()
+            integers[place] = "index", "below", _term_of(value.below)
+        if not isinstance(extents, Sequence) or isinstance(extents, str) or len(extents) != len(shape):
+            raise DomainError(f"domain: got {name}={value!r}, need an extent for each axis of {list(shape)}")
+        terms |= {(place, d): _term_of(extent) for d, extent in enumerate(extents)}
+    for sentence in declared.get("where", ()):
+        relation, statement = _RELATION.fullmatch(sentence.replace(" ", "")), _STATEMENT.fullmatch(sentence)
+        if relation is not None:
+            relations.append((_term_of(relation[1]), relation[2], _term_of(relation[3])))
+            sentences.append(sentence)
+        elif statement is not None and statement[1] in tensors:
+            place, words = tensors.index(statement[1]), statement[2]
+            if is_integer(arguments.tensors[place]) and (match := _INTEGERS.fullmatch(words)):
+                integers[place] = match[1], match[2] or "", _term_of(match[3] or 0)
+            elif arguments.tensors[place].is_floating_point() and (WORDS.fullmatch(words) or range_of(words)):
+                facts[place] = (*facts.get(place, ()), words)
+            else:
+                raise DomainError(f"domain: got {sentence!r}, need {_known(arguments.tensors[place])}")
+        else:
+            raise DomainError(f"domain: got {sentence!r}, need a relation of extents, as 'N <= M', or 'NAME: WORDS'")
+    declaration = Declaration(terms, facts, integers, {}, tuple(relations), tuple(sentences))
+    _require_given(declaration, tensors, arguments)
+    values = declaration.values(tuple(arguments.shapes))
+    options = {
+        i: tuple(tuple(_term_of(n).at(values) for n in v) if isinstance(v, tuple) else v for v in every
+                 if type(v) is not type(leaf) or v != leaf)
+        for i, every in rest.items() for leaf in [arguments.leaves[i]]
+    }  # fmt: skip
+    return replace(declaration, options=options)
+
+
+def _known(tensor: torch.Tensor) -> str:
+    if is_integer(tensor):
+        return f"one of {', '.join(KINDS)}, and 'into N', 'below N' or 'summing to N'"
+    return "'0 or 1', 'sums to 1 along 0', 'of norm 1 along 0', 'symmetric', 'lower triangular' or 'in [0, 1]'"
+
+
+def _term_of(extent: Any) -> ExtentTerm:
+    match = _EXTENT.fullmatch(str(extent).replace(" ", ""))
+    if match is None or isinstance(extent, bool):
+        raise DomainError(f"domain: got the extent {extent!r}, need a symbol, '2*N', 'N+1', 'R*H' or a number")
+    if match[6]:
+        return ExtentTerm(plus=int(match[6]))
+    if match[4]:
+        return ExtentTerm(1, match[4], 0, match[5])
+    return ExtentTerm(int(match[1] or 1), match[2], int(match[3] or 0))
+
+
+def _require_given(declaration: Declaration, names: Sequence[str], arguments: CallArguments) -> None:
+    """DomainError unless the given call is of a declaration."""
+    shapes = tuple(arguments.shapes)
+    values = declaration.values(shapes)
+    others = [term for used in declaration.relations for term in (used[0], used[2])]
+    others += [term for _, _, term in declaration.integers.values()]
+    for term in [*declaration.terms.values(), *others]:
+        for symbol in (term.symbol, term.unit):
+            if symbol and symbol not in values:
+                raise DomainError(f"domain: got {symbol!r}, need symbols of axes: {', '.join(values) or 'none'}")
+    for (i, d), term in declaration.terms.items():
+        if shapes[i][d] != term.at(values):
+            raise DomainError(f"domain: got {names[i]}.{d}={term.at(values)}, need {shapes[i][d]} of the given call")
+    for one, sign, other in declaration.relations:
+        if not _COMPARE[sign](one.at(values), other.at(values)):
+            got = f"{one.at(values)} {sign} {other.at(values)}"
+            raise DomainError(f"domain: got {got}, need relations that hold at the given call")
+    require_values(declaration, names, arguments)
+
+
+def require_values(declaration: Declaration, names: Sequence[str], arguments: CallArguments) -> None:
+    """DomainError unless facts and limits of integers hold of the values of a call."""
+    values = declaration.values(tuple(arguments.shapes))
+    for i, words in declaration.facts.items():
+        tensor, facts = arguments.tensors[i], set(facts_of([arguments.tensors[i]]))
+        for fact in words:
+            low_high = range_of(fact)
+            if fact not in facts and not (low_high and bool(((tensor >= low_high[0]) & (tensor <= low_high[1])).all())):
+                raise DomainError(f"domain: got {names[i]}: {fact}, need what holds of the given inputs")
+    for i, (kind, use, term) in declaration.integers.items():
+        tensor, limit = arguments.tensors[i], term.at(values)
+        if kind == "offsets" and bool((tensor.diff() < 0).any()):
+            raise DomainError(f"domain: got {names[i]}: offsets, need what never falls, as the given ones do")
+        most = int(tensor.sum()) if use == "summing to" else int(tensor.max()) if tensor.numel() else 0
+        if (use == "summing to" and most != limit) or (use and most > limit - (use == "below")):
+            raise DomainError(f"domain: got {names[i]}: {kind} {use} {limit}, need {most} of the given inputs")
