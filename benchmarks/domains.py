@@ -21,6 +21,7 @@ import os
 import random
 import resource
 import select
+import signal
 import statistics
 import sys
 import tempfile
@@ -46,6 +47,8 @@ from opassay.properties.candidates.suites.opening import open_pair
 from opassay.properties.candidates.workload import most_work
 
 _MOST, _LIMITS, _BRANCHES, _SEED = 2**17, (64, 16, 8, 256, 10**9), 12, 5
+#: Seconds by the clock in which a spec must be called once.
+_OPENING = 40
 Draw = Callable[[int], Any]
 
 
@@ -78,6 +81,8 @@ def open_problem(path: Path) -> tuple[Specification, CallArguments, Draw]:
         SkippedError: see the head of this file.
     """
     why = "too large"
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(SkippedError("too slow to be called")))
+    signal.alarm(_OPENING)
     for limit in _LIMITS:
         with tempfile.TemporaryDirectory() as folder:
             smaller = path
@@ -91,9 +96,12 @@ def open_problem(path: Path) -> tuple[Specification, CallArguments, Draw]:
                 if sum(t.numel() for t in arguments.tensors) > _MOST and limit < _LIMITS[-1]:
                     continue
                 spec.run(arguments, spec.state)
+            except SkippedError:
+                raise
             except (Exception, SystemExit) as err:
                 why = f"{type(err).__name__}: {err}"
                 continue
+            signal.alarm(0)
             return spec, arguments, problem.draw
     raise SkippedError(why)
 

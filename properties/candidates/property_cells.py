@@ -98,9 +98,5 @@ def _op_of_pair(text: str, host: CandidateHost) -> CandidateOp:
     with tempfile.TemporaryDirectory() as folder:
         problem = open_pair(**pair, folder=Path(folder)).problem
         arguments = CallArguments.of(problem.draw(pair["seed"]))
-        return op_of_candidate(
-            host,
-            replace(specification(problem.spec), domain=problem.domain),
-            arguments,
-            msgspec.convert(allowed, Terms),
-        )
+        spec = replace(specification(problem.spec), domain=problem.domain)
+        return op_of_candidate(host, spec, arguments, msgspec.convert(allowed, Terms))

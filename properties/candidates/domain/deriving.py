@@ -253,12 +253,12 @@ class _Derivation:
                     return False
         return True
 
-    def _reads(self, shapes: Shapes, axis: Axis) -> bool:
-        """Whether the outputs change with what an axis has last; also where nobody can tell."""
+    def _reads(self, shapes: Shapes, axis: Axis, number: int) -> bool:
+        """Whether the outputs change with so many that an axis has last; also where nobody can tell."""
         if sum(map(math.prod, shapes)) > _MOST:
             return True
         (i, d), arguments = axis, self._at(shapes)
-        last, first = (arguments.tensors[i].select(d, n) for n in (shapes[i][d] - 1, 0))
+        last, first = (arguments.tensors[i].narrow(d, n, number) for n in (shapes[i][d] - number, 0))
         if is_integer(last) and torch.equal(last, first):
             return True
 
@@ -269,7 +269,7 @@ class _Derivation:
                 other = ~last if last.dtype == torch.bool else (last.float() + 0.37).to(last.dtype)
             tensors = list(arguments.tensors)
             tensors[i] = tensors[i].clone()
-            tensors[i].select(d, shapes[i][d] - 1).copy_(other)
+            tensors[i].narrow(d, shapes[i][d] - number, number).copy_(other)
             try:
                 before, after = self._call(arguments), self._call(arguments.with_tensors(tensors))
             except SpecError:

@@ -34,13 +34,13 @@ class ShapeSearch:
 
     Args:
         ask: (shapes) -> whether the spec takes tensors of them. shapes: of the given call.
-        reads: (shapes, axis) -> whether what was added to an axis is read; None where nobody can tell.
+        reads: (shapes, axis, number) -> whether so many last ones of it are read; None where nobody can tell.
         ties: axes that move together: those that an argument of offsets ends at, and those of a symmetric matrix.
         known: symbols that are declared. fixed: axes that are declared to be numbers.
     """
 
     def __init__(
-        self, ask: Callable[[Shapes], bool], shapes: Shapes, reads: Callable[[Shapes, Axis], bool] | None = None,
+        self, ask: Callable[[Shapes], bool], shapes: Shapes, reads: Callable[[Shapes, Axis, int], bool] | None = None,
         ties: Sequence[Sequence[Axis]] = (), known: Sequence[Symbol] = (), fixed: Collection[Axis] = (),
     ) -> None:  # fmt: skip
         self._ask, self._reads, self._ties = ask, reads, [set(tie) for tie in ties]
@@ -90,12 +90,13 @@ class ShapeSearch:
     def _takes(self, moves: Mapping[Axis, int]) -> bool:
         if any(self._extent(a) + n < 0 for a, n in moves.items()):
             return False
-        shapes = tuple(
-            tuple(n + moves.get((i, d), 0) for d, n in enumerate(shape)) for i, shape in enumerate(self._base)
-        )
+        shapes = self._at(moves)
         if shapes not in self._known:
             self._known[shapes] = self._ask(shapes)
         return self._known[shapes]
+
+    def _at(self, moves: Mapping[Axis, int]) -> Shapes:
+        return tuple(tuple(n + moves.get((i, d), 0) for d, n in enumerate(shape)) for i, shape in enumerate(self._base))
 
     def _takes_far(self, moves: Mapping[Axis, int], far: Iterable[int] = _FAR) -> bool:
         return self._takes(moves) and any(self._takes({a: n * by for a, n in moves.items()}) for by in far)
@@ -146,8 +147,8 @@ class ShapeSearch:
         """Axes that move alone."""
         tied = set().union(*self._ties)
         for a in [a for a in self._left() if a not in tied and self._moves_freely({a: 1})]:
-            grown = tuple(tuple(n + ((i, d) == a) for d, n in enumerate(shape)) for i, shape in enumerate(self._base))
-            if self._reads is None or self._reads(grown, a):
+            # One more may be too few to be read: what is left of windows is not.
+            if self._reads is None or any(self._reads(self._at({a: n}), a, n) for n in (1, self._extent(a))):
                 self._add({a: 1})
             else:
                 self._unread.add(a)

@@ -49,6 +49,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v)
 
 
+def pooled(x: Tensor) -> Tensor:
+    return F.max_pool2d(x, 4)
+
+
 def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     shared = q.shape[1] // k.shape[1]
     return torch.softmax(q @ k.repeat_interleave(shared, 1).mT, -1) @ v.repeat_interleave(shared, 1)
@@ -117,6 +121,8 @@ SHAPES = [
             "q.1 = k.1 = v.1, from 0",
         },
     ),
+    # What windows leave over is not read, and does not tie an axis to others.
+    (pooled, (rand(16, 14, 14),), {"x.0, from 1", "x.1, from 4", "x.2, from 4"}),
     # What is symmetric or triangular remains square.
     (
         product,
