@@ -6,13 +6,13 @@ import enum
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
-from ..table import TABLE, former_name
+from ..table import TABLE, former_name, property_of
 from .finding import Finding
 from .host.isolation import Isolation
 from .host.operations import Operations
@@ -165,15 +165,16 @@ class Judgement:
         return self.report()
 
     def report(self, *, verbose: bool = False) -> str:
-        """The whole text: a line for every question, a card for the first cause of every code, and the verdict.
+        """The whole text: a line for every property, a card for the first cause of every code, and the verdict.
 
-        With `verbose` every cause has its card, and every question that the candidate refuses by an exception.
+        A kind that is not all right has a line of its own. With `verbose` every kind has one, and every cause has its
+        card, and every question that the candidate refuses by an exception.
         """
         of = self.assignment
         known = "" if of.draws.secret else f", {of.draws}"
         lines = [f"{of.candidate} against {of.spec}{known}", f"allowed: {of.contract}"]
         lines += [f"sha256 of the {name}: {digest}" for name, digest in of.sha256.items() if digest]
-        lines += map(report_line, self.findings)
+        lines += map(report_line, self.findings if verbose else _by_property(self.findings))
         refusals = [finding for finding in self.findings if finding.outcome is Outcome.REFUSED]
         every: list[tuple[Finding, list[Finding]]] = [(finding, []) for finding in (*self.causes, *refusals)]
         for finding, others in every if verbose else _first_of_each(self.causes):
@@ -210,12 +211,27 @@ class Judgement:
         return f": {codes}" if codes else ""
 
 
+def _by_property(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, of which those of a property's kinds that say no more than how much was right become one."""
+    alike: dict[str, list[Finding]] = {}
+    for each in findings:
+        is_plain = each.outcome is Outcome.VERIFIED and each.wrong is None and not each.sampled and not each.left_out
+        alike.setdefault(property_of(each.question) if is_plain else each.question, []).append(each)
+    return [
+        replace(every[0], question=" ".join(each.question for each in every),
+                judged=sum(each.judged for each in every), elements=sum(each.elements for each in every))
+        for every in alike.values()
+    ]  # fmt: skip
+
+
 def report_line(finding: Finding) -> str:
-    """One finding as a line of the report."""
-    title = TABLE[finding.question].title
+    """One finding as a line of the report; of several kinds of a property, all of which are right, too."""
+    code, *others = finding.question.split()
+    kinds = [each.partition(":")[2] for each in (code, *others)]
+    title, code = (", ".join(kinds), property_of(code)) if others else (TABLE[code].title, code)
     mark = "suspect" if finding.is_suspect else "WRONG" if finding.is_wrong else _MARKS.get(finding.outcome, "-")
     mark = "spread" if finding.is_spread else mark
-    return clean(f"{mark:8}{finding.question:15} {title:59} {finding.text}".rstrip())
+    return clean(f"{mark:8}{code:15} {title:59} {finding.text}".rstrip())
 
 
 def _first_of_each(causes: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:

@@ -182,3 +182,13 @@ def test_a_bound_that_is_wider_than_the_elements_is_weak_and_zeros_are_not_wide(
     assert "wider than half of its elements" in judgement.weaknesses[0]
     assert {each.outcome for each in judgement.findings} == {Outcome.WEAK}
     assert judge(torch.relu, torch.relu, [inputs[0] - 2.0], questions=questions).verdict is Ruling.ACCEPTED
+
+
+def test_kinds_of_a_property_that_are_right_share_a_line() -> None:
+    judgement = judge(lambda x: x.clamp(-9, 9), lambda x: x, (torch.ones(4, 8),), questions=("FWD", "DATA:bits"))
+    lines = judgement.report().splitlines()
+    assert "ok      FWD             given, seeds, signs, nearone, small".ljust(84) + "160 elements" in lines
+    assert [line.split()[:2] for line in lines if line.startswith("WRONG")] == [
+        ["WRONG", "FWD:offset"], ["WRONG", "FWD:wide"], ["WRONG", "DATA:bits"],
+    ]  # fmt: skip
+    assert "ok      FWD:seeds" in judgement.report(verbose=True)
