@@ -7,15 +7,46 @@ says which indices an evaluation may have chosen.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .condition import Condition, possibly, surely
 from .missing import NoReadingError
 
 
-class Choice:
+class AnswerSet:
+    """What is right for an output that has no ball.
+
+    Attributes:
+        shape: of the output. by_residual: whether a value is right by what it leaves of an equation.
+    """
+
+    by_residual = False
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    @abstractmethod
+    def accepts(self, values: Any) -> Any:
+        """Which elements of an array of this shape an evaluation may have given."""
+
+    def refutable(self, values: Any) -> Any:
+        """Where `accepts` could have refused a value."""
+        return np.ones(self.shape, dtype=bool)
+
+    @abstractmethod
+    def likely(self) -> Any:
+        """What the centres of values give, or float64; NaN where that is not known."""
+
+    def explain(self, values: Any) -> str:
+        """What is wrong with the first element that no evaluation may have given; empty where nothing is known."""
+        return ""
+
+
+class Choice(AnswerSet):
     """Indices that were chosen by values.
 
     Attributes:
@@ -35,17 +66,12 @@ class Choice:
             shape: of the indices. accepts: of an array of indices, which of them are right.
             choose: the indices that the centres give, and which of them are the only ones possible.
         """
-        self.shape = shape
+        super().__init__(shape)
         self.source: Choice = self
         self._accepts = accepts
         self._choose = choose
 
     def accepts(self, indices: Any) -> Any:
-        """Which of the indices an evaluation may have chosen; none may have chosen an index out of range.
-
-        Args:
-            indices: integers, of the shape of this choice.
-        """
         indices = np.asarray(indices)
         if indices.shape != self.shape:
             raise ValueError(f"indices: got shape={indices.shape}, need {self.shape}")
@@ -55,12 +81,7 @@ class Choice:
         """Where one index alone is possible."""
         return self._choose()[1]
 
-    def refutable(self) -> Any:
-        """Where an index may be wrong at all."""
-        return np.ones(self.shape, dtype=bool)
-
     def likely(self) -> Any:
-        """The indices that the centres of the values give."""
         return self._choose()[0]
 
     def moved(self, move: Callable[[Any], Any]) -> Choice:
@@ -86,7 +107,6 @@ class Choice:
         return other
 
     def explain(self, indices: Any) -> str:
-        """Why no evaluation may have chosen some of the indices, in a sentence; empty where nothing is known."""
         if self.source is self:
             return ""
         every = np.asarray(self.source.likely()).copy()
@@ -117,6 +137,15 @@ class Choice:
         if not np.all(sure):
             raise NoReadingError("an index depends on a comparison that rounding decides, and more is computed from it")
         return np.array(likely, dtype=dtype, copy=copy) if copy else np.asarray(likely, dtype=dtype)
+
+
+def answers_of(reading: Any) -> AnswerSet:
+    """What is right by a reading that is no ball; arrays are right as they are, but for truth values that are open."""
+    if isinstance(reading, AnswerSet):
+        return reading
+    values = np.asarray(possibly(reading) if isinstance(reading, Condition) else reading)
+    sure = ~values | surely(reading) if isinstance(reading, Condition) else np.ones(values.shape, dtype=bool)
+    return Choice(values.shape, lambda own: (own == values) | ~sure, lambda: (values, sure))
 
 
 #: Functions that move elements and leave each as it is.

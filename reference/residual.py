@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .choice import AnswerSet
 from .dyadic import Dyadic, nearest_float
 
 #: The least and the largest value of each element.
@@ -58,35 +59,10 @@ class SubstitutionErrors:
         return (1 + share / (1 - share)) * (1 + Fraction(self.factors)) ** (2 * products) - 1
 
 
-class Residual:
-    """A floating result that is judged by its residual.
+class Residual(AnswerSet):
+    """A floating result that is judged by its residual; values are float64."""
 
-    Attributes:
-        shape: of the result.
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-
-    @abstractmethod
-    def accepts(self, values: Any) -> Any:
-        """Which elements an evaluation may have given.
-
-        Args:
-            values: float64, of the shape of this result.
-        """
-
-    @abstractmethod
-    def refutable(self, values: Any) -> Any:
-        """Where `accepts` could have refused a value."""
-
-    @abstractmethod
-    def likely(self) -> Any:
-        """What arithmetic in float64 gives, for messages; NaN where it gives nothing."""
-
-    @abstractmethod
-    def explain(self, values: Any) -> str:
-        """What is wrong with the first element that no evaluation may have given; empty where none is."""
+    by_residual = True
 
     @property
     def source(self) -> Residual:

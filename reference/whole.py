@@ -35,7 +35,7 @@ class Whole(Choice):
     def moved(self, move: Callable[[Any], Any]) -> Any:
         return whole(move(self.low), move(self.high), self.reading)
 
-    def refutable(self) -> Any:
+    def refutable(self, values: Any) -> Any:
         return ~self.free
 
     @property

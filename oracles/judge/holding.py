@@ -8,15 +8,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ...reference.choice import Choice
-from ...reference.condition import EITHER, Condition, possibly, surely
+from ...reference.choice import answers_of
+from ...reference.condition import EITHER, Condition
 from ...reference.exact import Exact
 from ...reference.formats import EVERY_FORMAT
-from ...reference.residual import Residual
 from ..bound import accept
 from ..bound.rounding import Ball
 from ..bound.rounding.casts import before_cast
@@ -25,8 +24,12 @@ from ..specs.storage import format_of
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Violation
 
-#: The rounding reading of an output: a ball, an array of integers or truth values, a choice, or a residual.
-Reading = Any
+
+class Reading(Protocol):
+    """The rounding reading of an output: a ball, answers, or an array of integers or truth values."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
 
 class OperandFacts(enum.Enum):
@@ -152,47 +155,33 @@ def _special(
     return accepted, elements.judged | surely
 
 
-def _hold_whole(name: str, computed: Tensor, need: Reading) -> Standing:
+def _hold_whole(name: str, computed: Tensor, reading: Reading) -> Standing:
     """Compare an output whose reading is not a ball; all values that rounding leaves open are right."""
-    values, right, expected = _place_whole(computed, need)
-    by_residual = isinstance(need, Residual)
-    every = np.ones(values.shape, dtype=bool)
-    judged = need.refutable(values) if by_residual else need.refutable() if isinstance(need, Choice) else every
-    not_judged = values.size - int(np.count_nonzero(judged))
+    need, values = answers_of(reading), _numbers_of(computed)
+    right, expected = np.asarray(need.accepts(values)), need.likely()
+    judged = int(np.count_nonzero(need.refutable(values)))
     wrong, is_open = None, False
     if not right.all():
         at = tuple(int(i) for i in np.argwhere(~right)[0])
-        why = need.explain(values) if isinstance(need, (Choice, Residual)) else ""
+        why = need.explain(values)
         lines = [f"why        {why}"] if why else []
         lines.append(f"outside    {np.count_nonzero(~right)} of {right.size} elements")
-        need_there = (
-            f"need what leaves less of its equation, as {expected[at]}" if by_residual else f"need {expected[at]}"
-        )
+        need_there = f"need{' what leaves less of its equation, as' * need.by_residual} {expected[at]}"
         wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, {need_there}", tuple(lines))
-    elif isinstance(need, Condition):
+    elif isinstance(reading, Condition):
         # A truth value that rounding leaves open may have either value, so its bound says nothing.
-        is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
-    return Standing(wrong, values.size - not_judged, not_judged, is_open, by_residual=by_residual)
+        is_open = 2 * int(np.count_nonzero(np.asarray(reading) == EITHER)) > values.size
+    return Standing(wrong, judged, values.size - judged, is_open, by_residual=need.by_residual)
 
 
-def _place_whole(computed: Tensor, need: Reading) -> tuple[Any, Any, Any]:
-    """An output whose reading is not a ball as an array, which elements are right, and their expected values."""
-    # NumPy lacks some of torch's floating dtypes; float64 has all of their values.
-    values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
-    if isinstance(need, (Choice, Residual)):  # integers that depend on floating values, and solutions of an equation
-        right, expected = need.accepts(values), need.likely()
-    elif isinstance(need, Condition):
-        expected = np.asarray(possibly(need))
-        right = (values == expected) | (expected & ~np.asarray(surely(need)))
-    else:
-        expected = np.asarray(need)
-        right = values == expected
-    return values, np.asarray(right), expected
+def _numbers_of(computed: Tensor) -> Any:
+    """An output as an array. NumPy lacks some of torch's floating dtypes; float64 has all of their values."""
+    return (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
 
 
 def are_right(computed: Tensor, reading: Reading, facts: OperandFacts, order: int, native: Tensor | None) -> Any:
     """Which elements of an output are right; all if its shape or dtype is wrong. The arguments are those of `hold`."""
     if not isinstance(reading, Ball):
-        return _place_whole(computed, reading)[1]
+        return np.asarray(answers_of(reading).accepts(_numbers_of(computed)))
     standing = hold("", computed, reading, facts, order, native=native)
     return np.ones(reading.shape, dtype=bool) if standing.in_sets is None else standing.in_sets.accepted

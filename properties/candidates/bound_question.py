@@ -45,7 +45,7 @@ class BoundQuestion:
         return readings
 
 
-def _joined(a: Reading, b: Reading) -> Reading:
+def _joined(a: Any, b: Any) -> Any:
     """What holds both readings, of which only balls can be joined; of others one that leaves nothing known."""
     if isinstance(a, Ball) and isinstance(b, Ball):
         return joined(a, b)

@@ -25,7 +25,7 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.judge.holding import Reading
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.dependence import Dependence
-from ...reference.choice import Choice
+from ...reference.choice import AnswerSet, Choice, answers_of
 from ...reference.decidable import Decidable
 from ...reference.draw import Draw
 from .arguments import Tensor
@@ -118,7 +118,7 @@ class OpenChoices:
         """
         picks = {}
         for position, output in computed.items():
-            choice = self._first[position]
+            choice: Any = self._first[position]
             source = choice.source if isinstance(choice, Choice) else None
             if not isinstance(source, Decidable) or tuple(output.shape) != choice.shape or output.is_floating_point():
                 continue
@@ -298,21 +298,24 @@ def without_some(reading: Reading, beyond: Any) -> Reading:
         ball = Ball(reading.centre, np.where(beyond, np.nan, reading.radii()), reading.contract, True)
         ball.stray = reading.stray
         return ball
-    if not isinstance(reading, Choice):
-        values = np.asarray(reading)
-        reading = Choice(values.shape, lambda x: x == values, lambda: (values, np.ones(values.shape, dtype=bool)))
-    return PartOfChoice(reading, beyond)
+    return PartOfAnswerSet(answers_of(reading), beyond)
 
 
-class PartOfChoice(Choice):
-    """A choice some indices of which are not judged."""
+class PartOfAnswerSet(AnswerSet):
+    """Answers of which some elements are not judged."""
 
-    def __init__(self, whole: Choice, beyond: Any) -> None:
-        self._beyond = beyond
-        super().__init__(whole.shape, lambda x: whole.accepts(x) | beyond, lambda: (whole.likely(), whole.sure()))
+    def __init__(self, whole: AnswerSet, beyond: Any) -> None:
+        super().__init__(whole.shape)
+        self._whole, self._beyond, self.by_residual = whole, beyond, whole.by_residual
 
-    def refutable(self) -> Any:
-        return ~self._beyond
+    def accepts(self, values: Any) -> Any:
+        return self._whole.accepts(values) | self._beyond
+
+    def refutable(self, values: Any) -> Any:
+        return self._whole.refutable(values) & ~self._beyond
+
+    def likely(self) -> Any:
+        return self._whole.likely()
 
 
 def decide(readings: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decision:

@@ -120,7 +120,7 @@ def tell_spread(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Standin
     left = [bad & ~fine for bad, fine in zip(outside, explained, strict=True)]
     if call.question == "SPECIAL:inf" and any(map(np.any, left)) and _turns_into_nan(call, outcomes):
         nans = call.read(call.with_numbers(lambda t, at: np.full(int(at.sum()), np.nan)))
-        left = [bad & ~_is_right(*row) for bad, *row in zip(left, call.computed, nans, strict=True)]
+        left = [bad & ~_is_right(y, ball) for bad, y, ball in zip(left, call.computed, nans, strict=True)]
     if any(map(np.any, left)):
         left = [bad & ~fine for bad, fine in zip(left, _reached_by_one(call, outcomes), strict=True)]
     if any(map(np.any, left)) or not _are_read(call, first):

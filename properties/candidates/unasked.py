@@ -110,11 +110,11 @@ def _moves(session: Session, place: int, way: Way) -> bool:
         run = session.spec.run(other, state)
         pairs = list(zip(run.outputs + run.values, native.outputs + native.values, strict=True))
         moved = [i for i, pair in enumerate(pairs) if not same_results(*pair)]
-        first = session.read(arguments, state, session.terms) if moved else ()
+        first: Sequence[Any] = session.read(arguments, state, session.terms) if moved else ()
         if any(not isinstance(first[i], Ball) or _is_far(first[i], pairs[i][0]) for i in moved):
             return True
         # What differs by about a rounding error may be none: x - mean(x) of one element is 0, and torch's is not.
-        balls = session.spec.read(other, state, session.terms) if moved else ()
+        balls: Sequence[Any] = session.spec.read(other, state, session.terms) if moved else ()
     except (SpecError, ReadingError):
         return True
     return not all(isinstance(balls[i], Ball) and balls_meet(first[i], balls[i]) for i in moved)

@@ -112,7 +112,7 @@ class OperatorCall:
 
 
 @dataclass(frozen=True)
-class Reading:
+class OperatorReading:
     """Whether a call can be read as a formula.
 
     Attributes:
@@ -206,20 +206,20 @@ def _constant(leaf: Any, dtype: torch.dtype) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def reading_of(call: OperatorCall) -> Reading:
+def reading_of(call: OperatorCall) -> OperatorReading:
     """How a call and its second derivatives are read, tried on its own operands in float64."""
     try:
         formula = traced(call, *call.operands)
         graph = formula.graph
         names = [_name(node.target) for node in graph.graph.nodes if node.op == "call_function"]
         if drawing_nodes(graph):
-            return Reading("it draws random numbers")
+            return OperatorReading("it draws random numbers")
         _read_second_order(formula, call.operands)
     except UntraceableError as err:
-        return Reading(_HERE.sub("", first_line(err)))
+        return OperatorReading(_HERE.sub("", first_line(err)))
     except Exception as err:
-        return Reading(f"{type(err).__name__}: {first_line(err)}")
-    return Reading("", tuple(dict.fromkeys(name for name in names if name not in _COPIES)))
+        return OperatorReading(f"{type(err).__name__}: {first_line(err)}")
+    return OperatorReading("", tuple(dict.fromkeys(name for name in names if name not in _COPIES)))
 
 
 def _read_second_order(formula: Traced, operands: Sequence[Tensor]) -> None:

@@ -45,7 +45,7 @@ class Codes(Choice):
 
         super().__init__(np.shape(low), accepts, choose)
 
-    def refutable(self) -> Any:
+    def refutable(self, values: Any) -> Any:
         return self.known
 
 

@@ -181,7 +181,7 @@ def test_what_has_no_integer_in_range_is_not_judged() -> None:
     x = torch.tensor([300.0, -1.0, float("nan"), 7.5])
     spec: Spec = lambda a: a.to(torch.uint8)  # noqa: E731
     (result,) = read(spec, (x,))
-    assert result.refutable().tolist() == [False, False, False, True]
+    assert result.refutable(None).tolist() == [False, False, False, True]
     assert result.accepts(np.array([1, 2, 3, 7])).all()
     assert not result.accepts(np.array([1, 2, 3, 8])).all()
     (ball,) = read(lambda a: a.to(torch.uint8) + 1.0, (x,))

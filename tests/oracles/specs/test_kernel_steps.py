@@ -110,7 +110,7 @@ def _outside(function: Callable[..., Tensor], args: list[Tensor], factor: float)
     slopes = torch.autograd.grad(result, leaves, weights)
     spec = specification(function)
     wanted = list(range(len(args)))
-    balls = spec.gradients(CallArguments.of(tuple(args)), spec.state, terms("torch"), wanted, [weights])
+    balls: Any = spec.gradients(CallArguments.of(tuple(args)), spec.state, terms("torch"), wanted, [weights])
     fmt = FORMATS[dtype_name(result.dtype)]
     results = [
         accept.place_in_accept_sets(to_array(x * factor), fmt, ball, None, True, 1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import opassay
+from opassay.oracles.bound.rounding import Ball
 from opassay.oracles.bound.terms import Terms, terms
 from opassay.oracles.judge.holding import OperandFacts
 from opassay.properties.candidates.arguments import CallArguments
@@ -131,6 +132,9 @@ def test_exact_data_is_exact_only_where_every_algorithm_of_a_formula_is() -> Non
 
     arguments = CallArguments.of([torch.tensor([[1.0, 2.0, 3.0]])])
     spec = Specification("total", total, numpy=True)
+    sharp: Any
+    plain: Any
+    both: Any
     (sharp,) = spec.read(arguments, {}, PRESETS["strict"], sharp=True)
     (plain,) = spec.read(arguments, {}, PRESETS["strict"])
     assert sharp.radii().max() == 0 < plain.radii().min()
@@ -149,6 +153,7 @@ def test_other_algorithms_are_read_where_the_own_text_does_not_accept(factor: fl
     def read(terms: Terms) -> list[Any]:
         read_with.append(terms.algorithms is not None)
         (ball,) = spec.read(CallArguments.of([x]), {}, terms)
+        assert isinstance(ball, Ball)
         ball.radius = ball.radii() * (2.0 if terms.algorithms is not None else 1.0)
         return [ball]
 

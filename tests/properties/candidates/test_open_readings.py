@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 import opassay
+from opassay.oracles.bound.rounding import Ball
 from opassay.oracles.bound.terms import PRESETS
 from opassay.oracles.specs.decisions import Decisions
 from opassay.oracles.specs.dependence import Dependence
 from opassay.properties.candidates.agreement import operands_of
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.comparing import decide_by
-from opassay.properties.candidates.open_readings import BEYOND, OpenReading
+from opassay.properties.candidates.open_readings import BEYOND, OpenReading, without_some
 from opassay.properties.candidates.specification import specification
+from opassay.reference.condition import condition
 from tests.choices.chooser import Kernel, first_of_ties, last_of_ties, normal
 
 TIED = 4
@@ -127,6 +129,7 @@ def test_several_rows_that_an_element_hangs_on_are_tried_in_combination() -> Non
         (read,) = spec.read(arguments, {}, PRESETS["torch"])
         assert isinstance(read, OpenReading)
         (ball,) = decide_by([output], [read], operands_of(spec, arguments, {})).readings
+        assert isinstance(ball, Ball)
         assert abs(float(output) - ball.centre) <= ball.radii() + 2.0**-24
 
 
@@ -156,3 +159,12 @@ def test_elements_hang_on_the_rows_that_they_are_made_of(spec: Kernel, labels: A
     result, whole = _groups(spec, torch.tensor([[1.0, 1.0, 1.0, 0.0]] * 3), normal(3, TIED))
     assert result[0] == labels
     assert whole == (np.max(labels) == 0)
+
+
+def test_truth_values_that_are_open_stay_right_where_others_are_not_judged() -> None:
+    truth = condition(np.array([True, False, False]), np.array([True, True, False]), None)
+    need: Any = without_some(truth, np.array([False, False, True]))
+    for answer in (False, True):
+        assert need.accepts(np.array([True, answer, answer])).all()
+        assert need.accepts(np.array([False, answer, answer])).tolist() == [False, True, True]
+    assert need.refutable(np.array([True, True, True])).tolist() == [True, True, False]
