@@ -39,7 +39,7 @@ def by_halves(x: Tensor, of_weights: Callable[..., Tensor] = weights) -> Tensor:
     n = x.shape[-1]
     if n % 2:
         return by_sums(x)
-    even, odd = by_halves(x[..., 0::2], of_weights), by_halves(x[..., 1::2], of_weights)
+    even, odd = by_halves(x.unflatten(-1, (n // 2, 2)).mT, of_weights).unbind(-2)  # both halves at once
     product = odd * of_weights(n, n // 2, x)
     return torch.cat([even + product, even - product], -1)
 

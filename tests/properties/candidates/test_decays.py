@@ -108,14 +108,15 @@ def _judge(kernel: Spec, spec: Spec, inputs: tuple[Tensor, ...], seed: int = 0) 
 
 
 RIGHT: list[Any] = [
-    (_decay_loop, _decay_loop, _DECAY),
     (_decay_chunks, _decay_loop, _DECAY),
+    (_decay_loop, _decay_loop, _DECAY),
     (functools.partial(_decay_chunks, size=8), _decay_loop, _DECAY),
     (_gated_linear_chunks, _gated_linear, _LINEAR),
     (functools.partial(_delta_chunks, size=3), _delta, _DELTA),
 ]
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(("kernel", "spec", "shapes"), RIGHT)
 def test_kernels_by_chunks_have_the_gradients_of_their_loops(kernel: Spec, spec: Spec, shapes: Any) -> None:
     judged = _judge(kernel, spec, _draw(*shapes))

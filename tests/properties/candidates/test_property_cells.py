@@ -130,10 +130,12 @@ def test_every_property_of_the_table_has_a_verdict() -> None:
     assert not [verdict for verdict in verdicts.values() if verdict.outcome is Outcome.ERROR], str(judgement)
 
 
-def test_parameters_and_buffers_are_operands() -> None:
+@pytest.mark.one_fast_in(2)
+@pytest.mark.parametrize("code", ["VJP", "JVP"])
+def test_parameters_and_buffers_are_operands(code: str) -> None:
     torch.manual_seed(0)
     spec, candidate = candidates.Module(), candidates.Module()
-    judgement = _judge(candidate, "VJP", "JVP", spec=spec, inputs=(torch.randn(6, 24),))
+    judgement = _judge(candidate, code, spec=spec, inputs=(torch.randn(6, 24),))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 

@@ -115,9 +115,9 @@ def by_segment(x: Tensor, sizes: Tensor) -> Tensor:
 
 def by_segment_numbered(x: Tensor, sizes: Tensor) -> Tensor:
     of = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    alike = torch.where(of[:, None] == of, 0.0, -torch.inf)
-    most = (x[None] + alike[..., None]).amax(1)
-    powers = torch.exp(x - most)
+    least = x.new_full((len(sizes), x.shape[1]), -torch.inf)
+    most = least.scatter_reduce(0, of[:, None].expand_as(x), x, "amax")
+    powers = torch.exp(x - most[of])
     return powers / torch.zeros(len(sizes), x.shape[1], dtype=x.dtype).index_add(0, of, powers)[of]
 
 
