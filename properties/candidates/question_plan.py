@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,12 @@ ALL_CODES = "ALL"
 _AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
 _BEHIND = frozenset({"COMP:compiled", "LIKELY", "PURE:left"})
+
+
+def nearest_code(code: str) -> str:
+    """A hint at the code that is nearest to one of no question; "" where none is near."""
+    hint = nearest_of(code, [*TABLE, ALL_CODES, *FORMER_NAMES])
+    return re.sub(r"\w+", lambda match: FORMER_NAMES.get(match[0], match[0]), hint)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class QuestionPlan:
         codes = [*TABLE, ALL_CODES]
         unknown = [code for code in self.questions if code not in codes]
         if unknown:
-            near = nearest_of(unknown[0], [*codes, *FORMER_NAMES])
+            near = nearest_code(unknown[0])
             raise ValueError(f"questions: got {unknown[0]!r}{near}, need codes of {', '.join(codes)}")
         if not self.total > 0:
             raise ValueError(f"total={self.total}: need seconds above 0")

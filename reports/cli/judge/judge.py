@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from ....properties import candidates
-from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan
+from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan, nearest_code
 from ....properties.names import nearest_of
 from ....properties.table import FORMER_NAMES, TABLE
 from ....reference.dtypes import FORMATS, dtype_name
@@ -272,7 +272,7 @@ def _require_questions(names: Sequence[str]) -> None:
     """Stop for a code that no question has."""
     for code in names:
         if FORMER_NAMES.get(code, code) not in (codes := [*TABLE, ALL_CODES]):
-            hint = nearest_of(code, [*codes, *FORMER_NAMES])
+            hint = nearest_code(code)
             raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint or ', need one of ' + ', '.join(codes)}")
 
 

@@ -148,7 +148,7 @@ def test_the_judgement_is_one_line_for_a_program_and_a_page_for_people() -> None
 
 
 def test_a_question_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"questions: got 'NONE' \(did you mean 'NEARONE'\?\), need codes of"):
+    with pytest.raises(ValueError, match=r"questions: got 'NONE' \(did you mean 'FWD:nearone'\?\), need codes of"):
         judge(candidates.spec, SPEC, _inputs(), questions=["NONE"])
 
 
