@@ -47,8 +47,7 @@ def is_complex(node: torch.fx.Node) -> bool:
 
 def _divide(a: Any, b: Any) -> Parts:
     if not isinstance(b, (Parts, complex)):
-        a = parts_of(a)
-        return Parts(a.real / b, a.imaginary / b)
+        return parts_of(a).each(lambda part: part / b)
     return _of_both(torch.ops.opassay_specs.divide_parts, a, b)
 
 
@@ -81,8 +80,7 @@ def _by_turn(name: str) -> Callable[[Parts], Parts]:
 
 
 def _cast(x: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Parts:
-    x, dtype = parts_of(x), None if dtype is None else dtype.to_real()
-    return Parts(*(part if dtype is None else part.to(dtype) for part in (x.real, x.imaginary)))
+    return parts_of(x).each(lambda part: part if dtype is None else part.to(dtype.to_real()))
 
 
 def _power(x: Any, exponent: Any) -> Parts:
@@ -137,7 +135,7 @@ def _deviation(x: Any, dim: Any = None, **kwargs: Any) -> torch.Tensor:
 
 def _with_mean(spread: torch.Tensor, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     dims = list(range(x.real.ndim)) if dim in (None, []) else dim
-    return spread, Parts(x.real.mean(dims, keepdim), x.imaginary.mean(dims, keepdim))
+    return spread, x.each(lambda part: part.mean(dims, keepdim))
 
 
 def _exponential(x: Parts) -> Parts:
@@ -152,11 +150,7 @@ def _logarithm(x: Parts) -> Parts:
 def _logarithm_to(base: float) -> Callable[[Parts], Parts]:
     """A quotient of natural logarithms, that of the base being computed."""
 
-    def rule(x: Parts) -> Parts:
-        y, divisor = _logarithm(x), torch.log(torch.full_like(x.real, base))
-        return Parts(y.real / divisor, y.imaginary / divisor)
-
-    return rule
+    return lambda x: _divide(_logarithm(x), torch.log(torch.full_like(x.real, base)))
 
 
 def _root(x: Parts) -> Parts:
@@ -181,7 +175,7 @@ def _of_angles(first: Any, second: Any, third: Any, fourth: Any, sign: int = 1) 
 def _sign(x: Parts) -> Parts:
     size = torch.hypot(x.real, x.imaginary)
     size = torch.where(size == 0, 1.0, size)
-    return Parts(x.real / size, x.imaginary / size)
+    return _divide(x, size)
 
 
 def _fill(operation: Any, value: complex | None) -> Callable[..., Parts]:
@@ -288,7 +282,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.var_mean.correction: lambda x, *how, **kwargs: _with_mean(_variance(x, *how, **kwargs), x, *how, **kwargs),
     _aten.std_mean.correction: lambda x, *how, **kwargs: _with_mean(_deviation(x, *how, **kwargs), x, *how, **kwargs),
     _aten.prod.dim_int: lambda x, *how, **kwargs: _product(x, *how, **kwargs) if x.real.ndim else x,
-    _aten.prod.default: lambda x, **kwargs: _product(Parts(x.real.flatten(), x.imaginary.flatten()), 0),
+    _aten.prod.default: lambda x, **kwargs: _product(x.each(torch.flatten), 0),
     _aten.cumprod.default: lambda x, *how, **kwargs: _running_products(x, *how) if x.real.ndim else x,
     _aten.rsub.Scalar: lambda x, other, alpha=1: add_by(torch.rsub)(x, other, alpha),
     _aten.eq.Tensor: lambda a, b: (
@@ -314,7 +308,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.imag.default: lambda x: x.imaginary,
     **dict.fromkeys(overloads("_conj conj_physical _conj_physical"), conjugate),
     **dict.fromkeys(overloads("resolve_conj resolve_neg"), lambda x: x),
-    _aten._neg_view.default: lambda x: Parts(-x.real, -x.imaginary),
+    _aten._neg_view.default: lambda x: x.each(operator.neg),
     _aten.abs.default: lambda x: torch.hypot(x.real, x.imaginary),
     _aten.angle.default: lambda x: torch.atan2(x.imaginary, x.real),
     _aten.sgn.default: _sign,

@@ -20,6 +20,10 @@ class Parts:
     def __init__(self, real: Any, imaginary: Any) -> None:
         self.real, self.imaginary = real, imaginary
 
+    def each(self, operation: Callable[[Any], Any]) -> Parts:
+        """What an operation that does the same with either part makes of both."""
+        return Parts(operation(self.real), operation(self.imaginary))
+
 
 def parts_of(value: Any) -> Parts:
     if isinstance(value, Parts):
@@ -38,7 +42,7 @@ def multiply(a: Any, b: Any) -> Parts:
     if not isinstance(a, (Parts, complex)):
         a, b = b, a
     if not isinstance(b, (Parts, complex)):
-        return Parts(parts_of(a).real * b, parts_of(a).imaginary * b)
+        return parts_of(a).each(lambda part: part * b)
     a, b = parts_of(a), parts_of(b)
     return Parts(a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real)
 
@@ -79,15 +83,11 @@ def _multiply_under_autocast(a: Parts, b: Parts, c: Parts | None = None) -> Part
 
 
 def multiply_matrix(a: Any, b: Any) -> Parts:
-    b = parts_of(b)
-    product = multiply_matrices(a, Parts(b.real[:, None], b.imaginary[:, None]))
-    return Parts(product.real[:, 0], product.imaginary[:, 0])
+    return multiply_matrices(a, parts_of(b).each(lambda x: x[:, None])).each(lambda x: x[:, 0])
 
 
 def multiply_vectors(a: Any, b: Any) -> Parts:
-    a = parts_of(a)
-    product = multiply_matrix(Parts(a.real[None, :], a.imaginary[None, :]), b)
-    return Parts(product.real[0], product.imaginary[0])
+    return multiply_matrix(parts_of(a).each(lambda x: x[None, :]), b).each(lambda x: x[0])
 
 
 def add_product(product_of: Callable[[Any, Any], Parts]) -> Callable[..., Parts]:

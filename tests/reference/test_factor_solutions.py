@@ -111,7 +111,12 @@ def test_factors_between_ends_widen_the_law() -> None:
     lower, upper = factors(np.random.default_rng(2), 4, np.float64, 10.0)
     b = np.ones((4, 1))
     x = substitute(upper, substitute(lower * (1 + 1e-6), b))
-    assert [bool(solution_of(lower, upper, b, width).accepts(x).all()) for width in (0.0, 1e-8, 1e-6)] == [0, 0, 1]
+    assert [bool(solution_of(lower, upper, b, width).accepts(x).all()) for width in (0.0, 1e-8, 6e-7, 1e-6)] == [
+        0,
+        0,
+        0,
+        1,
+    ]
 
 
 def test_what_may_be_singular_or_overflow_is_not_judged() -> None:
