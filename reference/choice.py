@@ -8,7 +8,7 @@ says which indices an evaluation may have chosen.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,45 @@ class Choice(AnswerSet):
         if not np.all(sure):
             raise NoReadingError("an index depends on a comparison that rounding decides, and more is computed from it")
         return np.array(likely, dtype=dtype, copy=copy) if copy else np.asarray(likely, dtype=dtype)
+
+
+class Decidable(Choice):
+    """A choice that a reading can decide: each of its rows has a few sequences of integers, of which it takes one.
+
+    Attributes:
+        name: of the operation that chooses, where a reader has given it one.
+    """
+
+    name = ""
+
+    @abstractmethod
+    def as_rows(self, numbers: Any) -> Any:
+        """Integers, of the shape of this choice, as a table with a line for each row."""
+
+    @abstractmethod
+    def of_table(self, table: Any) -> Any:
+        """The inverse of `as_rows`."""
+
+    @abstractmethod
+    def can_take(self, table: Any) -> Any:
+        """The lines of a table that a reading can go on with, whether an evaluation may have them or not."""
+
+    @abstractmethod
+    def open_rows(self) -> Any:
+        """The numbers of the rows in which more than one sequence is possible."""
+
+    @abstractmethod
+    def sequences(self, row: int) -> Iterator[Any]:
+        """Every sequence that is possible in a row, the likely one first."""
+
+    def tables(self) -> Iterator[Any] | None:
+        """Tables of which the first has the first sequence of every row, and so on; None where none are at hand."""
+        return None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether values that stand beside the integers have one order."""
+        return True
 
 
 def answers_of(reading: Any) -> AnswerSet:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .decidable import Decidable
+from .choice import Decidable
 
 
 class Draw(Decidable):

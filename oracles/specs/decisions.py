@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from torch.utils import _pytree as pytree
 
-from ...reference.choice import Choice
-from ...reference.decidable import Decidable
+from ...reference.choice import Choice, Decidable
 from ...reference.ranked import Ranked
 
 

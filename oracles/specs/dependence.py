@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ...reference.decidable import Decidable
+from ...reference.choice import Decidable
 from ...reference.ranked import Ranked
 from .rules import MOVES
 from .rules.table import overloads

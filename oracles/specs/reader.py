@@ -12,9 +12,8 @@ from torch.utils import _pytree as pytree
 
 from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
-from ...reference.choice import Choice
+from ...reference.choice import Choice, Decidable
 from ...reference.condition import Condition, condition, possibly, surely
-from ...reference.decidable import Decidable
 from ...reference.derivative import steps_stored, store_contributions
 from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name

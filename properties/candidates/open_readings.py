@@ -25,8 +25,7 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.judge.holding import Reading
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.dependence import Dependence
-from ...reference.choice import AnswerSet, Choice, answers_of
-from ...reference.decidable import Decidable
+from ...reference.choice import AnswerSet, Choice, Decidable, answers_of
 from ...reference.draw import Draw
 from .arguments import Tensor
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..array import Array, Operands, Params, bind, choose, constant, scatter
 from ..condition import condition
 from ..missing import NoReadingError
-from ..ranks import places
+from ..ranked import places
 
 #: The most entries in the table that says which element may take which open place.
 LARGEST_TABLE = 2**26
