@@ -2,7 +2,7 @@
 
 from .attributes import Deep as Deep
 from .forking import fork as fork
-from .guards import without_measuring_guards as without_measuring_guards
+from .logs import without_measuring_guards as without_measuring_guards
 from .pages import WatchedTensor as WatchedTensor
 from .pages import watches as watches
 from .settings import MODES as MODES

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ...oracles.op.argument_text import describe_argument
+from ...oracles.op.copies import describe_argument
 from .operand_parts import in_parts, name_of_parts, name_of_whole, output_in_parts, whole_of, with_repeats
 
 Tensor = torch.Tensor

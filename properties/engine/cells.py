@@ -23,7 +23,7 @@ from ...oracles.bound.contract import contract
 from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import LARGE, PLANNED
 from ...oracles.machine.ptx import hardware
-from ...oracles.op.argument_text import describe_argument
+from ...oracles.op.copies import describe_argument
 from ...oracles.op.declaration import EXECUTED, KERNELS, Op, Sample, arithmetic_of
 from ...oracles.op.script import NoProgram
 from ...oracles.op.transforms import OFFERS
