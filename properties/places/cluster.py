@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,12 +19,12 @@ from typing import Any
 
 from ...oracles.verdicts.verdict import Cell, Verdict
 from .crash_limit import CrashLimit
-from .pool import Died, Event, GivenUp, Pool, PoolTerms, StartError, fair_share
+from .pool import Answered, Died, Event, GivenUp, Pool, PoolTerms, StartError, fair_share
 
 #: What is said of a cell whose workers ended, and not only its process.
 WORKERS_ENDED = "the workers of the cluster that judged this cell ended, each time"
-#: Cells of a share, all of one op: enough that judging takes longer than starting a process, few enough that little is
-#: lost with a worker. Where there are few cells for each worker, shares are smaller.
+#: Cells of a share, all of one op, of which a process learns once; few enough that little is lost with a worker. Where
+#: there are few cells for each worker, shares are smaller.
 _SHARE = 8
 #: Shares under way for each worker: one that it judges, and one that waits there.
 _AHEAD = 2
@@ -33,14 +35,73 @@ _TICK = 0.5
 Accept = Callable[[Cell, Any], Verdict]
 
 
-def judge_share(cells: Sequence[Cell], terms: PoolTerms, accept: Accept, beside: int) -> list[Event]:
+@dataclass
+class _Bench:
+    """What a thread of a worker judges the cells of a run with: a pool of one process, which outlives a share.
+
+    What a process has learned of an op, and the imports before its first cell, take longer than many cells do.
+    """
+
+    run: str
+    pool: Pool
+    stop: threading.Event
+
+    def __post_init__(self) -> None:
+        self.events = self.pool.events()
+
+    def judge(self, cells: Sequence[Cell]) -> list[Event]:
+        """The events of some cells. Behind the last of them the pool stands still, and its process waits."""
+        self.pool.add(cells)
+        events, missing = list[Event](), set(cells)
+        while missing:
+            event = next(self.events, None)
+            if event is None:  # it was stopped
+                break
+            events.append(event)
+            if isinstance(event, Answered | Died):
+                missing.discard(event.cell)
+            elif isinstance(event, GivenUp):
+                missing.difference_update(event.cells)
+        return events
+
+    def close(self) -> None:
+        """End the process; one that judges is ended by its own thread, within a moment."""
+        self.stop.set()
+        with contextlib.suppress(ValueError):  # the generator runs
+            self.events.close()
+
+
+#: By thread of a worker.
+_BENCHES: dict[int, _Bench] = {}
+
+
+def judge_share(cells: Sequence[Cell], run: str, terms: PoolTerms, accept: Accept, beside: int) -> list[Event]:
     """What a pool of one process says of some cells; the task of a worker, of which `beside` share its machine.
 
     Raises:
         StartError: as the pool.
     """
-    alone = replace(terms, workers=1, memory=terms.memory or fair_share(beside))
-    return list(Pool(cells, alone, accept).events())
+    thread = threading.get_ident()
+    bench = _BENCHES.pop(thread, None)
+    if bench is None or bench.run != run:
+        if bench is not None:
+            bench.close()
+        alone, stop = replace(terms, workers=1, memory=terms.memory or fair_share(beside)), threading.Event()
+        bench = _Bench(run, Pool([], alone, accept, stop.is_set), stop)
+    _BENCHES[thread] = bench
+    try:
+        return bench.judge(cells)
+    except BaseException:
+        _BENCHES.pop(thread, None)
+        raise
+
+
+def release(run: str) -> None:
+    """End the processes that a worker has for a run."""
+    for thread, bench in list(_BENCHES.items()):
+        if bench.run == run:
+            bench.close()
+            _BENCHES.pop(thread, None)
 
 
 @dataclass(frozen=True)
@@ -68,9 +129,10 @@ class Cluster:
     _deaths: CrashLimit = field(default_factory=CrashLimit)
     _under_way: dict[Any, _Share] = field(default_factory=dict)
     _ended: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    _run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def events(self) -> Generator[Event, None, None]:
-        """As `Pool.events`, those of a share at once; what runs when the cluster is stopped is left to its end.
+        """As `Pool.events`, those of a share at once.
 
         Raises:
             StartError: the cluster cannot be had or was lost, or its workers cannot start processes.
@@ -87,6 +149,7 @@ class Cluster:
         finally:
             with contextlib.suppress(Exception):  # the scheduler may be gone
                 client.cancel(list(self._under_way), force=True)
+                client.run(release, self._run)
             client.close()
 
     def _ask(self, client: Any) -> Iterator[Event]:
@@ -122,9 +185,8 @@ class Cluster:
         if cells:
             hosts = Counter(address.rpartition(":")[0] for address in client.nthreads())
             # `pure=False` gives every share a name of its own: no result of another run is taken for it.
-            future = client.submit(
-                judge_share, cells, self.terms, self.accept, max(hosts.values(), default=1), pure=False
-            )
+            beside = max(hosts.values(), default=1)
+            future = client.submit(judge_share, cells, self._run, self.terms, self.accept, beside, pure=False)
             self._under_way[future] = replace(share, cells=cells)
             future.add_done_callback(self._ended.put)
 

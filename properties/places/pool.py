@@ -187,12 +187,16 @@ class Pool:
 
     def __post_init__(self) -> None:
         self._memory = self.terms.memory or fair_share(self.terms.workers)
-        for cell in self.cells:
-            self._waiting.setdefault(owner_of(cell.op), TopicQueue(attrgetter("op"))).put(cell)
+        self.add(self.cells)
         # An op may start processes of its own and then lose its worker. Unless this process adopts them, they become
         # children of the system's first process, and nobody here could find and end them.
         adopt_orphans(True)
         self._selector = selectors.DefaultSelector()
+
+    def add(self, cells: Sequence[Cell]) -> None:
+        """Have further cells judged, after those that wait."""
+        for cell in cells:
+            self._waiting.setdefault(owner_of(cell.op), TopicQueue(attrgetter("op"))).put(cell)
 
     def events(self) -> Generator[Event, None, None]:
         """The events of the run as they happen, until each cell has an answer or was given up, or the pool is stopped.

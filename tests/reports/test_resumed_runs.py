@@ -202,20 +202,35 @@ def answer(question):
         signal.pause()
     return {"verdict": as_data(Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, "none"))}
 
+open(f"{STARTS}.process", "a").write("x")
 serve(lambda hello: {"torch": "none"}, answer)
 """
 
 
+def _killer(folder: Path) -> list[str]:
+    program = folder / "killer.py"
+    program.write_text(f"STARTS = {str(folder / 'starts')!r}\n{KILLER}")
+    return [sys.executable, str(program)]
+
+
+def test_one_process_judges_what_a_worker_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _local_cluster(1) as local:
+        monkeypatch.chdir(tmp_path)
+        words = ["run", "trace", "softmax", "--property=NEST", "--property=LAW"]
+        assert main([*words, "--scheduler", local.scheduler_address], worker=_killer(tmp_path)) == 5, "none is checked"
+        assert [pid for pid, (_, line) in _processes().items() if "killer.py" in line] == []
+    assert (tmp_path / "starts.process").read_text() == "x"
+    assert len(record.load(tmp_path / "opassay-report/run.json").verdicts) == 16
+
+
 def test_cells_that_kill_are_crashes_and_no_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dask = pytest.importorskip("dask", reason="a cluster needs opassay[cluster]")
-    program = tmp_path / "killer.py"
-    program.write_text(f"STARTS = {str(tmp_path / 'starts')!r}\n{KILLER}")
     monkeypatch.chdir(tmp_path)
     words = ["run", "trace", "softmax", "--dtype=float32", "--property=ORD3", "--property=NEST", "--property=LAW"]
     # One death is enough here, because it takes seconds to start another worker.
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), _local_cluster(1) as local:
         where = ["--scheduler", local.scheduler_address]
-        assert main([*words, *where], worker=[sys.executable, str(program)]) == 4
+        assert main([*words, *where], worker=_killer(tmp_path)) == 4
     verdicts = record.load(tmp_path / "opassay-report/run.json").verdicts
     outcomes = {(one.cell.op, one.cell.property): (str(one.outcome), one.reason) for one in verdicts}
     assert outcomes.pop(("trace", "ORD3")) == ("crash", cluster.WORKERS_ENDED)
