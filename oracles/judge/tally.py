@@ -13,7 +13,7 @@ import numpy as np
 from ..bound.accept import Elements
 from ..bound.scale import Scaled
 from ..op.declaration import Sample
-from ..verdicts.verdict import Bin, Measure, Worst
+from ..verdicts.verdict import Bin, Measure, Worst, join_runs
 
 #: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.
 PLANNED, LARGE, MORE = "planned", "large", "more"
@@ -262,11 +262,12 @@ class Tally:
         widths = _finite(self._widths)
         median, widest = (float(np.median(widths)), float(widths.max())) if widths.size else (math.nan, math.nan)
         (typical, p99), scaled = _percentiles(self._ulps), _percentiles(self._scaled)
+        sizes = [(name, [(n, n) for n in self._sizes[name]]) for name in sorted(self._sizes)[:_REGIMES]]
         return Measure(
             self.samples, discarded, self.judged, self.not_judged,
             self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(), self.refused,
-            tuple(f"{name}: {_ranges(self._sizes[name])}"[:_REGIME_NAME] for name in sorted(self._sizes)[:_REGIMES]),
-            *scaled, self._max_scaled, tuple(one.text for _, one in sorted((self.bins or {}).items())),
+            tuple(f"{name}: {join_runs(runs)}"[:_REGIME_NAME] for name, runs in sizes), *scaled, self._max_scaled,
+            tuple(one.text for _, one in sorted((self.bins or {}).items())),
         )  # fmt: skip
 
     def biases(self) -> dict[str, float]:
@@ -297,17 +298,6 @@ def _add(counts: dict[Any, list[int]], key: Any, judged: int, not_judged: int) -
     """Add elements that were judged, and that were not, to the counts of a key."""
     before = counts.get(key, [0, 0])
     counts[key] = [before[0] + judged, before[1] + not_judged]
-
-
-def _ranges(extents: Iterable[int]) -> str:
-    """Numbers as text, and those without a gap as one: "1 to 5, 7"."""
-    runs: list[list[int]] = []
-    for extent in sorted(extents):
-        if runs and runs[-1][1] == extent - 1:
-            runs[-1][1] = extent
-        else:
-            runs.append([extent, extent])
-    return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in runs)
 
 
 def _percentiles(parts: list[Any]) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from contextvars import ContextVar
 
 # C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
@@ -64,6 +65,17 @@ def clean(text: str) -> str:
 #: How much of one failure a card in a terminal shows; a record keeps MAX_TEXT characters of every text.
 CARD_LINES = 40
 CARD_CHARACTERS = 4000
+
+
+def join_runs(runs: Iterable[tuple[int, int]]) -> str:
+    """Runs of whole numbers, each from its first to its last, and those without a gap as one: "1 to 5, 7"."""
+    together: list[tuple[int, int]] = []
+    for low, high in sorted(runs):
+        if together and low <= together[-1][1] + 1:
+            first, last = together.pop()
+            low, high = first, max(last, high)
+        together.append((low, high))
+    return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in together)
 
 
 def quantity(count: int, noun: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from .cleaning import CARD_CHARACTERS, CARD_LINES
 from .cleaning import REPORT_FOLDER as REPORT_FOLDER
 from .cleaning import clean as clean
+from .cleaning import join_runs as join_runs
 from .cleaning import quantity as quantity
 from .cleaning import replaying as replaying
 from .cleaning import shorten as shorten

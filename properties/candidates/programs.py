@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ...oracles.op.script import NoProgram, ProgramTensor, Script, plain_source
+from ...oracles.programs.questions import of_exception
 from ...oracles.programs.values import literal
 from ...oracles.programs.writing import assemble
 from ...oracles.verdicts.violation import Outlier
@@ -36,6 +37,8 @@ _BEFORE = {
     Manner.THREADS: ("torch.set_num_threads(4)",),
     Manner.COMPILED: ('candidate = torch.compile(candidate, backend="eager", dynamic=False)',),
 }
+#: Makes the lines that call the candidate, which raises.
+_CALLED = Script(lines=("call(candidate, arguments, tensors_of(call(reference, copy.deepcopy(arguments))))",)).then
 _IMPORTS = ("import copy", "import importlib", "import importlib.util", "import inspect", "import os")
 
 
@@ -60,7 +63,7 @@ def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
     call, wrong = finding.call, finding.wrong
     if call is None or wrong is None:
         raise NoProgram("One call with plain values does not show it.")
-    comparison = _exception(wrong.title) if call.place is None else _comparison(call, wrong.outlier)
+    comparison = _comparison(call, wrong.outlier) if call.place is not None else of_exception(_CALLED, "call").lines
     of_parts = has_parts(call.arguments.structure) or any(name_of_whole(name) != name for name in call.state)
     if of_parts or (wrong.outlier is not None and "view_as_real" in wrong.outlier.output):
         raise NoProgram("An argument, a parameter or a result is judged by its parts.")
@@ -128,19 +131,6 @@ def _targets(case: JudgedCase) -> tuple[str, ...]:
         lines.append(f"{name} = instance_of({name}, made, seed, dtype, device, state)")
         lines += [f"getattr({name}, 'eval', list)()"] if "eval" in case.flags else []
     return tuple(lines)
-
-
-def _exception(title: str) -> tuple[str, ...]:
-    """The lines that call the candidate, which raises."""
-    return (
-        "try:",
-        "    call(candidate, arguments, tensors_of(call(reference, copy.deepcopy(arguments))))",
-        "except BaseException as error:",
-        '    print(f"computed {type(error).__name__}: {error}; a result is allowed, and no error")',
-        "    sys.exit(1)",
-        'print("computed a result, and nothing was raised")',
-        "sys.exit(0)",
-    )
 
 
 def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:

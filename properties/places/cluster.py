@@ -104,12 +104,8 @@ def release(run: str) -> None:
             _BENCHES.pop(thread, None)
 
 
-@dataclass(frozen=True)
-class _Share:
-    """Cells that a worker is given together; `suspect` where workers ended with it, so nothing else is under way."""
-
-    cells: Sequence[Cell]
-    suspect: bool = False
+#: Cells that a worker is given together; and whether workers ended with them, so that nothing else is under way now.
+_Share = tuple[Sequence[Cell], bool]
 
 
 @dataclass
@@ -166,11 +162,11 @@ class Cluster:
                 yield from self._begin(client, waiting.popleft())
             with contextlib.suppress(queue.Empty):
                 future = self._ended.get(timeout=_TICK)
-                share = self._under_way.pop(future)
-                events = _outcome(future, share)
+                cells, suspect = self._under_way.pop(future)
+                events = _outcome(future, cells, suspect)
                 # A worker that ends takes with it what waited there. So each cell of a share whose workers ended is
                 # asked once more, when nothing else is under way: only if they end again it was this cell.
-                suspects += [_Share([cell], suspect=True) for cell in share.cells] if events is None else []
+                suspects += [([cell], True) for cell in cells] if events is None else []
                 for event in events or ():
                     if isinstance(event, Died):
                         self._deaths.note(event.cell.op, event.cell.subject, event.cell.property)
@@ -178,16 +174,16 @@ class Cluster:
 
     def _begin(self, client: Any, share: _Share) -> Iterator[Event]:
         """Hand out a share, without those of its cells that are given up because others ended their processes."""
-        reasons = {cell: self._deaths.why(cell.op, cell.subject, cell.property) for cell in share.cells}
+        reasons = {cell: self._deaths.why(cell.op, cell.subject, cell.property) for cell in share[0]}
         for why in filter(None, dict.fromkeys(reasons.values())):
-            yield GivenUp(tuple(cell for cell in share.cells if reasons[cell] == why), why)
-        cells = [cell for cell in share.cells if not reasons[cell]]
+            yield GivenUp(tuple(cell for cell in reasons if reasons[cell] == why), why)
+        cells = [cell for cell in reasons if not reasons[cell]]
         if cells:
             hosts = Counter(address.rpartition(":")[0] for address in client.nthreads())
             # `pure=False` gives every share a name of its own: no result of another run is taken for it.
             beside = max(hosts.values(), default=1)
             future = client.submit(judge_share, cells, self._run, self.terms, self.accept, beside, pure=False)
-            self._under_way[future] = replace(share, cells=cells)
+            self._under_way[future] = cells, share[1]
             future.add_done_callback(self._ended.put)
 
 
@@ -205,19 +201,17 @@ def _shares(cells: Iterable[Cell], seats: int) -> list[_Share]:
         by_op.setdefault(cell.op, []).append(cell)
     count = sum(map(len, by_op.values()))
     size = min(max(count // (4 * max(seats, 1)), 1), _SHARE)
-    return [
-        _Share(members[start : start + size]) for members in by_op.values() for start in range(0, len(members), size)
-    ]
+    return [(own[start : start + size], False) for own in by_op.values() for start in range(0, len(own), size)]
 
 
-def _outcome(future: Any, share: _Share) -> list[Event] | None:
+def _outcome(future: Any, cells: Sequence[Cell], suspect: bool) -> list[Event] | None:
     """What came of a share; None where its workers ended, and nobody knows whether one of its cells ended them."""
     from distributed import CancelledError, KilledWorker
 
     try:
         events: list[Event] = future.result()
     except KilledWorker:
-        return [Died(cell, False, WORKERS_ENDED, parent=True) for cell in share.cells] if share.suspect else None
+        return [Died(cell, False, WORKERS_ENDED, parent=True) for cell in cells] if suspect else None
     except StartError:
         raise
     except CancelledError as err:

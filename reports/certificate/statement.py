@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...oracles.verdicts.verdict import CHECKED, Measure, Outcome, Verdict
+from ...oracles.verdicts.verdict import CHECKED, Measure, Outcome, Verdict, join_runs
 from ..record import Run
 from ..text import by_key, counts
 
@@ -212,17 +212,7 @@ def extents(texts: Iterable[str]) -> tuple[str, ...]:
         name, _, numbers = text.rpartition(": ")
         runs = re.findall(r"(\d+)(?: to (\d+))?", numbers)
         by_name.setdefault(name, set()).update((int(low), int(high or low)) for low, high in runs)
-    return tuple(f"{name}: {_ranges(by_name[name])}" for name in sorted(by_name))
-
-
-def _ranges(runs: Iterable[tuple[int, int]]) -> str:
-    together: list[tuple[int, int]] = []
-    for low, high in sorted(runs):
-        if together and low <= together[-1][1] + 1:
-            first, last = together.pop()
-            low, high = first, max(last, high)
-        together.append((low, high))
-    return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in together)
+    return tuple(f"{name}: {join_runs(by_name[name])}" for name in sorted(by_name))
 
 
 def broken_by(predicate: Data, facts: Mapping[str, Any] | None, newer: Sequence[Verdict] | None) -> list[str]:

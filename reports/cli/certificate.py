@@ -111,7 +111,9 @@ def _check_certificates(files: Sequence[Path], record: Path | None, facts: Facts
             predicate = certificate["predicate"]
             op, subject, device = (predicate[name] for name in ("op", "subject", "device"))
             verdicts = None if newer is None else [v for v in newer.verdicts if _whose(v) == (op, subject, device)]
-            op_facts = _facts_now(facts, op, subject, device)
+            op_facts = None
+            with contextlib.suppress(CertificateError):  # it cannot be loaded any more
+                op_facts = facts.of(op, subject, device)
             lines = broken_by(predicate, op_facts, verdicts)
             if record is not None and newer is not None and op_facts is not None and verdicts:
                 lines += _unlike_record(certificate, record, newer, verdicts, op_facts)
@@ -137,14 +139,6 @@ def _unlike_record(
         return unlike(certificate, statement(run, digest, verdicts, op_facts, predicate["evidence"]))
     except CertificateError:  # The sources have changed since, which is a line already.
         return []
-
-
-def _facts_now(facts: Facts, op: str, subject: str, device: str) -> Data | None:
-    """The facts of an op today; None where it cannot be loaded any more."""
-    try:
-        return facts.of(op, subject, device)
-    except CertificateError:
-        return None
 
 
 #: Seconds that the declaration of an op may take to be loaded.

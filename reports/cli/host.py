@@ -12,21 +12,9 @@ from .. import exit_codes
 
 #: Modules of the packages that the extra `verify` brings.
 EXTRA = frozenset(
-    {
-        "click",
-        "rich",
-        "jinja2",
-        "markupsafe",
-        "msgspec",
-        "junitparser",
-        "mpmath",
-        "gmpy2",
-        "hypothesis",
-        "pytest",
-        "xdist",
-        "yaml",
-    }
-)
+    ("click", "rich", "jinja2", "markupsafe", "msgspec", "junitparser", "mpmath", "gmpy2", "hypothesis", "pytest",
+     "xdist", "yaml")
+)  # fmt: skip
 _INSTALL = 'pip install "opassay[verify]"'
 
 

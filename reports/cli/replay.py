@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...oracles.verdicts.verdict import AXES, HELD, REPORT_FOLDER, Cell, Code, Failure, Outcome, Verdict
+from ...oracles.verdicts.verdict import AXES, HELD, REPORT_FOLDER, Cell, Code, Outcome, Verdict
 from ...properties.catalog.loading import op_names
 from ...properties.places.pool import ALONE
 from ...properties.places.process import AnswerError, EndedError, Process
 from ...properties.programs import WORKER
 from .. import exit_codes
+from ..collect import make_death_verdict
 from ..record import RecordError
+from ..store import log
 from ..store.files import read_capped
 from ..text import clean, failure_text, one_line, verdict_line
 from .host import Host, Stop, require
@@ -206,11 +208,10 @@ def _judge_case(path: Path, cell: Cell, host: Host, timeout: float, ending: Endi
 
 def _make_death_verdict(process: Process, cell: Cell, ended: bool) -> Verdict:
     """The verdict on a process without an answer: that it died (`ended`), or that its time is over; kills it."""
-    outcome, code = (Outcome.CRASH, Code.CRASHED) if ended else (Outcome.TIMEOUT, Code.TIMED_OUT)
     how = f"the process died while this cell ran ({process.how()})" if ended else "stopped after its time limit"
     # Only a process that still runs can write down where it waits.
     if not ended:
         process.tell_stacks()
     process.kill()
     details = "\n".join(filter(None, (process.stacks().strip(), process.last_output().strip())))
-    return Verdict(cell, outcome, code, how, failure=Failure(code, how, details) if details else None)
+    return make_death_verdict(cell, log.CellDied(cell.key, not ended, how, details))

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,12 +79,13 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     with Ending() as ending, contextlib.ExitStack() as stack:
         earlier = _reopen_run(options["report_dir"], stack) if options["resume"] else None
         if earlier is not None and options["seed"] is None:
-            options["seed"] = earlier.began.seed
+            options["seed"] = earlier[-1].seed
         request = make_request(selection, options, host, cells=len(cells), world=world)
         exclusions = exclude_cells(cells, request, ending)
         if earlier is not None:
-            _require_same(earlier, beginning(earlier.folder.run, request, cells))
-            return _run(earlier.folder, request, earlier.account, ending, ctrf=options["ctrf"])
+            folder, account, began = earlier
+            _require_same(folder, began, beginning(folder.run, request, cells))
+            return _run(folder, request, account, ending, ctrf=options["ctrf"])
         folder = stack.enter_context(claim_folder(options["report_dir"]))
         # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
         account = Account(on_case=keep_case(folder))
@@ -134,17 +134,8 @@ def _run(folder: Folder, request: Request, account: Account, ending: Ending, *, 
     return tell_run(console, run, folder.path, fault)
 
 
-@dataclass(frozen=True)
-class _Earlier:
-    """A run that goes on: its folder, what its log says so far, and the first line of that."""
-
-    folder: Folder
-    account: Account
-    began: log.Began
-
-
-def _reopen_run(path: Path, stack: contextlib.ExitStack) -> _Earlier | None:
-    """The last run of a report folder, which is claimed; None where there is none, or one that had asked nothing."""
+def _reopen_run(path: Path, stack: contextlib.ExitStack) -> tuple[Folder, Account, log.Began] | None:
+    """The last run of a report folder, which is claimed, and its log; None for none, or one that had asked nothing."""
     with as_usage(FolderError), contextlib.ExitStack() as inner:
         run = Folder.last_run(path)
         if run is None:
@@ -157,18 +148,18 @@ def _reopen_run(path: Path, stack: contextlib.ExitStack) -> _Earlier | None:
         if account.began is None or plan_digest(account.cells) != account.began.plan_digest:
             return None
         stack.push(inner.pop_all())
-        return _Earlier(folder, account, account.began)
+        return folder, account, account.began
 
 
-def _require_same(earlier: _Earlier, now: log.Began) -> None:
+def _require_same(folder: Folder, earlier: log.Began, now: log.Began) -> None:
     """Ends the command where a run would go on with other questions than it was begun with."""
-    pairs = [(what, str(getattr(earlier.began, what)), str(getattr(now, what))) for what in _SAME]
-    before, after = earlier.began.settings, now.settings
+    pairs = [(what, str(getattr(earlier, what)), str(getattr(now, what))) for what in _SAME]
+    before, after = earlier.settings, now.settings
     pairs += [(what, before.get(what, "none"), after.get(what, "none")) for what in ("shard", *QUESTION_SETTINGS)]
     for what, old, new in pairs:
         if old != new:
             rule = "need the same, or no --resume"
-            text = f"{earlier.folder.path}: run {now.run} was begun with other {what}, {one_line(old, 100)}; {rule}"
+            text = f"{folder.path}: run {now.run} was begun with other {what}, {one_line(old, 100)}; {rule}"
             raise Stop(exit_codes.USAGE, text)
 
 

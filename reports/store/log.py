@@ -7,14 +7,13 @@ its size does not matter; a line that was cut when the run was killed, or that i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, BinaryIO, TypeVar
+from typing import Annotated, BinaryIO
 
 import msgspec
 
 from ...oracles.verdicts.data import VerdictData, as_data
 from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Cell, Verdict
 
-_T = TypeVar("_T")
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
 MAX_LINE = 64 * 2**20
 #: Cells per line of the plan.
@@ -161,17 +160,12 @@ def read_events(file: BinaryIO) -> Iterator[Event | None]:
                 _skip_line(file)
             yield None
             continue
-        yield decode_line(_DECODER, line)
-
-
-def decode_line(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T | None:
-    """What a line holds; None where it cannot be read."""
-    try:
-        return decoder.decode(line)
-    # A line that is nested too deeply raises RecursionError. No event is, but a damaged or hostile log may hold
-    # anything.
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        try:
+            yield _DECODER.decode(line)
+        # A line that is nested too deeply raises RecursionError. No event is, but a damaged or hostile log may hold
+        # anything.
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield None
 
 
 def _skip_line(file: BinaryIO) -> None:

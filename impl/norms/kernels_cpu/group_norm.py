@@ -18,7 +18,7 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
-from .operands import Gradients, Operands, Outputs, complete_gradients
+from .operands import Gradients, Operands, Outputs, complete_gradients, normalize_single, with_infinite_means
 from .scaling import find_out_of_range, per_channel
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
@@ -57,7 +57,7 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
         mean, rstd = (torch.full((n, groups), torch.nan, dtype=up, device=x.device) for _ in range(2))
         return torch.empty(x.shape, dtype=x.dtype, device=x.device), mean, rstd
     if channels * positions == groups:
-        return _single_element(x, weight, bias, groups, eps)
+        return normalize_single(x, weight, bias, Groups(groups), eps)
     x = _dense(x)
     if x.dtype in HALF:
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds them to half.
@@ -78,28 +78,6 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     return out, mean, rstd
 
 
-def _affine(out: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """out weight + bias in place, in the dtype of out."""
-    out = out if weight is None else out.mul_(per_channel(weight.to(out.dtype), out))
-    return out if bias is None else out.add_(per_channel(bias.to(out.dtype), out))
-
-
-def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """Groups of one element, centred before they are scaled: zero exactly, or NaN.
-
-    ATen computes x scale − mean scale, which leaves the rounding error of both products.
-
-    Args:
-        x, weight, bias, groups, eps: as for `group_norm`.
-    """
-    mean = x.reshape(x.shape[0], groups).to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
-    centred = mean - mean
-    rstd = centred.square().add_(eps).sqrt_().reciprocal_()
-    out = torch.empty(x.shape, dtype=mean.dtype, device=x.device)
-    out.view(mean.shape).copy_(centred.mul_(rstd))
-    return _affine(out, weight, bias).to(x.dtype), mean, rstd
-
-
 def _normalize_then_scale(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Tensor:
     """All of the output, as x, with the weight applied to the normalised input, not to rstd; it is rounded once.
 
@@ -111,7 +89,8 @@ def _normalize_then_scale(x: Tensor, weight: Tensor, bias: Tensor | None, groups
     # map follows it.
     n, channels, *lengths = x.shape
     normalized = torch.native_group_norm(up, None, None, n, channels, math.prod(lengths), groups, eps)[0]
-    return _affine(normalized, weight, bias).to(x.dtype)
+    out = normalized.mul_(per_channel(weight.to(up.dtype), x))
+    return (out if bias is None else out.add_(per_channel(bias.to(up.dtype), x))).to(x.dtype)
 
 
 def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
@@ -120,12 +99,7 @@ def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
     Args:
         x, weight, bias, groups, eps: as for `group_norm`.
     """
-    out, mean, rstd = group_norm(x, weight, bias, groups, eps)
-    # As for layer norm: the test waits for a CUDA device, so only the op whose mean is a result makes it.
-    if bool(torch.isnan(mean).any()):
-        exact = Groups(groups).view(x).mean((2, 3), dtype=mean.dtype)
-        mean = torch.where(torch.isnan(mean), exact, mean)
-    return out, mean, rstd
+    return with_infinite_means(x, group_norm(x, weight, bias, groups, eps), Groups(groups))
 
 
 class GroupBackward(NamedTuple):
@@ -193,7 +167,7 @@ def _by_aten(x: Tensor, groups: int) -> bool:
     """Whether d_input is ATen's.
 
     ATen rounds it in one way on one thread and in another on several, so not under
-    `torch.use_deterministic_algorithms(True)`; nor for groups of one element, see `_single_element`.
+    `torch.use_deterministic_algorithms(True)`; nor for groups of one element, see `normalize_single`.
     """
     return not torch.are_deterministic_algorithms_enabled() and math.prod(x.shape[1:]) != groups
 
@@ -260,7 +234,7 @@ def _by_layer_norm(operands: GroupOperands, weight: Tensor | None) -> Tensor:
 
 
 def _gradients_of_single(operands: GroupOperands, weight: Tensor | None) -> Gradients:
-    """Groups of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
+    """Groups of one element, centred first, as by `normalize_single`; the weight is in the sums' dtype."""
     grad_out, x, mask = operands.grad_out, operands.x, operands.mask
     mean, rstd = operands.mean.reshape(x.shape), operands.rstd.reshape(x.shape)
     normalized = x.sub(mean).mul_(rstd)

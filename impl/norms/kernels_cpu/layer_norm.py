@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...operator.precision import HALF, compute_dtype
+from ...operator.precision import HALF
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Rows, rows_of
-from .operands import Gradients, Operands, Outputs, complete_gradients
+from .operands import Gradients, Operands, Outputs, complete_gradients, normalize_single, with_infinite_means
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
@@ -40,7 +40,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     # difference of two rounded products misses it by an error that grows with |x| rstd.
     length = row.numel()
     if length == 1:
-        return _single_element(x, weight, bias, eps)
+        return normalize_single(x, weight, bias, rows_of(row_ndim), eps)
     if x.dtype in HALF:
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds
         # them to half.
@@ -54,38 +54,13 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     return out, mean, rstd
 
 
-def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Outputs:
-    """Rows of one element, centred before they are scaled: zero exactly, or NaN.
-
-    ATen computes x rstd − mean rstd, which leaves the rounding error of both products.
-    """
-    mean = x.to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
-    # The difference is 0 for a finite element and NaN for an infinity or a NaN, as (x - mean) is in the
-    # formula. Zeros written directly would hide the infinity.
-    centred = mean - mean
-    # This is 1 / sqrt(eps), and infinite for eps = 0; the product with a centred 0 is NaN then, as the
-    # formula reads.
-    rstd = centred.square().add_(eps).sqrt_().reciprocal_()
-    out = centred.mul_(rstd)
-    out = out if weight is None else out.mul_(weight)
-    out = out if bias is None else out.add_(bias)
-    return out.to(x.dtype), mean, rstd
-
-
 def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
     """`layer_norm`, where the mean of a row with an infinity is that infinity; ATen returns NaN.
 
     Args:
         x, weight, bias, row_ndim, eps: as for `layer_norm`.
     """
-    out, mean, rstd = layer_norm(x, weight, bias, row_ndim, eps)
-    # On CUDA this test waits for the device. Only the native op pays for it, because only there the mean is
-    # a result that users see; in `layer_norm` it is there for the backward, where such a row is NaN anyway.
-    if bool(torch.isnan(mean).any()):
-        dims = tuple(range(x.dim() - row_ndim, x.dim()))
-        exact = x.mean(dims, keepdim=True, dtype=mean.dtype)
-        mean = torch.where(torch.isnan(mean), exact, mean)
-    return out, mean, rstd
+    return with_infinite_means(x, layer_norm(x, weight, bias, row_ndim, eps), rows_of(row_ndim))
 
 
 class LayerBackward(NamedTuple):
@@ -182,7 +157,7 @@ def _gradients_by_aten(operands: RowOperands) -> Gradients:
 
 
 def _gradients_of_single(operands: RowOperands, weight: Tensor | None) -> Gradients:
-    """Rows of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
+    """Rows of one element, centred before they are scaled, as `normalize_single`; the weight is in the sums' dtype."""
     d_input = None
     if operands.mask[0]:
         normalized = (operands.x - operands.mean).mul_(operands.rstd)

@@ -1,4 +1,4 @@
-"""What the backward kernels of layer and group norm share: their operands, and the gradient through mean and rstd."""
+"""What the kernels of layer and group norm share: single elements, infinite means, the gradient through statistics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ...operator.precision import HALF
+from ...operator.precision import HALF, compute_dtype
 from ..layout import Layout
 
 Outputs = tuple[Tensor, Tensor, Tensor]
@@ -44,6 +44,43 @@ class Operands(NamedTuple, Generic[L]):
         if self.x.dtype not in HALF:
             return self
         return self._replace(grad_out=self.grad_out.float(), x=self.x.float())
+
+
+def normalize_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, layout: Layout, eps: float) -> Outputs:
+    """(out, mean, rstd) where each element has statistics of its own, centred before it is scaled: zero, or NaN.
+
+    Such an element is its own mean, so the exact result is the bias, or 0 without one. ATen computes x scale − mean
+    scale, which leaves the rounding error of both products.
+
+    Args:
+        x, weight, bias, eps: as of the forward op. layout: the norm's.
+    """
+    statistics = x.reshape(layout.statistics_shape(x.shape))
+    mean = statistics.to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
+    # The difference is 0 for a finite element and NaN for an infinity or a NaN, as (x - mean) is in the formula. Zeros
+    # written directly would hide the infinity.
+    centred = mean - mean
+    # This is 1 / sqrt(eps), and infinite for eps = 0; the product with a centred 0 is NaN then, as the formula reads.
+    rstd = centred.square().add_(eps).sqrt_().reciprocal_()
+    out = centred.mul_(rstd).view(x.shape)
+    view = layout.view(out)  # of the same memory
+    if weight is not None:
+        view.mul_(layout.spread(weight.to(out.dtype), view.dim()))
+    if bias is not None:
+        view.add_(layout.spread(bias.to(out.dtype), view.dim()))
+    return out.to(x.dtype), mean, rstd
+
+
+def with_infinite_means(x: Tensor, outputs: Outputs, layout: Layout) -> Outputs:
+    """The outputs of a norm of x, where the mean of what holds an infinity is that infinity; ATen returns NaN."""
+    out, mean, rstd = outputs
+    # On CUDA this test waits for the device. Only the native ops pay for it, because only there the mean is a result
+    # that users see; in the others it is there for the backward, where such a row is NaN anyway.
+    if bool(torch.isnan(mean).any()):
+        view = layout.view(x)
+        exact = view.mean(layout.dims(view.dim()), keepdim=True, dtype=mean.dtype)
+        mean = torch.where(torch.isnan(mean), layout.flat_statistics(exact), mean)
+    return out, mean, rstd
 
 
 def complete_gradients(

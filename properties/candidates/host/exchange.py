@@ -140,15 +140,8 @@ def loaded(line: dict[str, Any]) -> Loaded:
     """
     try:
         answer = msgspec.convert(line, Loaded)
-        _require_short(
-            answer.loaded,
-            answer.refusal,
-            answer.lacks,
-            answer.beyond,
-            *answer.changed,
-            *answer.shapes,
-            *answer.parameters,
-        )
+        texts = (answer.loaded, answer.refusal, answer.lacks, answer.beyond)
+        _require_short(*texts, *answer.changed, *answer.shapes, *answer.parameters)
     except ValueError as err:
         raise GoneError(f"gave an answer that cannot be read: {err}") from err
     if not (answer.loaded or answer.refusal or answer.lacks):

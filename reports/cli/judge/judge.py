@@ -40,13 +40,9 @@ _CONFINING = ("seconds", "memory", "interpret", "compiled", "isolation")
 _DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
 _COLOURS = {
+    **dict.fromkeys(("rejected", "error", "WRONG"), "red"), **dict.fromkeys(("suspect", "weak"), "yellow"),
     "accepted": "green",
-    "rejected": "red",
-    "suspect": "yellow",
-    "weak": "yellow",
-    "error": "red",
-    "WRONG": "red",
-}
+}  # fmt: skip
 
 
 def parse_inputs(words: tuple[str, ...]) -> dict[str, Any]:
@@ -86,27 +82,17 @@ class _Command(click.Command):
 @click.option("--domain", is_flag=True, help="Print which calls the spec takes, and judge nothing.")
 @click.option("--demo", is_flag=True, help="Judge a file that comes with opassay, and show it.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
-@click.option(
-    "-k",
-    "--question",
-    "questions",
-    multiple=True,
-    metavar="CODE",
-    shell_complete=completing([*TABLE, ALL_CODES]),
-    help="Ask this question or property, or ALL; repeatable.",
-)
+@click.option("-k", "--question", "questions", multiple=True, metavar="CODE",
+              shell_complete=completing([*TABLE, ALL_CODES]),
+              help="Ask this question or property, or ALL; repeatable.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), help="Of all inputs and parameters; else they are drawn anew.")
 @click.option("--draws", metavar="HEX", help="Draw what an earlier verdict drew, which tells these digits.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["auto", "required", "none"]),
-    default="auto",
-    show_default=True,
-    help="Of the candidate from its judge: what the kernel has, all of it or exit code 2, or nothing.",
-)
+@click.option("--isolation", type=click.Choice(["auto", "required", "none"]), default="auto", show_default=True,
+              help="Of the candidate from its judge: what the kernel has, all of it or exit code 2, or nothing.",
+)  # fmt: skip
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--compiled", is_flag=True, help="Compile the candidate's Triton kernels; execute their PTX on the CPU.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
