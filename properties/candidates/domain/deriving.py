@@ -30,7 +30,7 @@ from .copies import AnswerLog, CopyError, run_in_copies
 from .declaration import Declaration, DomainError, read_declaration
 from .domain import Domain, fixed_domain
 from .facts import OF_SQUARES, find_facts
-from .integer_roles import IntegerRole, find_role, find_uses, is_integer, propose
+from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, propose
 from .options import propose_options, value_of
 from .resizing import resize_all
 from .shape_search import OutOfTimeError, ShapeSearch
@@ -110,7 +110,8 @@ def safe_calls(
 
 def takes_each(spec: Specification, calls: Sequence[CallArguments], log: AnswerLog) -> bytes:
     """A byte for each call: 1 where the spec takes it."""
-    return bytes(log.ask(functools.partial(spec.outputs, each, spec.state)) for each in calls)
+    with Checked():
+        return bytes(log.ask(functools.partial(spec.outputs, each, spec.state)) for each in calls)
 
 
 class _Derivation:
@@ -136,7 +137,10 @@ class _Derivation:
 
     def run(self) -> bytes:
         """The domain, encoded; or a text that begins with `_CLASH`."""
-        with without_fused_operations():  # A fused attention reads as many keys as there are values, beyond its memory.
+        with (
+            Checked(),
+            without_fused_operations(),
+        ):
             try:
                 return msgspec.msgpack.encode(self._run())
             except DomainError as err:

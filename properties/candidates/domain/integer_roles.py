@@ -34,6 +34,7 @@ _NAMES = {
     "counts": "repeat_interleave cumsum",
     "bits": "bitwise_and __and__ __rshift__ bitwise_right_shift",
 }
+_CTC = ("log_probs", "targets", "input_lengths", "target_lengths")
 _USES = {name: use for use, names in _NAMES.items() for name in names.split()}
 
 
@@ -87,7 +88,7 @@ class _Uses(TorchFunctionMode):
         flat = [leaf for a in (*args, *kwargs.values()) for leaf in (a if isinstance(a, (tuple, list)) else (a,))]
         sources = set().union(*(self._sources.get(id(leaf), set()) for leaf in flat if isinstance(leaf, Tensor)))
         name = getattr(func, "__name__", "")
-        lengths = (*args[2:4], kwargs.get("input_lengths"), kwargs.get("target_lengths")) if name == "ctc_loss" else ()
+        lengths = (*args[2:4], *map(kwargs.get, _CTC[2:])) if name == "ctc_loss" else ()
         counted = set().union(*(self._sources.get(id(leaf), set()) for leaf in lengths if isinstance(leaf, Tensor)))
         for i in sources if name in _USES else ():
             self.uses[i].add("counts" if i in counted else _USES[name])
@@ -97,6 +98,31 @@ class _Uses(TorchFunctionMode):
                 self._sources.setdefault(id(each), set()).update(sources)
                 self._alive.append(each)
         return result
+
+
+class Checked(TorchFunctionMode):
+    """Refuses labels and lengths at which `ctc_loss` reads and writes beyond its memory, and the label of a blank."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") == "ctc_loss":
+            call = dict(zip((*_CTC, "blank"), args, strict=False))
+            call |= {name: t for name, t in (kwargs or {}).items() if name in (*_CTC, "blank")}
+            _require_memory(**{name: torch.as_tensor(t) for name, t in call.items()})
+        return func(*args, **(kwargs or {}))
+
+
+def _require_memory(
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: Tensor | int = 0
+) -> None:
+    """IndexError unless all labels that count are classes, and all lengths end in their axes."""
+    if targets.ndim == 1:
+        most, labels = int(target_lengths.sum()), targets[: int(target_lengths.sum())]
+    else:
+        most, labels = int(target_lengths.max()), targets[torch.arange(targets.shape[1]) < target_lengths[:, None]]
+    if most > targets.shape[-1] or int(input_lengths.max()) > len(log_probs) or bool((labels < 0).any()):
+        raise IndexError("a length is beyond its axis, or a label negative")
+    if bool(((labels >= log_probs.shape[-1]) | (labels == blank)).any()) or bool((target_lengths < 0).any()):
+        raise IndexError("a label is no class or a blank, or a length negative")
 
 
 def find_uses(call: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor]) -> dict[int, set[str]]:

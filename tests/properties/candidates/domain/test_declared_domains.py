@@ -131,7 +131,7 @@ def test_a_range_is_kept_where_it_is_declared() -> None:
         return x * torch.exp(a.clamp(max=0.0))
 
     args = (rand(4, 6), -rand(4, 6).abs())
-    words: Any = {"seed": 1, "questions": ["GIVEN", "SEEDS", "SIGNS", "OFFSET", "SIZES", "GRAD"]}
+    words: Any = {"seed": 1, "questions": ["FWD:given", "FWD:signs", "FWD:offset", "SIZE:sizes", "VJP:grad"]}
     assert opassay.judge(stops_above_zero, decays, args, **words).verdict == "rejected"
     declared = {"where": ["a: in [-inf, 0]"]}
     judgement = opassay.judge(stops_above_zero, decays, args, domain=declared, **words)

@@ -239,6 +239,19 @@ def test_offsets_that_torch_reads_itself_stay_in_order() -> None:
     assert domain.integers[2].kind == "offsets"
 
 
+def test_losses_are_asked_for_no_label_or_length_that_torch_reads_beyond_its_memory() -> None:
+    def ctc(x: Tensor, t: Tensor, steps: Tensor, lengths: Tensor) -> Tensor:
+        return F.ctc_loss(x.log_softmax(-1), t, steps, lengths, reduction="none")
+
+    args = rand(9, 2, 5), whole(1, 4, 2, 3).reshape(2, 2), whole(9, 8), whole(2, 1)
+    domain, lines = derive(ctc, *args)
+    assert {"x.0, from 1", "x.1 = t.0 = steps.0 = lengths.0, from 1", "x.2, from 5", "t.1, from 2"} <= lines
+    assert [domain.integers[i].kind for i in (1, 2, 3)] == ["labels", "lengths", "lengths"]
+    assert [domain.integers[i].below for i in (1, 2, 3)] == [5, 10, 3]
+    (labels,) = (line for line in lines if "labels" in line)
+    assert "first and last" not in labels, "the first is that of a blank"
+
+
 def test_where_there_are_no_copies_stand_ins_alone_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def fork() -> int:
         raise RuntimeError("fork: got a process in which CUDA has started, need one before")

@@ -191,6 +191,24 @@ def right_focal(x: Tensor, y: Tensor) -> Tensor:
     return -torch.sigmoid(-signed).square() * F.logsigmoid(signed)
 
 
+def resets(x: Tensor, cuts: Tensor) -> Tensor:
+    return torch.cat([x[a:b].cumsum(0) for a, b in itertools.pairwise(cuts.tolist())])
+
+
+def right_resets(x: Tensor, cuts: Tensor) -> Tensor:
+    i = torch.arange(len(x))
+    owner = torch.searchsorted(cuts, i, right=True)
+    return ((owner[:, None] == owner) & (i[:, None] >= i)).to(x.dtype) @ x
+
+
+def experts(x: Tensor, w: Tensor, counts: Tensor) -> Tensor:
+    return torch.cat([part @ w[e] for e, part in enumerate(torch.split(x, counts.tolist()))])
+
+
+def right_experts(x: Tensor, w: Tensor, counts: Tensor) -> Tensor:
+    return torch.bmm(x[:, None], w[torch.repeat_interleave(torch.arange(len(counts)), counts)])[:, 0]
+
+
 def draw_labels(seed: int) -> tuple[Tensor, Tensor]:
     rng = torch.Generator().manual_seed(seed)
     return torch.randn(8, 5, generator=rng), (torch.randn(8, 5, generator=rng) > 0).float()
@@ -202,6 +220,8 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
     "attention": (right_attend, attend, (rand(1, 4, 8), rand(1, 5, 8), rand(1, 5, 3))),
     "one length": (right_attend_to_some, attend_to_some, (rand(4, 8), rand(6, 8), whole(6)[0])),
     "bags": (right_bag, bag, (rand(9, 6), whole(1, 2, 5, 8, 8, 0, 3, 3), whole(0, 3, 6))),
+    "resets": (right_resets, resets, (rand(15, 4), whole(0, 4, 9, 15))),
+    "experts": (right_experts, experts, (rand(12, 6), rand(3, 6, 5), whole(4, 3, 5))),
     "labels of 0 and 1": (right_focal, focal, draw_labels),
 }
 
