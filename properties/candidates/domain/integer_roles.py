@@ -220,6 +220,7 @@ def propose(role: IntegerRole, original: Tensor) -> Iterator[tuple[str, Tensor]]
             continue
         if role.kind in ("index", "labels"):
             other = torch.where(flat < 0, flat, other)  # Negative numbers that are given mark places without an index.
+            other = other.sort().values if role.rises else other  # a kernel may rely on indices that are sorted
         if not torch.equal(other, flat):
             yield word, other.reshape(original.shape)
 

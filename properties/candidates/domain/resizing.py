@@ -59,7 +59,7 @@ def _at_other_extents(values: Tensor, role: IntegerRole, shapes: Shapes, before:
             continue
         if role.kind == "lengths":
             values = values.clamp(max=new)
-        elif role.kind == "offsets":
+        elif role.kind == "offsets" or role.rises:
             values = torch.div(values * new, max(old, 1), rounding_mode="floor")
         else:
             values = torch.where(values >= 0, (values - role.first) % max(new, 1) + role.first, values)

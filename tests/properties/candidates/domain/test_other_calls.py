@@ -198,7 +198,8 @@ def resets(x: Tensor, cuts: Tensor) -> Tensor:
 def right_resets(x: Tensor, cuts: Tensor) -> Tensor:
     i = torch.arange(len(x))
     owner = torch.searchsorted(cuts, i, right=True)
-    return ((owner[:, None] == owner) & (i[:, None] >= i)).to(x.dtype) @ x
+    inside = (owner[:, None] == owner) & (i[:, None] >= i)
+    return torch.where(inside[..., None], x, 0.0).sum(1)
 
 
 def experts(x: Tensor, w: Tensor, counts: Tensor) -> Tensor:
@@ -207,6 +208,15 @@ def experts(x: Tensor, w: Tensor, counts: Tensor) -> Tensor:
 
 def right_experts(x: Tensor, w: Tensor, counts: Tensor) -> Tensor:
     return torch.bmm(x[:, None], w[torch.repeat_interleave(torch.arange(len(counts)), counts)])[:, 0]
+
+
+def add_rows(x: Tensor, index: Tensor, out: Tensor) -> Tensor:
+    return out.index_add(0, index, x)
+
+
+def add_sorted_rows(x: Tensor, index: Tensor, out: Tensor) -> Tensor:
+    ends = torch.searchsorted(index, torch.arange(len(out) + 1)).tolist()
+    return torch.stack([out[i] + x[a:b].sum(0) for i, (a, b) in enumerate(itertools.pairwise(ends))])
 
 
 def draw_labels(seed: int) -> tuple[Tensor, Tensor]:
@@ -222,6 +232,7 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
     "bags": (right_bag, bag, (rand(9, 6), whole(1, 2, 5, 8, 8, 0, 3, 3), whole(0, 3, 6))),
     "resets": (right_resets, resets, (rand(15, 4), whole(0, 4, 9, 15))),
     "experts": (right_experts, experts, (rand(12, 6), rand(3, 6, 5), whole(4, 3, 5))),
+    "sorted indices": (add_sorted_rows, add_rows, (rand(9, 4), whole(0, 0, 1, 3, 3, 3, 4, 5, 5), rand(6, 4))),
     "labels of 0 and 1": (right_focal, focal, draw_labels),
 }
 
