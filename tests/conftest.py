@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import signal
+import sys
 from collections import Counter
 
 import pytest
-
-from opassay.properties.collector import set_imports_aside
 
 # A shell starts what runs in the background with SIGINT ignored, and nohup starts everything with SIGHUP ignored; so do
 # all processes that these start. Tests send both, to this process and to others, and would wait for ever for what they
@@ -17,9 +17,30 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
+#: Of the calls of a candidate at sizes where kernels may take another branch a fast test asks the first so many.
+_FEW_CALLS = 12
+
 # The collection makes millions of objects, and almost all of them stay: it takes two thirds of its time without the
 # collector of garbage, which looks at them again and again.
 gc.disable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-call", action="store_true", help="ask candidates in fast tests at every size, as slow ones do"
+    )
+
+
+@pytest.fixture(autouse=True)
+def few_calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates are asked at few sizes, unless the test is slow or about just that (the mark `every_call`).
+
+    Nobody is judged where torch was not imported by the collection.
+    """
+    all_of_them = any(request.node.get_closest_marker(mark) for mark in ("slow", "every_call"))
+    if "torch" in sys.modules and not all_of_them and not request.config.getoption("--every-call"):
+        workload = importlib.import_module("opassay.properties.candidates.workload")
+        monkeypatch.setattr(workload, "_MOST_CALLS", _FEW_CALLS)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,5 +59,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Set aside what the imports and the collection made: every collection of garbage would look at all of it."""
-    set_imports_aside()
+    gc.freeze()
     gc.enable()

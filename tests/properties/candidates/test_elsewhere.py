@@ -189,6 +189,7 @@ def test_aligned_odd_and_large_sizes_are_asked(wrong: Callable[[int], bool]) -> 
     assert _causes(judge(kernel, softmax, arguments, questions=["FWD:given", "SIZE:sizes"])) == ["SIZE:sizes"]
 
 
+@pytest.mark.every_call
 @pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("size", [32, 63, 129, 511])
 def test_a_size_at_which_alone_a_kernel_is_wrong_is_asked(size: int) -> None:
