@@ -7,13 +7,13 @@ import gc
 from collections.abc import Iterator
 
 
-def set_imports_aside() -> None:
-    """From now on the garbage collector ignores all objects that exist now, for the rest of the process.
-
-    The imports of a worker make two hundred thousand objects. Collections that look at all of them again take a fifth
-    of the time of a cell of small samples.
-    """
+@contextlib.contextmanager
+def imports_set_aside() -> Iterator[None]:
+    """Collect nothing within the block, and nothing of it later: that takes an eighth of the time of a judgement."""
+    gc.disable()
+    yield
     gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager

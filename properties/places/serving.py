@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import worlds
-from ..collector import set_imports_aside
+from ..collector import imports_set_aside
 from .lifeline import end_with
 
 #: The exit status of a process that an error ends, such as an owner's pipe that an op has closed.
@@ -50,8 +50,8 @@ def serve(prepare: Callable[[Json], Json], answer: Callable[[Json], Json]) -> No
     status = _BROKEN
     try:
         with os.fdopen(int(questions), "rb") as lines:
-            ready, pid = prepare(json.loads(lines.readline())), os.getpid()
-            set_imports_aside()
+            with imports_set_aside():
+                ready, pid = prepare(json.loads(lines.readline())), os.getpid()
             _send(int(answers), pid, {"ready": ready})
             while line := lines.readline():
                 _send(int(answers), pid, answer(json.loads(line)))

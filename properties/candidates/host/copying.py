@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from ....oracles import process
+from ...collector import imports_set_aside
 from ...places.lifeline import show_memory
 from ...places.process import Process
 from . import program
@@ -37,9 +38,9 @@ def process_copied(hello: Mapping[str, Any]) -> Process | None:
     Args:
         hello: the first message to it.
     """
-    from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
-
-    process.settle()
+    with imports_set_aside():
+        process.settle()
+        from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
     if not _has_one_thread() or torch.cuda.is_initialized():
         return None
     return Process(hello, command=partial(ProcessCopy, program.main), marked=False)
@@ -67,12 +68,11 @@ class ProcessCopy:
     ) -> None:  # fmt: skip
         sys.stdout.flush()
         sys.stderr.flush()
-        gc.freeze()  # what is there now is never collected in the copy: that would write to all of it, and so copy it
         self._status: int | None = None
         self.pid = process.fork()
         if self.pid:
-            gc.unfreeze()
             return
+        gc.freeze()  # what is there now is never collected in the copy: that would write to all of it, and so copy it
         try:
             _let_go(places, printed)
             os.environ.clear()

@@ -21,6 +21,7 @@ import click
 
 from ....properties import candidates
 from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan, nearest_code
+from ....properties.collector import imports_set_aside
 from ....properties.names import nearest_of
 from ....properties.table import FORMER_NAMES, TABLE
 from ....reference.dtypes import FORMATS, dtype_name
@@ -39,10 +40,8 @@ _CONFINING = ("seconds", "memory", "interpret", "compiled", "isolation")
 #: What `--demo` judges.
 _DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
-_COLOURS = {
-    **dict.fromkeys(("rejected", "error", "WRONG"), "red"), **dict.fromkeys(("suspect", "weak"), "yellow"),
-    "accepted": "green",
-}  # fmt: skip
+_COLOURS = dict.fromkeys(("rejected", "error", "WRONG"), "red") | dict.fromkeys(("suspect", "weak"), "yellow")
+_COLOURS["accepted"] = "green"
 
 
 def parse_inputs(words: tuple[str, ...]) -> dict[str, Any]:
@@ -169,7 +168,6 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
 
 def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPlan:
     """The plan that the options name; `sooner`: codes of questions that are asked before others."""
-
     total = options["total"] or math.inf
     return QuestionPlan(
         options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"],
@@ -295,8 +293,9 @@ def run_on_user_files(run: Callable[[], _Result]) -> _Result:
     Raises:
         Stop: a file is not there, lacks a name, or raised; or a contract is none.
     """
-    from ....properties.candidates.host.module_files import GivenError
-    from ....properties.candidates.specification import SpecError
+    with contextlib.nullcontext() if "torch" in sys.modules else imports_set_aside():
+        from ....properties.candidates.host.module_files import GivenError
+        from ....properties.candidates.specification import SpecError
 
     try:
         # What the spec prints must not be taken for the judgement.
