@@ -113,6 +113,10 @@ def test_records_and_signatures_are_measured() -> None:
     fields = "".join(f"    f{i}: int\n" for i in range(13))
     assert list(house.large_records(_module(f"class A:\n{fields}"))) == ["1: A, 13 fields"]
     assert list(house.large_records(_module(f"class A:\n{fields[:-12]}"))) == []
+    set_in_init = "".join(f"        self.g{i} = i\n" for i in range(3))
+    text = f"class A:\n{fields[:-39]}    def __init__(self, i):\n{set_in_init}"
+    assert list(house.large_records(_module(text))) == ["1: A, 13 fields"]
+    assert list(house.large_records(_module(text.replace("        self.g0 = i\n", "")))) == []
     letters = ", ".join("abcdefghi")
     assert list(house.long_signatures(_module(f"def f({letters}): ..."))) == ["1: f, 9 parameters"]
     assert list(house.long_signatures(_module(f"def f(self, {letters[3:]}): ..."))) == []

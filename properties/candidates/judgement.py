@@ -227,7 +227,7 @@ def _by_property(findings: Sequence[Finding]) -> list[Finding]:
 def report_line(finding: Finding) -> str:
     """One finding as a line of the report; of several kinds of a property, all of which are right, too."""
     code, *others = finding.question.split()
-    kinds = [each.partition(":")[2] for each in (code, *others)]
+    kinds = [each.partition(":")[2] or "samples" for each in (code, *others)]
     title, code = (", ".join(kinds), property_of(code)) if others else (TABLE[code].title, code)
     mark = "suspect" if finding.is_suspect else "WRONG" if finding.is_wrong else _MARKS.get(finding.outcome, "-")
     mark = "spread" if finding.is_spread else mark
