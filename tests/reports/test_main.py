@@ -239,7 +239,7 @@ def test_the_doctor_says_in_json_whether_cells_can_run(
         ("run lay", {"layer_norm"}),
         ("run --property VJ", {"VJP"}),
         ("run --dtype b", {"bfloat16"}),
-        ("judge -k OFF", {"FWD:offset"}),
+        ("judge -k FWD:o", {"FWD:offset"}),
         ("explain tensor", {"tensor_core"}),
     ],
 )
