@@ -69,8 +69,8 @@ class Session:
         return self.draws.generator(question)
 
     def filled(self, arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
-        """The arguments with other values; integers that the spec reads as offsets, say, remain valid ones."""
-        return filled(arguments, way, rng, self.spec.reads_values, self.domain)
+        """The arguments with other values; integers that the spec reads, which its domain tells, remain valid ones."""
+        return filled(arguments, way, rng, domain=self.domain, of_sequences=self.spec.reads_values)
 
     @functools.cached_property
     def domain(self) -> Domain:

@@ -74,6 +74,10 @@ def derive_domain(
     with FakeTensorMode():  # What torch imports with the first stand-in, each copy would import again.
         torch.empty(1)
     declaration = read_declaration(spec.domain, arguments)
+    has_integers = not spec.numpy and any(is_integer(t) for t in arguments.tensors)
+    if has_integers and sum(t.numel() for t in arguments.tensors) <= _MOST:
+        with contextlib.suppress(SpecError):
+            spec.traced_at(arguments, spec.state)  # tells whether it reads values of integers
 
     def draw_arguments(number: int) -> CallArguments:
         if draw is None:

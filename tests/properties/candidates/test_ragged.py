@@ -307,3 +307,9 @@ def test_offsets_stay_offsets_where_memory_is_laid_out_otherwise() -> None:
     operands = (_normal(9, 5), torch.tensor([0, 3, 3, 9]))
     assert judge(to_the_end, sums, operands, questions=["LAYOUT:strides"]).verdict is Ruling.ACCEPTED
     assert judge(of_dense_offsets, sums, operands, questions=["LAYOUT:strides"]).verdict is Ruling.REJECTED
+
+
+@pytest.mark.parametrize("question", ["FWD:seeds", "SIZE:sizes"])
+def test_a_kind_that_is_asked_alone_keeps_integers_that_the_spec_reads(question: str) -> None:
+    judgement = judge(by_table_weighted, by_table, table(), questions=(question,), seed=0)
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
