@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import records
 from tests.import_graph import cycle, cycle_of_rooms, edges
 from tests.syntax import nodes, parse_text
 
@@ -27,12 +28,6 @@ PACKAGE = "opassay"
 DUPLICATE_LINES = 6
 MANY_PARAMETERS = 5
 MANY_MODULES = 3
-MANY_FIELDS = 12
-#: Classes that have more, and how many; a number may only fall.
-MANY_FIELDS_OF = {
-    "Ball": 18, "Board": 13, "CandidateApart": 14, "CandidateHost": 16, "Chunk": 18, "Judge": 13, "Process": 13,
-    "Shortcut": 16, "Space": 25, "Tally": 35,
-}  # fmt: skip
 MOST_PARAMETERS = 8
 #: What a user calls with everything that is asked of a kernel: its parameters name each thing once.
 MOST_PARAMETERS_OF = {"verify_kernel": 12, "declare": 12, "judge": 10}
@@ -247,27 +242,8 @@ def file_homonyms(modules: list[Module]) -> list[str]:
 
 
 def large_records(module: Module) -> Iterator[str]:
-    """Classes of more than `MANY_FIELDS` fields, or than those of `MANY_FIELDS_OF`: of their body and of `__init__`."""
-    for node in nodes(module.tree):
-        if isinstance(node, ast.ClassDef):
-            count = len(set(_fields(node)))
-            if count > MANY_FIELDS_OF.get(node.name, MANY_FIELDS):
-                yield f"{node.lineno}: {node.name}, {count} fields"
-
-
-def _fields(node: ast.ClassDef) -> Iterator[str]:
-    """Names that a class declares in its body, and attributes that its `__init__` sets."""
-    for item in node.body:
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            yield item.target.id
-        if isinstance(item, Function) and item.name == "__init__":
-            for each in ast.walk(item):
-                if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and _is_self(each.value):
-                    yield each.attr
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
+    """Classes of too many fields; see `records`."""
+    return records.large_records(module.tree)
 
 
 def long_signatures(module: Module) -> Iterator[str]:

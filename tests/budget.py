@@ -1,0 +1,72 @@
+"""The budget: how many lines each capability of what is installed may have.
+
+A number may rise only in a change that lowers another by as much: `TOTAL` is the sum, and no change raises it.
+`python -m tests.budget` prints the table with what there is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import house
+
+#: Lines of all capabilities together.
+TOTAL = 99_017
+#: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
+CAPABILITIES: dict[str, tuple[str, int]] = {
+    "Python and pytest doors": ("api", 218),
+    "formulas": ("reference reference/norms", 5_599),
+    "arrays of readings": ("reference/array", 1_808),
+    "derivatives of formulas": ("reference/derivative", 1_036),
+    "exact values": ("reference/exact", 703),
+    "accept sets and contracts": ("oracles/bound", 1_652),
+    "rounding errors": ("oracles/bound/rounding", 5_719),
+    "specs as they are read": ("oracles/specs", 3_951),
+    "rules of torch's functions": ("oracles/specs/rules", 4_293),
+    "judge and verdicts": ("oracles oracles/judge oracles/verdicts oracles/op", 4_199),
+    "kernels without a GPU": ("oracles/machine", 4_859),
+    "state of the process": ("oracles/process", 1_410),
+    "programs of failures": ("oracles/programs properties/programs", 994),
+    "properties of ops": ("properties properties/checks", 6_261),
+    "samples and runs": ("properties/declaring properties/engine properties/picking properties/torch_ops", 5_532),
+    "processes and ranks": ("properties/places", 2_855),
+    "ops of one's own": ("properties/functions", 733),
+    "catalog": ("properties/catalog", 3_847),
+    "certificates": ("properties/certificates reports/certificate", 579),
+    "candidates: questions": ("properties/candidates properties/candidates/asking", 10_341),
+    "candidates: calls of a spec": ("properties/candidates/domain", 1_829),
+    "candidates: processes": ("properties/candidates/host", 3_089),
+    "candidates: suites of others": ("properties/candidates/suites", 517),
+    "production ops": ("impl", 6_890),
+    "norms": ("impl/norms impl/response_norm", 6_771),
+    "ranks and devices": ("impl/comm", 2_835),
+    "command line": ("reports/cli", 4_852),
+    "reports": ("reports", 5_645),
+}  # fmt: skip
+
+
+def count_lines(root: Path) -> dict[str, int]:
+    """The lines of each capability.
+
+    Raises:
+        KeyError: a file of no capability.
+    """
+    owners = {path: name for name, (paths, _) in CAPABILITIES.items() for path in paths.split()}
+    counts = dict.fromkeys(CAPABILITIES, 0)
+    for module in house.modules(root):
+        path = module.path.relative_to(root)
+        owner = next(owners[str(each)] for each in path.parents if str(each) in owners)
+        counts[owner] += len(module.text.splitlines())
+    return counts
+
+
+def main() -> None:
+    """Print each capability with its lines, and its budget."""
+    counts = count_lines(Path.cwd())
+    for name, (_, lines) in CAPABILITIES.items():
+        print(f"{name:32}{counts[name]:8}{lines:8}")
+    print(f"{'in all':32}{sum(counts.values()):8}{TOTAL:8}")
+
+
+if __name__ == "__main__":
+    main()
