@@ -7,6 +7,7 @@ import importlib
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -32,15 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def few_calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def few_calls(request: pytest.FixtureRequest) -> Iterator[None]:
     """Candidates are asked at few sizes, unless the test is slow or about just that (the mark `every_call`).
 
-    Nobody is judged where torch was not imported by the collection.
+    Nobody is judged where torch was not imported by the collection. The fixture `monkeypatch` would be undone behind
+    those of the test, which must not see what it replaces.
     """
     all_of_them = any(request.node.get_closest_marker(mark) for mark in ("slow", "every_call"))
     if "torch" in sys.modules and not all_of_them and not request.config.getoption("--every-call"):
         workload = importlib.import_module("opassay.properties.candidates.workload")
-        monkeypatch.setattr(workload, "_MOST_CALLS", _FEW_CALLS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(workload, "_MOST_CALLS", _FEW_CALLS)
+            yield
+    else:
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -47,6 +47,7 @@ def _formulas() -> set[str]:
         "ranked",
         "reflections",
         "solutions",
+        "dyadic",
         "spectral",
         "turned",
     }
