@@ -59,7 +59,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     threads = torch.get_num_threads()
     result = violation(check_determinism, declared(FAULTS[name]), sample(1))
     assert result is not None
-    assert result.code.name == "DATA:bits", result.message
+    assert result.code.name == "BITS", result.message
     assert torch.get_num_threads() == threads
 
 
@@ -69,7 +69,7 @@ def test_tensors_of_images_are_asked_with_channels_last_as_well() -> None:
 
     result = violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3, 4)))
     assert result is not None
-    assert result.code.name == "DATA:bits", result.message
+    assert result.code.name == "BITS", result.message
     assert violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3))) is None
 
 
@@ -85,14 +85,14 @@ def test_who_documents_no_bits_stays_within_the_bound_with_other_threads(factor:
     assert (shared and shared.code.name) == fault
     every_bit = violation(check_determinism, dataclasses.replace(op, documented={}), sample(1, lead=(64,)))
     assert every_bit is not None
-    assert every_bit.code.name == "DATA:bits"
+    assert every_bit.code.name == "BITS"
 
 
 def test_who_documents_no_bits_still_repeats_them() -> None:
     op = declared(_every_other_run(), documented={"opassay": Documented(bits=False)})
     result = violation(check_determinism, op, sample(1))
     assert result is not None
-    assert result.code.name == "DATA:bits"
+    assert result.code.name == "BITS"
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -210,7 +210,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     results = [violation(check_exact_data, _total(FAULTS[name]), _integers(seed)) for seed in range(4)]
     violations = [v for v in results if v is not None]
     assert len(violations) >= 2, name
-    assert {v.code.name for v in violations} == {"DATA:bits"}
+    assert {v.code.name for v in violations} == {"BITS"}
     assert "is not exact on exact data" in violations[0].title
     assert "in any order" in violations[0].message
 

@@ -43,8 +43,8 @@ def _first_row_of_ones(x: Tensor, w: Tensor) -> Tensor:
 
 
 FAULTS: dict[str, tuple[Subject, Law, str]] = {
-    "another rounding in the first row": (_first_row_apart, ROLLED, "DATA:bits"),
-    "a constant added": (lambda x, w: x * w + 2.0**-20, DOUBLED, "DATA:bits"),
+    "another rounding in the first row": (_first_row_apart, ROLLED, "BITS"),
+    "a constant added": (lambda x, w: x * w + 2.0**-20, DOUBLED, "BITS"),
     "a value outside both bounds": (_first_row_of_ones, WITHIN, "VALUE"),
 }
 
@@ -55,7 +55,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     result = violation(check_laws, declared(subject, laws=(NEVER, law)), sample(1))
     assert result is not None
     assert result.code.name == code
-    assert code != "DATA:bits" or law.name in result.title
+    assert code != "BITS" or law.name in result.title
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -173,7 +173,7 @@ NOT_DUAL: dict[str, Subject] = {
 def test_dual_finds_a_planted_fault(name: str) -> None:
     result = violation(check_primal, declared(NOT_DUAL[name]), sample(2))
     assert result is not None
-    assert result.code.name == "DATA:bits", result.message
+    assert result.code.name == "BITS", result.message
 
 
 def test_another_container_where_the_input_requires_grad_is_found() -> None:

@@ -169,7 +169,7 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
         "ALIASED", "is an argument itself",
     ),
     "other values in inference mode": (
-        _changed_if(lambda x, w: torch.is_inference_mode_enabled()), "DATA:bits", "in inference mode",
+        _changed_if(lambda x, w: torch.is_inference_mode_enabled()), "BITS", "in inference mode",
     ),
     "other values with deterministic algorithms": (
         _changed_if(lambda x, w: torch.are_deterministic_algorithms_enabled()), "VALUE", "deterministic algorithms",
