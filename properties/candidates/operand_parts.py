@@ -67,11 +67,11 @@ def with_repeats(leaves: list[Any], places: list[int], structure: pytree.TreeSpe
 
 
 def _complex_of(parts: Any) -> Any:
-    """The complex numbers of parts, in the same memory where torch has a view of it."""
+    """The complex numbers of parts, in the same memory where torch has a view of it; it refuses another last axis."""
     if not isinstance(parts, Tensor):
         return parts
     *outer, inner = parts.stride()
-    if inner == 1 and not any(stride % 2 for stride in (*outer, parts.storage_offset())):
+    if parts.shape[-1] != 2 or (inner == 1 and not any(stride % 2 for stride in (*outer, parts.storage_offset()))):
         return torch.view_as_complex(parts)
     return torch.complex(parts[..., 0], parts[..., 1])
 

@@ -189,7 +189,10 @@ def _of_a_function(code: str, **text: Any) -> Outcome:
     spec = json.dumps({"arity": 1, "terms": [[[[0, "same"]], 0.75, False]], "ways": ["fresh"], **text})
     body = {
         "schema": "opassay-case/1", "seed": 0, "regime": "benign", "slices": [],
-        "cell": {"op": "function", "property": code, "dtype": "float32", "device": "cpu", "subject": "torch"},
+        "cell": {
+            "op": "workshop.functions.declaration:FUNCTION", "property": code, "dtype": "float32", "device": "cpu",
+            "subject": "torch",
+        },
         "args": [{"str": spec}, {"dtype": "float32", "shape": [1], "bits": "6cbf003e"}],
     }  # fmt: skip
     return replay_case(json.dumps(body)).outcome

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -158,9 +160,9 @@ RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "negative power": (lambda z, w: z**-3, lambda z, w: _reciprocal(_multiply(z, _multiply(z, z)))),
     "complex power": (lambda z, w: z**w, lambda z, w: _exponential(_multiply(w, _join(z.abs().log(), z.angle())))),
     "power of a number": (lambda z, w: 2.0**w, lambda z, w: _exponential(w * math.log(2.0))),
-    "product": (lambda z, w: z.prod(0), lambda z, w: _multiply(z[1], _multiply(z[2], z[0]))),
+    "product": (lambda z, w: z.prod(0), lambda z, w: functools.reduce(_multiply, [*z[1:], z[0]])),
     "running products": (
-        lambda z, w: z.cumprod(0), lambda z, w: torch.stack([z[0], y := _multiply(z[0], z[1]), _multiply(y, z[2])]),
+        lambda z, w: z.cumprod(0), lambda z, w: torch.stack([*itertools.accumulate(z, _multiply)]),
     ),
 }  # fmt: skip
 

@@ -41,7 +41,7 @@ LIST = (
     Short("softmax/rules.py", "_batched_softmax", "args.dim + 1", "args.dim", "log_softmax", "VMAP"),
     Short(_NORM, "Row.centre", "t - self.along(self.bar(t))", "t + self.along(self.bar(t))", "layer_norm", "JVP"),
     Short(_NORM, "row_statistics", "var + eps", "var", "layer_norm", "ORD2"),
-    Short("norms/kernels_cpu/layer_norm.py", "_single_element", "mean - mean", "mean + mean", "layer_norm", "FWD"),
+    Short("norms/kernels_cpu/operands.py", "normalize_single", "mean - mean", "mean + mean", "layer_norm", "FWD"),
     Short("norms/kernels_cpu/layer_norm.py", "layer_norm", "weight.float()", "weight", "layer_norm", "FWD",
           "bfloat16"),
     Short(_NLL, "Form.value", "1.0 - self.smoothing", "1.0", "cross_entropy", "ORD2"),
