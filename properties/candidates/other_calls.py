@@ -176,10 +176,8 @@ def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0
 
     earlier, places = Counter[tuple[bool, ...]](), []
     for call in sorted((call for call in calls if call.distance(usual) > least), key=rank):
-        moved = tuple(
-            n != was for t, s in zip(call.arguments.tensors, start, strict=False)
-            for n, was in itertools.zip_longest(t.shape, s)
-        )  # fmt: skip
+        pairs = zip(call.arguments.shapes, start, strict=False)
+        moved = tuple(n != was for shape, own in pairs for n, was in itertools.zip_longest(shape, own))
         places.append((earlier[moved], call))
         earlier[moved] += 1
     seconds = _READING_SECONDS
@@ -193,8 +191,6 @@ def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0
 
 
 def _usual_sizes(calls: Sequence[OtherCall]) -> list[float]:
-    """The median of the largest elements of each output in all calls: where one is zero but for roundings, a difference
-    relative to its largest element says nothing.
-    """
+    """The medians of the largest elements of each output in all calls; roundings of a zero are nothing beside them."""
     count = max((len(call.distances) for call in calls), default=0)
     return [statistics.median(c.distances[i].largest for c in calls if len(c.distances) > i) for i in range(count)]

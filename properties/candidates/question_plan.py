@@ -54,9 +54,8 @@ class QuestionPlan:
     evaluation: bool = False
 
     def __post_init__(self) -> None:
-        codes = [FORMER_NAMES.get(code, code) for code in collect_names(self.questions)]
-        object.__setattr__(self, "questions", tuple(codes))
-        object.__setattr__(self, "sooner", tuple(FORMER_NAMES.get(code, code) for code in self.sooner))
+        for name, codes in (("questions", collect_names(self.questions)), ("sooner", self.sooner)):
+            object.__setattr__(self, name, tuple(FORMER_NAMES.get(code, code) for code in codes))
         codes = [*TABLE, ALL_CODES]
         unknown = [code for code in self.questions if code not in codes]
         if unknown:

@@ -87,21 +87,15 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
         return not_asked("VJP:grad", f"torch gives no gradients of the spec: {next(iter(own.refusals.values()))}")
     writes = msgspec.structs.replace(session.writes_at(arguments, state), after=part is None)
     pulled = _backward_call(request, part, cut.rows or [], elsewhere)
-    # What a call writes by right, a later one writes, too, and a backward may depend on it.
+    # A later call writes again what a call writes by right, and a backward may depend on it.
     pulled = msgspec.structs.replace(pulled, apart=place is None and part is None and not run.writes)
     answer = session.call(
         cut.call_arguments, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
         watched=place is None, backward=pulled,
     )  # fmt: skip
-    if answer.raised:
-        is_refusal = elsewhere.is_unusual or any(words in answer.raised for words in _NOT_OFFERED)
-        return raised("VJP:grad", answer.raised, is_refusal)
-    if answer.changed:
-        return process_changed("VJP:grad", answer.changed)
-    if not answer.pulled.gradients:
-        if marked:
-            session.records.missing_gradients.append("inputs require gradients, and no output of the candidate does")
-        return not_asked("VJP:grad", "the candidate's outputs require no gradient")
+    without = _finding_without_gradients(session, answer, elsewhere.is_unusual, marked)
+    if without is not None:
+        return without
     run = spec.run(arguments, state)
     if not spec.numpy:
         request = replace(request, own=backward(spec, arguments, state, operands, cotangents))
@@ -112,6 +106,19 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
     return replace(finding, sampled=cut.share, left_out=request.describe_refusals())
+
+
+def _finding_without_gradients(session: Session, answer: Answer, is_unusual: bool, marked: bool) -> Finding | None:
+    """What an answer without gradients says, which may be refused at an unusual place; None for one that has them."""
+    if answer.raised:
+        return raised("VJP:grad", answer.raised, is_unusual or any(words in answer.raised for words in _NOT_OFFERED))
+    if answer.changed:
+        return process_changed("VJP:grad", answer.changed)
+    if answer.pulled.gradients:
+        return None
+    if marked:
+        session.records.missing_gradients.append("inputs require gradients, and no output of the candidate does")
+    return not_asked("VJP:grad", "the candidate's outputs require no gradient")
 
 
 def _why_unjudged(spec: Specification, run: SpecRun, arguments: CallArguments, state: State) -> str:
