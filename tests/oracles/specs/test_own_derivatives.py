@@ -83,7 +83,7 @@ def test_what_a_spec_detaches_has_no_derivative() -> None:
     x = _operands()[0]
     judgement = opassay.judge(candidate, spec, (x, x + 1), questions=["FWD:given", "VJP:grad"])
     assert judgement.verdict == "accepted", str(judgement)
-    left = opassay.judge(
+    judgement = opassay.judge(
         lambda x, w: w * (1 - torch.tanh(x * w) ** 2), spec, (x, x + 1), questions=["FWD:given", "VJP:grad"]
     )
-    assert [cause.question for cause in left.causes] == ["VJP:grad"]
+    assert [cause.question for cause in judgement.causes] == ["VJP:grad"]
