@@ -41,7 +41,7 @@ def scaled(fmt: Format, elements: Elements, roundoff: float, operands: Iterable[
         # An error is the signed share of the bound times the bound, and zero where an element has no distance from y.
         errors = np.abs(elements.signed * np.where(np.isfinite(elements.bound), elements.bound, 0.0))
         sizes = np.maximum(_largest_numbers(fmt, elements, roundoff), fmt.smallest_normal)
-        near, magnitude = near_zero(fmt, elements.bound, elements.value), max(map(_largest, operands), default=0.0)
+        near, magnitude = near_zero(fmt, elements.bound, elements.value), max(map(largest, operands), default=0.0)
         return Scaled(errors / sizes / fmt.unit_roundoff, near, magnitude)
 
 
@@ -64,7 +64,7 @@ def share(computed: Any, fmt: Format, elements: Elements, roundoff: float, opera
     with np.errstate(all="ignore"):
         errors = np.abs(computed - elements.value)[outside]
         sizes = _largest_numbers(fmt, elements, roundoff)[outside]
-        sizes = np.where(sizes > 0, sizes, max(map(_largest, operands), default=0.0))
+        sizes = np.where(sizes > 0, sizes, max(map(largest, operands), default=0.0))
         lost = np.isfinite(elements.value[outside]) | np.isfinite(computed[outside])
         return float(np.max(np.where(np.isfinite(errors), errors / sizes, np.where(lost, math.inf, 0.0))))
 
@@ -73,10 +73,10 @@ def _largest_numbers(fmt: Format, elements: Elements, roundoff: float) -> Any:
     """For each element the largest number among its tensor and the terms of its sums; zero if all these are zero."""
     # The rounding of the output is subtracted from the bound, because its size is that of the output, not of the terms.
     spread = np.maximum(elements.bound - ulp_array(fmt, np.abs(elements.value) + elements.bound), 0.0)
-    return np.maximum(np.nan_to_num(spread / roundoff, nan=0.0, posinf=0.0), _largest(elements.value))
+    return np.maximum(np.nan_to_num(spread / roundoff, nan=0.0, posinf=0.0), largest(elements.value))
 
 
-def _largest(values: Any) -> float:
+def largest(values: Any) -> float:
     """The largest finite absolute value; 0 where there is none."""
     sizes = np.abs(np.asarray(values, dtype=np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))

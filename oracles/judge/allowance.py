@@ -9,11 +9,11 @@ from ...reference.algorithms import names_of
 from ..bound.contract import EXP2
 from ..op.declaration import Tensor
 from ..op.paths import Path
-from ..verdicts.violation import Fault
+from ..verdicts.violation import Outlier
 from .holding import OperandFacts, hold
 
 
-def allowance(judge: Any, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
+def allowance(judge: Any, path: Path, computed: Sequence[Tensor], worst: Outlier) -> str:
     """A sentence that names an allowance under which a path's outputs would be accepted; "" if there is none."""
     arithmetic = path.problem.op.promises.arithmetic
     wider = {
@@ -29,7 +29,7 @@ def allowance(judge: Any, path: Path, computed: Sequence[Tensor], fault: Fault) 
         readings = judge.of(op).read(expected, computed)
         standings = [hold("", y, ball, facts) for y, ball in zip(computed, readings, strict=True)]
         # Under a wider bound the element may no longer be judged, which does not mean that it is accepted.
-        elements = standings[fault.output].in_sets
-        if elements is not None and elements.judged[fault.index] and not any(each.is_outside for each in standings):
+        elements = standings[worst.number].in_sets
+        if elements is not None and elements.judged[worst.index] and not any(each.is_outside for each in standings):
             return f"it would be accepted if the declaration allowed {what}"
     return ""

@@ -36,12 +36,13 @@ from ..op.transforms import Word, compiled, derivative_order, engine_for, path_n
 from ..process import interrupt
 from ..programs.along import along_path, defer_script
 from ..programs.questions import of_equality, of_exception
-from ..verdicts.verdict import Code
+from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Unsupported, Violation, raised
 from . import native
 from .allowance import allowance
-from .card import attribute, describe_worst, exact_values, find_worst_alone, require_shape, worst_of
+from .card import attribute, describe_worst, exact_values, require_shape
 from .holding import OperandFacts, Standing, hold
+from .outlier import find_worst_alone, worst_at
 from .tally import LARGE, Tally
 
 #: The most mpmath operations (elements x 4^order) of an exact reading, beyond which the ball alone decides, which is
@@ -246,8 +247,8 @@ class Judge:
                     self.compare(replace(expected, path=f"{expected.path}, {other}"), computed_there, *readings)
             except Violation as violation:
                 violation.sample = sample
-                if violation.fault is not None:
-                    violation.allowance = functools.partial(allowance, self, path, computed, violation.fault)
+                if violation.outlier is not None:
+                    violation.allowance = functools.partial(allowance, self, path, computed, violation.outlier)
                 raise
         return tuple(computed)
 
@@ -362,9 +363,11 @@ class Judge:
             with self.tally.clock("reference"):
                 alone = find_worst_alone(expected, index, to_array(tensor), fmt, ball, elements, order)
         if standing.is_outside:
-            allowed = self.contract_of(expected.order)
-            raise describe_worst(self.op.name, allowed, expected, index, tensor, elements, exact, alone)
-        worst = functools.partial(worst_of, tensor, elements, exact, name, expected.path)
+            raise describe_worst(self.op.name, expected, index, tensor, standing, exact, alone)
+
+        def worst(at: tuple[Any, ...]) -> Worst:
+            return worst_at(name, at, expected.path, float(to_array(tensor)[at]), fmt, elements, exact)
+
         operands = expected.operands if self.tally.bins is not None else ()
         scaled = scale.scaled(fmt, elements, self.contract_of(expected.order).roundoff, operands)
         self.tally.output(elements, name, expected.path, worst, ball.systematic, scaled)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ..bound.accept import Edges
 from ..op.script import Script, ScriptMaker
-from ..verdicts.violation import Fault
 
 SAME_BITS = (
     "def same(a, b):",
@@ -21,17 +20,20 @@ SAME_BITS = (
 )
 
 
-def of_element(make_script: ScriptMaker, fault: Fault, name: str) -> Script:
+def of_element(
+    make_script: ScriptMaker, output: int, index: tuple[int, ...], exact: str, edges: Edges, name: str
+) -> Script:
     """Whether one element of `outputs` is outside its accept set.
 
     Args:
-        make_script: makes the lines that compute `outputs`. fault: the element. name: of the element.
+        make_script: makes the lines that compute `outputs`. output, index: the element. name: of the element.
+        exact: its exact value, decimal. edges: the least and the largest number that would have been accepted.
     """
-    index = ", ".join(map(str, fault.index)) or "..."
-    allowed, condition = _allowed(fault.edges)
+    where = ", ".join(map(str, index)) or "..."
+    allowed, condition = _allowed(edges)
     return make_script().then(
-        f"computed = float(outputs[{fault.output}][{index}])",
-        f"exact = {fault.exact!r}  # the formula, in high precision",
+        f"computed = float(outputs[{output}][{where}])",
+        f"exact = {exact!r}  # the formula, in high precision",
         *allowed,
         f'print(f"{name}: computed {{computed!r}}, exact {{exact}}, allowed {{allowed}}")',
         f"sys.exit(not ({condition}))",

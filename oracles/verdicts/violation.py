@@ -21,28 +21,13 @@ REFUSALS = (TypeError, ValueError, IndexError, RuntimeError)
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One element outside its accept set.
-
-    Attributes:
-        output: which output it is in. index: where in that output.
-        exact: its exact value, decimal. edges: the least and the largest number that would have been accepted.
-    """
-
-    output: int
-    index: tuple[int, ...]
-    exact: str
-    edges: Edges
-
-
-@dataclass(frozen=True)
 class Outlier:
     """The worst of the elements of an output that are outside their accept sets, and where all of them lie.
 
     Attributes:
-        output: its name. index: of the worst element.
-        computed, exact: its value and the exact one, float64. bound: the largest error that is accepted there.
-        ratio: its error over the bound.
+        output, number: its name, and which of the outputs it is. index: of the worst element.
+        worst: that element as a report shows it.
+        bound, edges: the largest error that is accepted there, and the least and the largest number.
         outside, elements: how many elements are outside, of how many.
         box: the first and the last index of these elements along every axis.
         place, relation: where they lie and how they go with the right values, in words; empty where nothing short is
@@ -51,11 +36,11 @@ class Outlier:
     """
 
     output: str
+    number: int
     index: tuple[int, ...]
-    computed: float
-    exact: float
+    worst: Worst
     bound: float
-    ratio: float
+    edges: Edges
     outside: int
     elements: int
     box: tuple[tuple[int, int], ...]
@@ -63,13 +48,24 @@ class Outlier:
     relation: str
     share: float
 
+    @property
+    def computed(self) -> float:
+        return float.fromhex(self.worst.computed)
+
+    @property
+    def exact(self) -> float:
+        return float(self.worst.exact)
+
+    @property
+    def ratio(self) -> float:
+        return self.worst.ratio
+
 
 class Violation(AssertionError):
     """A broken promise of the subject; its text is the card.
 
     Attributes:
-        code, title, lines: see `__init__`. outlier: what is outside, where the violation is about elements.
-        fault: the worst of these for a program. worst: the same element as the report shows it.
+        code, title, lines, path: see `__init__`. outlier: what is outside, where the violation is about elements.
         sample: the input that showed the violation, where it is not the sample that the check began with.
         once: whether one observation is enough, because a violation that depends on earlier calls may not come again.
         allowance: () -> what a declaration would have to allow so that the outputs were accepted, "" if nothing does.
@@ -83,29 +79,29 @@ class Violation(AssertionError):
     make_script: ScriptMaker | None = None
 
     def __init__(
-        self, code: Code, title: str, lines: Sequence[str] = (), path: str = "",
-        *, fault: Fault | None = None, worst: Worst | None = None, outlier: Outlier | None = None,
-    ) -> None:  # fmt: skip
+        self, code: Code, title: str, lines: Sequence[str] = (), path: str = "", outlier: Outlier | None = None
+    ) -> None:
         """
         Args:
             code, title: what is broken, as a code and in a sentence. lines: details, one a line.
             path: the name of the path that showed it.
-            fault, worst, outlier: see the attributes.
+            outlier: see the attributes.
         """
         super().__init__(title)
         self.code, self.title, self.lines, self.path = code, title, tuple(lines), path
-        self.fault, self.worst, self.outlier = fault, worst, outlier
+        self.outlier = outlier
         self.message = "\n".join([title, *(f"  {line}" for line in lines)])
 
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def worst(self) -> Worst | None:
+        return None if self.outlier is None else self.outlier.worst
+
     def with_lines(self, *lines: str) -> Violation:
         """A violation of the same with more lines at its end."""
-        every = (*self.lines, *lines)
-        return Violation(
-            self.code, self.title, every, self.path, fault=self.fault, worst=self.worst, outlier=self.outlier
-        )
+        return Violation(self.code, self.title, (*self.lines, *lines), self.path, self.outlier)
 
     def showing(self, make_script: ScriptMaker | None) -> Violation:
         """This violation with `make_script`, which makes the lines of a program that shows it; None for no program."""
@@ -149,13 +145,13 @@ def same_failure(first: Violation, other: Violation) -> bool:
 
 
 def _kind_of_failure(violation: Violation) -> tuple[object, ...]:
-    output = None if violation.fault is None else violation.fault.output
+    output = None if violation.outlier is None else violation.outlier.number
     return violation.code, shape_of(violation.path), output
 
 
 def _magnitude(violation: Violation) -> int:
     """The class of how far beyond its bound the worst element is; the highest where it has no number."""
-    ratio = math.inf if violation.worst is None else violation.worst.ratio
+    ratio = math.inf if violation.outlier is None else violation.outlier.ratio
     return len(_CLASSES) if math.isnan(ratio) else sum(ratio >= least for least in _CLASSES)
 
 

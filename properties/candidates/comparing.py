@@ -11,7 +11,7 @@ import numpy as np
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading, Standing, are_right, hold
-from ...oracles.judge.outlier import describe_outside, measures_at, some_of
+from ...oracles.judge.outlier import describe_outside, some_of
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
@@ -22,24 +22,8 @@ from ...reference.formats import round_array
 from ...reference.residual import Residual
 from .open_readings import BEYOND, Decision, decide
 
-_OUTSIDE = "is outside its accept set"
 #: What a card says of an output that torch gets wrong as well.
 AS_WELL = "torch      its own evaluation of the spec is outside here as well"
-
-
-def _describe(name: str, computed: Tensor, terms: Terms, standing: Standing) -> Violation:
-    """The card of an output with elements outside, by the worst of them."""
-    elements, ball = standing.in_sets, standing.ball
-    assert elements is not None
-    assert ball is not None
-    at = tuple(map(int, elements.worst()))
-    where = f"{name}[{', '.join(map(str, at))}]" if at else name
-    outlier, lines = describe_outside(
-        name, computed, elements, ball.contract, at, measures_at(elements, at), terms=terms
-    )
-    special = elements.special[at] or not np.isfinite(outlier.computed)
-    more = ": a NaN or an infinity on one side alone" if special else f", {outlier.ratio:.4g} times its bound"
-    return Violation(Code.SPECIAL if special else Code.VALUE, f"{where} {_OUTSIDE}{more}", lines, outlier=outlier)
 
 
 def hold_all(
@@ -59,9 +43,10 @@ def hold_all(
     def standing(name: str, y: Tensor, reading: Reading, own: Tensor | None) -> Standing:
         one = hold(name, y, reading, facts, order, native=own)
         wrong = one.wrong
-        if one.is_outside:
-            wrong = _describe(name, y, terms, one) if whole else Violation(Code.VALUE, f"{name} {_OUTSIDE}")
         if one.in_sets is not None and one.ball is not None:
+            if one.is_outside:
+                wrong = Violation(Code.VALUE, f"{name} is outside its accept set")
+                wrong = describe_outside(name, y, one.in_sets, one.ball, terms=terms) if whole else wrong
             judged, fmt = one.in_sets.judged, format_of(y.dtype)
             missed, reason = _count_unbounded(name, one.ball, fmt, ~judged) if one.left else (0, "")
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)

@@ -6,7 +6,7 @@ import enum
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -36,6 +36,11 @@ SCHEMA = 2
 _MARKS = {Outcome.VERIFIED: "ok", Outcome.WEAK: "vacuous", Outcome.REFUSED: "refused"}
 #: Codes whose findings say all that there is to say: what these usually mean for ops is of no use beside it.
 _TOLD = (Code.RAISED, Code.ATTRIBUTE, Code.CRASHED, Code.TIMED_OUT)
+#: What a program is told of the elements outside.
+_OF_OUTLIERS = (
+    *("output", "index", "computed", "exact", "bound", "ratio"),
+    *("outside", "elements", "box", "place", "relation", "share"),
+)
 #: Outcomes of what was not asked.
 _NOT_ASKED = (Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.ERROR)
 
@@ -264,7 +269,7 @@ def cause_data(finding: Finding) -> dict[str, Any]:
         "text": clean(str(wrong))[:2000],
     }
     if wrong.outlier is not None:
-        numbers = asdict(wrong.outlier)
+        numbers = {name: getattr(wrong.outlier, name) for name in _OF_OUTLIERS}
         data |= {
             name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in numbers.items()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...oracles.op.script import NoProgram
 from ...oracles.programs.writing import without
-from ...oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
+from ...oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Signs, Verdict
 from ..table import TABLE
 from .cases import SUBJECT, JudgedCase
 from .finding import Finding
@@ -70,7 +70,5 @@ def _of_question(cell: Cell, finding: Finding) -> Verdict:
         return of(code, reason, Measure(samples=1, judged=1) if code is Code.HELD and not judged else measure)
     signs, at = Signs(samples=1), wrong.outlier
     if at is not None:
-        where = f"{at.output}[{', '.join(map(str, at.index))}]" if at.index else at.output
-        worst = Worst(where, "forward", at.computed.hex(), repr(at.exact), float("nan"), at.ratio, at.share)
-        measure, signs = measure.reaching(worst), Signs(samples=1, output=at.output, share=at.share)
+        measure, signs = measure.reaching(at.worst), Signs(samples=1, output=at.output, share=at.worst.share)
     return of(wrong.code, wrong.title, measure, Failure(wrong.code, wrong.title, str(wrong), signs=signs))

@@ -22,7 +22,7 @@ from ...oracles.op.transforms import word_name
 from ...oracles.programs.along import along_path
 from ...oracles.programs.questions import of_element
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Fault, Unsupported
+from ...oracles.verdicts.violation import Unsupported
 from ...reference.algorithms import Inapplicable, algorithms
 from ...reference.formats import FORMATS, round_array
 from ...reference.residual import Residual
@@ -78,7 +78,5 @@ def check_exact_data(judge: Judge, sample: Sample) -> None:
                 lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
                 violation = judge.violation(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)
                 exact = float(need[at])
-                fault = Fault(number, at, repr(exact), Edges(exact, exact))
-                raise violation.showing(
-                    functools.partial(of_element, script, fault, f"{judge.op.name} {name}{list(at)}")
-                )
+                element = number, at, repr(exact), Edges(exact, exact), f"{judge.op.name} {name}{list(at)}"
+                raise violation.showing(functools.partial(of_element, script, *element))

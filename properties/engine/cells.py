@@ -264,10 +264,10 @@ def _describe_failure(
     text = dump_case(cell, sample)
     name = case_id(cell, text)
     snippet = _write_program(opened, violation, name)
-    fault, worst = violation.fault, violation.worst
+    worst = violation.worst
     signs = Signs(
         path=shape_of(violation.path)[:300],
-        output="" if fault is None or worst is None else worst.where.partition("[")[0][:100],
+        output="" if worst is None else worst.where.partition("[")[0][:100],
         kernel=kernel_of(judge, sample),
         calls=tuple(calls_of(judge, sample, violation.path)[:MOST_CALLS]),
         error=error_of(violation),

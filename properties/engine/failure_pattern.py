@@ -83,14 +83,14 @@ class Contrast:
 
     def describe_worst(self, simplest: Violation | None) -> str:
         """A sentence on the worst failure that is like the simplest one, if it is much worse; else empty."""
-        if simplest is None or simplest.worst is None or not math.isfinite(simplest.worst.ratio):
+        if simplest is None or simplest.outlier is None or not math.isfinite(simplest.outlier.ratio):
             return ""
-        alike = [v for _, v in self._samples if v is not None and v.worst is not None and same_failure(simplest, v)]
-        worst = max(alike, key=lambda v: 0.0 if v.worst is None else v.worst.ratio, default=simplest)
-        if worst.worst is None or worst.worst.ratio < MUCH_WORSE * simplest.worst.ratio:
+        alike = [(v.outlier, v) for _, v in self._samples if v and v.outlier and same_failure(simplest, v)]
+        worst, violation = max(alike, key=lambda pair: pair[0].ratio, default=(simplest.outlier, simplest))
+        if worst.ratio < MUCH_WORSE * simplest.outlier.ratio:
             return ""
-        at = f"{worst.worst.where} of {self._shapes.get(id(worst), '')}"
-        return f"elsewhere {worst.worst.ratio:.4g} times its bound at {at}; the case is a simpler one"
+        at = f"{worst.worst.where} of {self._shapes.get(id(violation), '')}"
+        return f"elsewhere {worst.ratio:.4g} times its bound at {at}; the case is a simpler one"
 
     @property
     def needs_more(self) -> bool:

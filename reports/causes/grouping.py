@@ -42,7 +42,7 @@ _FORMAT = re.compile(r"^ *format +(\w+)", re.MULTILINE)
 #: The name of an output, and its number where there are several.
 _INDEXED = re.compile(r"^([^\[]*)(?:\[(\d+)\])?")
 #: The output that a title names: "t_out[1]".
-_OUTSIDE = re.compile(r"([\w\[\]]+) outside its accept set")
+_OUTSIDE = re.compile(r"([\w\[\]]+)(?: is)? outside its accept set")
 
 Key = tuple[str, ...]
 

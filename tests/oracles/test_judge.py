@@ -17,7 +17,9 @@ from opassay.oracles.judge.tally import LARGE, PLANNED, Tally
 from opassay.oracles.op.declaration import Sample
 from opassay.oracles.op.paths import Path as TransformPath
 from opassay.oracles.op.transforms import FIRST, SECOND, THIRD, Word
+from opassay.oracles.verdicts.verdict import Code
 from opassay.oracles.verdicts.violation import Violation
+from opassay.properties.candidates.conformance import assert_conforms
 
 from .planted_ops import declared, sample, scaled, upward
 
@@ -74,14 +76,14 @@ def test_a_judge_tells_where_the_worst_element_is_and_by_which_word_it_was_found
     with pytest.raises(Violation) as result:
         judge.hold(case)
     violation = result.value
-    assert violation.fault is not None
-    assert (violation.fault.output, violation.fault.index) == (0, (2, 1))
+    assert violation.outlier is not None
+    assert (violation.outlier.number, violation.outlier.index) == (0, (2, 1))
     assert violation.make_script is not None
     assert violation.sample is case
     assert judge.tally.judged == 0
     with pytest.raises(Violation) as result:
         judge.hold(case, function=wrong)
-    assert result.value.fault is not None
+    assert result.value.outlier is not None
     assert result.value.make_script is None, "no program of the subject alone repeats it"
 
 
@@ -158,3 +160,26 @@ def test_nothing_writes_into_a_judge_and_directions_are_drawn_by_paths_alone() -
 )
 def test_the_rules_find_planted_violations(rule: Any, source: str, lines: list[str]) -> None:
     assert list(rule(ast.parse(source))) == lines
+
+
+def test_a_card_tells_a_candidate_what_it_tells_an_op() -> None:
+    def wrong(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = scaled(x, w).clone()
+        y[1, 1] *= 1.25
+        y[2, 1] = float("nan")
+        return y
+
+    case = sample(1)
+    with pytest.raises(Violation) as of_op:
+        Judge(declared(wrong), "opassay", contract("float32")).hold(case)
+    with pytest.raises(
+        AssertionError, match=r"out\[2, 1\] is outside its accept set: NaN where a number is right"
+    ) as of:
+        assert_conforms(wrong(*case.args), scaled, *case.args)
+    assert of_op.value.title.endswith("out is outside its accept set: NaN where a number is right")
+    assert of_op.value.code is Code.SPECIAL
+    lines = [line.strip() for line in str(of.value).splitlines()[1:] if not line.lstrip().startswith("allowed")]
+    assert lines[1:2] == ["exact      " + repr(float(of_op.value.worst.exact))]  # type: ignore[union-attr]
+    assert [line for line in lines if line[:5] != "exact"] == [
+        line for line in of_op.value.lines[1:] if line[:5] != "exact"
+    ]

@@ -89,6 +89,6 @@ def test_a_failure_of_a_large_sample_is_told_by_the_exact_value_of_its_worst_ele
     product = evaluate(lambda a, b: a * b, np.float64(x[1234, 56].item()), np.float64(x[0, 56].item()))[0][0].values[()]
     card = re.search(r"element    out\[1234, 56\]\n.*\n +exact +(\S+)", error.value.message)
     assert card is not None
-    assert error.value.fault is not None
-    assert error.value.fault.index == (1234, 56)
+    assert error.value.outlier is not None
+    assert error.value.outlier.index == (1234, 56)
     assert card.group(1) == libmp.to_str(product, 25)

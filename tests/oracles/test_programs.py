@@ -23,7 +23,7 @@ from opassay.oracles.programs.questions import of_element
 from opassay.oracles.programs.values import literal
 from opassay.oracles.programs.writing import LONGEST, defining_script, program, without
 from opassay.oracles.verdicts.verdict import Cell
-from opassay.oracles.verdicts.violation import Fault, Violation
+from opassay.oracles.verdicts.violation import Violation
 from opassay.properties.catalog.loading import load_op
 
 from .planted_ops import declared, scaled, tensor
@@ -67,16 +67,16 @@ def test_a_fault_of_torch_is_seen_again_by_a_program_that_is_a_file(tmp_path: An
     """torch 2.13: jvp of jvp of layer_norm misses terms that jvp of vjp has."""
     op, sample = load_op("layer_norm"), _sample("float64")
     failure = _failure(op, "torch", sample, ("jvp", "jvp"), "float64")
-    assert failure.fault is not None
+    assert failure.outlier is not None
     (tmp_path / "case.py").write_text(_text(op, "torch", failure))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "case.py"], capture_output=True, text=True, timeout=120, check=False,
         cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
-    low, high, _ = failure.fault.edges
+    low, high, _ = failure.outlier.edges
     assert done.stdout.startswith("layer_norm t_t_out[")
-    assert f", exact {failure.fault.exact}, allowed {low!r} to {high!r}" in done.stdout
+    assert f", exact {failure.outlier.worst.exact}, allowed {low!r} to {high!r}" in done.stdout
 
 
 def test_a_right_op_exits_with_zero() -> None:
@@ -102,10 +102,10 @@ def test_what_an_op_writes_is_an_output_of_the_program() -> None:
     sample = Sample((x, torch.zeros(2), torch.ones(2), None, None, True, 0.1, 1e-5))
     failure = _by_a_wrong_op(op, sample, (), "float32")
     variance = 0.9 + 0.1 * float(x.double()[:, 1].var())
-    fault = Fault(2, (1,), repr(variance), Edges(variance - 1e-6, variance + 1e-6))
+    element = 2, (1,), repr(variance), Edges(variance - 1e-6, variance + 1e-6), "running_var"
     judge = Judge(op, "opassay", contract("float32"))
     path = functools.partial(along_path, judge.path(sample, (), ()))
-    running_var = Violation(failure.code, "running_var").showing(lambda: of_element(path, fault, "running_var"))
+    running_var = Violation(failure.code, "running_var").showing(lambda: of_element(path, *element))
     for ran in (run_program(_text(op, "opassay", each)) for each in (failure, running_var)):
         assert ran.status == 0, ran.printed
     assert torch.equal(sample.args[2], torch.ones(2))
@@ -116,7 +116,7 @@ def _of_edges(edges: Edges) -> str:
     args[0][0, 0] = float("nan")
     sample = Sample(args)
     path = functools.partial(along_path, Judge(op, "opassay", contract("float32")).path(sample, (), ()))
-    script = of_element(path, Fault(0, (0, 0), "nan", edges), "out")
+    script = of_element(path, 0, (0, 0), "nan", edges, "out")
     return program(op, Cell("layer_norm", "SPECIAL", "float32", "cpu", "opassay"), script, "title", "1234-ab")
 
 

@@ -167,8 +167,8 @@ def _share(wrong: Callable[[Tensor, Tensor], Tensor], x: list[float]) -> Severit
     judge = Judge(op, "theirs", contract("float64"))
     with pytest.raises(Violation) as error:
         judge.hold(Sample((torch.tensor(x, dtype=torch.float64),)))
-    assert error.value.worst is not None
-    share = error.value.worst.share
+    assert error.value.outlier is not None
+    share = error.value.outlier.share
     assert share is not None
     return severity_of(Failure(error.value.code, "t", "m", signs=Signs(share=share)), "float64")
 
