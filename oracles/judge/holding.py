@@ -23,6 +23,7 @@ from ..op.declaration import Tensor, dtype_name, is_float, to_array
 from ..specs.storage import format_of
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Violation
+from .attributes import find_mismatch
 
 
 class Reading(Protocol):
@@ -100,9 +101,13 @@ def hold(
             element may also be NaN or infinite where torch's is, except for an infinity of the other sign, and for what
             `facts` excludes where the reading and torch agree.
     """
-    mismatch = _mismatch(name, computed, reading, native)
-    if mismatch:
-        return Standing(Violation(Code.ATTRIBUTE, mismatch), 0, 0)
+    wrong = find_mismatch([computed], [reading], "shape", names=[name])
+    wrong = wrong or find_mismatch([computed], [computed if native is None else native], "shape", "dtype", names=[name])
+    text, dtype = "" if wrong is None else wrong.text, dtype_name(computed.dtype)
+    if not text and isinstance(reading, Ball) and (not is_float(computed) or dtype not in EVERY_FORMAT):
+        text = f"{name} has dtype {dtype}, need a floating one"
+    if text:
+        return Standing(Violation(Code.ATTRIBUTE, text), 0, 0)
     if not isinstance(reading, Ball):
         return _hold_whole(name, computed, reading)
     values, fmt = to_array(computed), format_of(computed.dtype)
@@ -113,19 +118,6 @@ def hold(
         elements = replace(elements, accepted=accepted, judged=judged)
     count = int(np.count_nonzero(elements.judged))
     return Standing(None, count, elements.judged.size - count, ball=ball, in_sets=elements)
-
-
-def _mismatch(name: str, computed: Tensor, reading: Reading, native: Tensor | None) -> str:
-    """A sentence about a wrong shape or dtype of an output; empty if both are right."""
-    for shape in (reading.shape, computed.shape if native is None else native.shape):
-        if computed.shape != shape:
-            return f"{name} has shape {tuple(computed.shape)}, need {tuple(shape)}"
-    dtype = dtype_name(computed.dtype)
-    if native is not None and computed.dtype != native.dtype:
-        return f"{name} has dtype {dtype}, need {dtype_name(native.dtype)}"
-    if isinstance(reading, Ball) and (not is_float(computed) or dtype not in EVERY_FORMAT):
-        return f"{name} has dtype {dtype}, need a floating one"
-    return ""
 
 
 def _special(

@@ -39,10 +39,9 @@ from ..programs.questions import of_equality, of_exception
 from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Unsupported, Violation, raised
 from . import native
-from .allowance import allowance
-from .card import attribute, describe_worst, exact_values, require_shape
+from .attributes import find_mismatch, of_dtypes
+from .card import allowance, describe_worst, exact_values, find_worst_alone, worst_at
 from .holding import OperandFacts, Standing, hold
-from .outlier import find_worst_alone, worst_at
 from .tally import LARGE, Tally
 
 #: The most mpmath operations (elements x 4^order) of an exact reading, beyond which the ball alone decides, which is
@@ -282,29 +281,36 @@ class Judge:
         Dtypes are compared before values, because the bound of a value depends on its dtype. The dtypes of tangents are
         compared for the subject OWN only. Outputs must be on the device of the cell.
         """
-        astray = [t.device.type for t in computed if t.device.type != self.device] if not path.word else []
-        if astray:
-            violation = self.violation(
-                Code.ATTRIBUTE, f"an output is on {astray[0]}, need {self.device}", where="forward"
-            )
-            raise violation.showing(attribute(path, "{y.device.type for y in outputs}", {self.device}))
-        if not path.word and self.subject_name == OWN:
-            promised = self.op.promises.dtypes(path.problem.args)
-            got = tuple(t.dtype for t in computed)
-            if got != promised:
-                names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
-                wrong = f"got dtypes {names[0]}, need {names[1]}"
-                violation = self.violation(Code.ATTRIBUTE, wrong, where="forward", path="")
-                raise violation.showing(attribute(path, "[str(y.dtype) for y in outputs]", list(map(str, promised))))
-        tangents = path.word == ("jvp",) and self.subject_name == OWN
-        likes = path.primal if tangents else path.problem.inputs if path.word[-1:] == ("vjp",) else ()
+        script, is_own = defer_script(path), self.subject_name == OWN
+        if not path.word:
+            home = [torch.empty(0, device=self.device)] * len(computed)
+            self.require_alike(computed, home, "device", where="forward", make_script=script)
+        if not path.word and is_own:
+            promised = of_dtypes(self.op.promises.dtypes(path.problem.args))
+            self.require_alike(computed, promised, "dtype", where="forward", path="", make_script=script)
+        tangents = path.primal if path.word == ("jvp",) and is_own else ()
         # Cotangents of the inputs come first; those of earlier directions may follow, which belong to no input.
-        for i, (like, tensor, name) in enumerate(zip(likes, computed, path.names(), strict=False)):
-            if tensor.dtype != like.dtype:
-                dtype, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
-                wrong = f"{name} got {'' if tangents else 'co'}tangent dtype={dtype}, need {need}"
-                violation = self.violation(Code.ATTRIBUTE, wrong, where=path.name, path="")
-                raise violation.showing(attribute(path, f"str(outputs[{i}].dtype)", str(like.dtype)))
+        likes = path.problem.inputs if path.word[-1:] == ("vjp",) else tangents
+        computed, likes = computed[: len(likes)], likes[: len(computed)]
+        self.require_alike(computed, likes, "dtype", names=path.names(), where=path.name, path="", make_script=script)
+
+    def require_alike(
+        self, got: Sequence[Tensor], need: Sequence[Any], *kinds: str, names: Sequence[str] = (), where: str = "",
+        path: str | None = None, make_script: ScriptMaker | None = None, code: Code = Code.ATTRIBUTE,
+    ) -> None:  # fmt: skip
+        """Raise a Violation unless outputs are as many as they must be, and have the right attributes.
+
+        Args:
+            got, need, kinds, names: as for `find_mismatch`. where, path, code: as for `violation`.
+            make_script: makes the lines of a program that computes the outputs; None where no program can.
+        """
+        wrong = find_mismatch(got, need, *kinds, names=names)
+        if wrong is not None:
+            violation = self.violation(code, wrong.text, where=where, path=path)
+            show = make_script and functools.partial(
+                of_equality, make_script, wrong.expression, wrong.need, violation.title
+            )
+            raise violation.showing(show)
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
         """Judge computed outputs against a formula, by balls, and by exact values where `EXACT_BUDGET` allows them."""
@@ -323,7 +329,8 @@ class Judge:
         exact: Sequence[Exact] | None = None,
     ) -> None:  # fmt: skip
         """Judge computed outputs against the readings of the formula, one for each output."""
-        self._require_count(computed, rounded, expected.path, expected.make_script)
+        script, names = expected.make_script, expected.names
+        self.require_alike(computed, rounded, "shape", names=names, where=expected.path, make_script=script)
         for i, (tensor, ball) in enumerate(zip(computed, rounded, strict=True)):
             with self.tally.clock("compare"):
                 self.output(expected, i, tensor, ball, None if exact is None else exact[i])
@@ -336,21 +343,19 @@ class Judge:
             ball, exact: its readings; without an exact one, one is made after an element is refused.
         """
         name = expected.names[index]
-        require_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
         facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
         order, fmt = expected.order + self.op.promises.order, FORMATS[dtype_name(tensor.dtype)]
-        if isinstance(ball, Residual):
-            standing = hold(name, tensor, ball, facts)
-            if standing.wrong is not None:
-                raise self.violation(Code.VALUE, standing.wrong.title, standing.wrong.lines, where=expected.path)
-            self.tally.count(standing.judged, standing.left)
-            return
 
         def place(exact: Exact | None) -> Standing:
             standing = hold(name, tensor, ball, facts, order, exact=exact)
             return native.set_aside(self.tally, expected, index, tensor, standing) if standing.is_outside else standing
 
         standing = place(exact)
+        if standing.wrong is not None:  # its shape, or what it leaves of an equation
+            raise self.violation(standing.wrong.code, standing.wrong.title, standing.wrong.lines, where=expected.path)
+        if standing.in_sets is None:
+            self.tally.count(standing.judged, standing.left)
+            return
         # The accept set around the exact value contains the one around the centre, because the distance between centre
         # and exact value is added to the bound. So an element next to the edge may be accepted now.
         if standing.is_outside and exact is None and self._tells(expected, tensor):
@@ -358,7 +363,7 @@ class Judge:
             exact = None if every is None else every[index]
             standing = place(exact)
         elements, alone = standing.in_sets, None
-        assert elements is not None, standing.wrong  # outputs along paths are floating
+        assert elements is not None
         if standing.is_outside and exact is None:
             with self.tally.clock("reference"):
                 alone = find_worst_alone(expected, index, to_array(tensor), fmt, ball, elements, order)
@@ -371,29 +376,6 @@ class Judge:
         operands = expected.operands if self.tally.bins is not None else ()
         scaled = scale.scaled(fmt, elements, self.contract_of(expected.order).roundoff, operands)
         self.tally.output(elements, name, expected.path, worst, ball.systematic, scaled)
-
-    def require_outputs(
-        self, computed: Sequence[Tensor], readings: Sequence[Ball], path: str, make_script: ScriptMaker | None = None
-    ) -> None:
-        """Raise a Violation unless the outputs of a path have the number and the shapes of the formula's.
-
-        Args:
-            computed, readings: the outputs, and the formula's. path: the name of the path of both.
-            make_script: makes the lines of a program that computes the outputs; None where no program can.
-        """
-        self._require_count(computed, readings, path, make_script)
-        for i, (tensor, ball) in enumerate(zip(computed, readings, strict=True)):
-            require_shape(self.op.name, i, tensor, ball, f"out[{i}]", path, make_script)
-
-    def _require_count(
-        self, computed: Sequence[Tensor], readings: Sequence[Ball], path: str, make_script: ScriptMaker | None
-    ) -> None:
-        if len(readings) != len(computed):
-            violation = self.violation(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(readings)}", where=path)
-            raise violation.showing(
-                make_script
-                and functools.partial(of_equality, make_script, "len(outputs)", len(readings), violation.title)
-            )
 
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:
         """Whether a failing output is read exactly as a whole, for the report: the ball alone proves the failure."""

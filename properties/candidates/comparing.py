@@ -10,8 +10,9 @@ import numpy as np
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
+from ...oracles.judge.attributes import find_mismatch
+from ...oracles.judge.card import describe_outside, some_of
 from ...oracles.judge.holding import OperandFacts, Reading, Standing, are_right, hold
-from ...oracles.judge.outlier import describe_outside, some_of
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
@@ -37,8 +38,8 @@ def hold_all(
         terms: of the readings, for messages. facts, order: as for `hold`.
         whole: whether a wrong value gets its full card, which takes longer than the comparison.
     """
-    if len(computed) != len(readings):
-        return [Standing(Violation(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(readings)}"), 0, 0)]
+    if miscounted := find_mismatch(computed, readings):
+        return [Standing(Violation(Code.ATTRIBUTE, miscounted.text), 0, 0)]
 
     def standing(name: str, y: Tensor, reading: Reading, own: Tensor | None) -> Standing:
         one = hold(name, y, reading, facts, order, native=own)
@@ -46,7 +47,7 @@ def hold_all(
         if one.in_sets is not None and one.ball is not None:
             if one.is_outside:
                 wrong = Violation(Code.VALUE, f"{name} is outside its accept set")
-                wrong = describe_outside(name, y, one.in_sets, one.ball, terms=terms) if whole else wrong
+                wrong = describe_outside(name, y, one, terms=terms) if whole else wrong
             judged, fmt = one.in_sets.judged, format_of(y.dtype)
             missed, reason = _count_unbounded(name, one.ball, fmt, ~judged) if one.left else (0, "")
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)

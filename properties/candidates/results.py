@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from ...oracles.judge.attributes import find_mismatch
 from .operand_parts import COMPLEX, forms_in, output_in_parts, shape_and_dtype
 
 Tensor = torch.Tensor
@@ -184,9 +185,8 @@ def unlike(form: str, plain: Sequence[Any], need: Result) -> str:
 
 def elsewhere(run: SpecRun, outputs: Sequence[Tensor]) -> str:
     """A sentence about an output that is on another device than the spec's; empty if there is none."""
-    pairs = zip(run.names, outputs, run.outputs, strict=False)
-    others = (f"{name} is on {y.device}, need {own.device}" for name, y, own in pairs if y.device != own.device)
-    return next(others, "")
+    wrong = find_mismatch(outputs, run.outputs, "device", names=run.names)
+    return "" if wrong is None else wrong.text
 
 
 def _equal(one: Any, other: Any) -> bool:

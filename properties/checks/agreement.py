@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from ...oracles.judge.card import attribute
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different, same_results
-from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
+from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, flat_outputs
 from ...oracles.op.paths import Path
 from ...oracles.op.script import CallVariant
 from ...oracles.op.transforms import Word
@@ -126,24 +125,13 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
         judge: its tally counts the elements. path: the path along which both lists were computed.
         got, need: the outputs, and those of the plain call. what: the name of `got` in messages.
     """
-    names = path.names()
-    if len(got) != len(need):
-        raise judge.violation(Code.ATTRIBUTE, f"got {len(got)} outputs, the plain call has {len(need)}", where=what)
-    for i, (a, b, name) in enumerate(zip(got, need, names, strict=True)):
-        for kind, mine, plain in (
-            ("shape", tuple(a.shape), tuple(b.shape)),
-            ("dtype", dtype_name(a.dtype), dtype_name(b.dtype)),
-        ):
-            if mine != plain:
-                wrong = f"{name} got {kind}={mine}, the plain call has {plain}"
-                violation = judge.violation(Code.ATTRIBUTE, wrong, where=what)
-                expression = f"str(tuple(outputs[{i}].shape))" if kind == "shape" else f"str(outputs[{i}].dtype)[6:]"
-                raise violation.showing(attribute(path, expression, str(plain)) if path.around else None)
+    script = defer_script(path) if path.around else None
+    judge.require_alike(got, need, "shape", "dtype", names=path.names(), where=what, make_script=script)
     if all(map(same_results, got, need)):
         judge.tally.count(sum(int(a.numel()) for a in got))
         return
     try:
-        judge.against(path.expected(what, make_script=defer_script(path) if path.around else None), got, exactly=False)
+        judge.against(path.expected(what, make_script=script), got, exactly=False)
     except Violation as violation:
         violation.sample = Sample(path.problem.args)
         raise
@@ -164,18 +152,12 @@ def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: st
         judge: its tally counts the elements. got, need: the outputs, and those that they must equal.
         path: the name of the outputs in messages. code: of the violation.
     """
-    if len(got) != len(need):
-        raise judge.violation(code, f"got {len(got)} outputs, need {len(need)}", where=path)
+    judge.require_alike(got, need, "shape", "dtype", where=path, code=code)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
-        if a.dtype != b.dtype:
-            wrong = f"out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
-            raise judge.violation(code, wrong, where=path)
         if not same_results(a, b):
-            differ = different(a.detach(), b.detach()) if a.shape == b.shape else None
-            lines = [f"got shape={tuple(a.shape)}, need {tuple(b.shape)}"]
-            if differ is not None:
-                at = tuple(int(k) for k in differ.nonzero()[0])
-                lines = [f"{int(differ.sum())} of {differ.numel()} elements differ, first at {list(at)}:"]
-                lines.append(f"got {float(a[at]).hex()}, need {float(b[at]).hex()}")
+            differ = different(a.detach(), b.detach())
+            at = tuple(int(k) for k in differ.nonzero()[0])
+            lines = [f"{int(differ.sum())} of {differ.numel()} elements differ, first at {list(at)}:"]
+            lines.append(f"got {float(a[at]).hex()}, need {float(b[at]).hex()}")
             raise judge.violation(code, f"out[{i}] differs in its bits", lines, where=path)
         judge.tally.count(int(a.numel()))

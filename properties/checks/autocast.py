@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from ...oracles.judge.card import attribute
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import OWN, Sample, dtype_name, flat_outputs
+from ...oracles.op.declaration import OWN, Sample, flat_outputs
 from ...oracles.op.paths import in_arguments
 from ...oracles.op.script import CallVariant
 from ...oracles.process import interrupt
-from ...oracles.verdicts.verdict import Code
+from ...oracles.programs.along import defer_script
 
 
 def check_autocast(judge: Judge, sample: Sample) -> None:
@@ -37,10 +36,7 @@ def check_autocast(judge: Judge, sample: Sample) -> None:
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
     doubled = [torch.stack([sample.args[i]] * 2) for i in tensors]
     both = judge.call(torch.func.vmap(in_arguments(under, sample.args, tensors)), *doubled, what="vmap under autocast")
-    for y, one in zip(both, got, strict=True):
-        if y.dtype != one.dtype:
-            wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
-            raise judge.violation(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
+    judge.require_alike(both, got, "dtype", where="vmap under autocast", path="autocast")
 
 
 def _under_autocast(function: Callable[..., Any], device: str) -> CallVariant:
@@ -69,8 +65,6 @@ def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[st
     except Exception:  # torch's own op does not take these arguments
         interrupt.reraise()
         return
-    if got.dtype != need.dtype:
-        wrong = f"got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
-        violation = judge.violation(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
-        path = replace(judge.path(sample, (), ()), around=lines)
-        raise violation.showing(attribute(path, "str(outputs[0].dtype)", str(need.dtype)))
+
+    script = defer_script(replace(judge.path(sample, (), ()), around=lines))
+    judge.require_alike([got], [need], "dtype", where="under autocast", path="autocast", make_script=script)

@@ -74,7 +74,7 @@ class _Call:
 
     def require_outputs(self) -> None:
         """Violation unless the outputs have the number and the shapes of the formula's outputs."""
-        self.judge.require_outputs(self.outputs, self._read(), self.what)
+        self.judge.require_alike(self.outputs, self._read(), "shape", where=self.what)
 
     def half_widths(self) -> list[Any]:
         """Half-width of the accept set of every output element, from the rounding reading."""

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from ...oracles import process
-from ...oracles.judge.card import attribute
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import OWN, TURNS, Sample, Stream, Tensor, is_float
 from ...oracles.op.paths import Path, Problem
 from ...oracles.programs.along import defer_script
 from ...oracles.programs.particular import script_overwrites
+from ...oracles.programs.questions import of_equality
 from ...oracles.verdicts.verdict import Code
 from .agreement import require_equal, require_same
 from .invariance import check_repeated
@@ -125,7 +125,9 @@ def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], wha
             wrong = f"out[{i}] got strides={y.stride()}, need {strides}"
             path = judge.path(sample, (), outputs, "eager")
             violation = judge.violation(Code.ATTRIBUTE, wrong, where=what, path="forward")
-            raise violation.showing(attribute(path, f"str(tuple(outputs[{i}].stride()))", str(strides)))
+            expression = f"tuple(outputs[{i}].stride())"
+            script = functools.partial(of_equality, defer_script(path), expression, tuple(strides), path.name)
+            raise violation.showing(script)
         judge.tally.count(1)
 
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 import torch
 from torch.autograd import forward_ad
 
+from ...oracles.judge.attributes import find_mismatch
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor
@@ -327,8 +328,8 @@ class _NeedsQuestion:
                 rest = must if got is None else got
                 if rest is not None and bool((rest != 0).any()):
                     self._require_zero(path, i, None if got is None else got.detach(), rest, positions, what)
-            elif got.dtype is not must.dtype:
-                raise self._violation(positions, f"{path.names()[i]} got dtype={got.dtype}, need {must.dtype}", what)
+            elif wrong := find_mismatch([got], [must], "dtype", names=[path.names()[i]]):
+                raise self._violation(positions, wrong.text, what)
             elif not same_results(got.detach(), must.detach()):
                 self._judge_one(path, i, got.detach(), positions, what)
 

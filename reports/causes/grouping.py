@@ -35,7 +35,7 @@ _ASSERTED = re.compile(r'INTERNAL ASSERT FAILED at "([^"]{1,200})"')
 #: Shapes in messages, whose numbers were replaced by `#`.
 _LISTS = re.compile(r"\[#?(, ?#)*\]")
 #: What is wrong with an output beside its values. Under vmap a wrong number of outputs is an error of its own.
-_ATTRIBUTE = re.compile(r"got (dtype|\d+ outputs|shape)|from eager")
+_ATTRIBUTE = re.compile(r"(got|has) (dtype|shape)|got \d+ outputs|from eager")
 _OUTPUTS = "out_dims is not compatible with the structure of `outputs`"
 #: The line of a message that says in which format an output was judged.
 _FORMAT = re.compile(r"^ *format +(\w+)", re.MULTILINE)
@@ -205,7 +205,7 @@ def _key(one: Occurrence) -> Key:
         return cell.subject, where, signs.path, str(failure.code)
     text = _SAMPLE.sub("", failure.title)
     attribute = failure.code in (Code.BITS, Code.ATTRIBUTE) and _ATTRIBUTE.search(text)
-    if attribute and re.search(r"dtype[:=]", f"{text} {failure.message}"):
+    if attribute and re.search(r"dtype[:=]|has dtype", f"{text} {failure.message}"):
         # Tensors of several dtypes are promoted by whatever takes the place of the op, whichever op that is.
         return cell.subject, "", "another dtype", "attribute"
     if attribute:

@@ -16,7 +16,7 @@ from opassay import Cell, Code, Outcome, Settings, Verdict, impl, run_cell
 from opassay.oracles.bound.accept import Edges
 from opassay.oracles.op.declaration import Sample
 from opassay.oracles.verdicts.verdict import Worst
-from opassay.oracles.verdicts.violation import Fault, Violation, same_failure
+from opassay.oracles.verdicts.violation import Outlier, Violation, same_failure
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.failure_pattern import Contrast, facts_of
 
@@ -103,7 +103,9 @@ def test_facts_name_arguments() -> None:
 
 def _failing(path: str, output: int, ratio: float, code: Code = Code.VALUE) -> Violation:
     worst = Worst("out", path, "0x0p0", "0", 1.0, ratio)
-    return Violation(code, "wrong", path=path, fault=Fault(output, (0,), "0", Edges(-1.0, 1.0)), worst=worst)
+    edges = Edges(-1.0, 1.0)
+    outlier = Outlier("out", output, (0,), worst, 1.0, edges, 1, 1, ((0, 0),), "", "", 1.0)
+    return Violation(code, "wrong", path=path, outlier=outlier)
 
 
 def test_a_simpler_sample_stands_for_the_same_failure_only() -> None:
@@ -146,4 +148,4 @@ def test_dtypes_come_before_values() -> None:
 
     verdict = _verdict(double, "opassay")
     assert verdict.code == Code.ATTRIBUTE
-    assert "got dtypes float64, need float32" in verdict.reason
+    assert "has dtype float64, need float32" in verdict.reason

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ....oracles.judge.attributes import of_dtypes
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, flat_outputs
 from ....oracles.op.placement import Homes, Promise
@@ -69,7 +70,8 @@ def _judge_on_devices(judge: Judge, sample: Sample) -> None:
             outputs = judge.hold(sample, word, engine, function=placed, exactly=False)
             judge.call(fabric.check, what="memory of other streams")
             if not word:
-                _require_dtypes(judge, sample, outputs)
+                promised = of_dtypes(judge.op.promises.dtypes(sample.args))
+                judge.require_alike(outputs, promised, "dtype", where="on devices")
                 _require_traffic(judge, sample, homes, outputs, fabric.count_sent_bytes())
 
 
@@ -90,12 +92,6 @@ def _require_promise(judge: Judge, promise: Promise) -> None:
         if wrong:
             raise judge.violation(Code.ATTRIBUTE, wrong, where=promise.name)
         judge.tally.count(1)
-
-
-def _require_dtypes(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> None:
-    got, need = tuple(y.dtype for y in outputs), judge.op.promises.dtypes(sample.args)
-    if got != need:
-        raise judge.violation(Code.ATTRIBUTE, f"got dtypes {got}, need {need}", where="on devices")
 
 
 def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:

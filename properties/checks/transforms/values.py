@@ -87,7 +87,7 @@ def check_adjointness(judge: Judge, sample: Sample) -> None:
         computed = judge.run(path, what=word[0])
         readings = judge.read(path.expected())
         # The inner product needs outputs of the shapes of the other side's directions.
-        judge.require_outputs(computed, readings, word_name(word))
+        judge.require_alike(computed, readings, "shape", where=word_name(word))
         sides.append(_inner_product(computed, against, readings))
     (left, left_bound), (right, right_bound) = sides
     bound = left_bound + right_bound

@@ -22,7 +22,7 @@ import torch
 
 from ....oracles.bound.rounding import balls
 from ....oracles.judge.judge import Judge
-from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, dtype_name, is_float
+from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, is_float
 from ....oracles.op.paths import Expected, Problem, in_arguments, output_names
 from ....oracles.op.transforms import Vmap
 from ....oracles.programs.particular import script_vmap
@@ -128,7 +128,9 @@ def _judge_batching(
         outputs = _call_unless_refused(judge, call, batched, loop, what)
     if outputs is None:
         return
-    _require_attributes(judge, what, outputs, alone, out_dims, len(slices))
+    pairs = zip(alone, out_dims, strict=True)
+    need = [one.unsqueeze(d).expand(*one.shape[:d], len(slices), *one.shape[d:]) for one, d in pairs]
+    judge.require_alike(outputs, need, "dtype", "shape", where=what)
     names = [f"slices of {name}" for name in output_names(len(outputs))]
     mine = [y.movedim(d, 0) for y, d in zip(outputs, out_dims, strict=True)]
     problem, arguments = Problem(judge.op, sample.args), dict(zip(tensors, batched, strict=True))
@@ -179,16 +181,3 @@ def _read_written_values(judge: Judge, args: Sequence[Any], count: int) -> list[
     problem = Problem(judge.op, args)
     readings = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
     return [np.asarray(ball.centre) for ball in readings[len(readings) - count :]]
-
-
-def _require_attributes(
-    judge: Judge, what: str, outputs: Sequence[Tensor], alone: Sequence[Tensor], out_dims: Sequence[int], size: int
-) -> None:
-    """Violation unless dtypes and shapes under vmap are those of one slice `alone`, with the batch axis in place."""
-    for y, one, d in zip(outputs, alone, out_dims, strict=True):
-        if y.dtype != one.dtype:
-            wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"
-            raise judge.violation(Code.ATTRIBUTE, wrong, where=what)
-        need = (*one.shape[:d], size, *one.shape[d:])
-        if tuple(y.shape) != need:
-            raise judge.violation(Code.ATTRIBUTE, f"got shape={tuple(y.shape)}, need {need}", where=what)

@@ -72,10 +72,7 @@ def _slices_equal(judge: Judge, sample: Sample, outputs: list[Tensor], need: lis
     for number in range(SLICES):
         part = parts[number % len(parts)]
         plain = [column[number] for column in need]
-        for i, (y, one) in enumerate(zip(outputs, plain, strict=True)):
-            if tuple(y.shape) != (SLICES, *one.shape):
-                wrong = f"out[{i}] got shape={tuple(y.shape)}, need {(SLICES, *one.shape)}"
-                raise judge.violation(Code.ATTRIBUTE, wrong, where=what)
+        judge.require_alike(outputs, [one.expand(SLICES, *one.shape) for one in plain], "shape", where=what)
         path = judge.path(part, (), plain, "eager")
         require_equal(judge, path, [y[number] for y in outputs], plain, f"slice {number} of {what}")
 

@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[Callable[..., Any], str, str]] = {
         _when_compiled(lambda x, w, *rest: _times(x, w.detach(), *rest)), "VALUE", "d_w",
     ),
     "another dtype where compiled": (
-        _when_compiled(lambda *args: _times(*args).double()), "ATTRIBUTE", "got dtype=float64",
+        _when_compiled(lambda *args: _times(*args).double()), "ATTRIBUTE", "has dtype float64",
     ),
     "a graph break": (_broken_graph, "RAISED", "raised"),
     "a size is baked into the export": (_when_exported(_mean_of_four), "VALUE", "exported and reloaded, then axes"),

@@ -131,5 +131,5 @@ def test_an_output_that_is_not_on_the_device_is_refused() -> None:
     with stand_in_device.present():
         sample = next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft.sample(0).on("cuda")
         StandInJudge(op, OWN, contract("float32"), "cuda").hold(sample)
-        with pytest.raises(Violation, match="trace forward: an output is on cpu, need cuda"):
+        with pytest.raises(Violation, match="trace forward: out is on cpu, need cuda"):
             Judge(op, OWN, contract("float32"), "cuda").hold(sample)
