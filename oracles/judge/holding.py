@@ -21,8 +21,7 @@ from ..bound.rounding import Ball
 from ..bound.rounding.casts import before_cast
 from ..op.declaration import Tensor, dtype_name, is_float, to_array
 from ..specs.storage import format_of
-from ..verdicts.verdict import Code
-from ..verdicts.violation import Violation
+from ..verdicts.violation import Code, Violation
 from .attributes import find_mismatch
 
 

@@ -23,8 +23,7 @@ import numpy as np
 import torch
 
 from ..op.declaration import Tensor
-from ..verdicts.verdict import Code
-from ..verdicts.violation import Violation
+from ..verdicts.violation import Code, Violation
 from . import types
 from .fused import fma
 from .memory import Book, Memory

@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 from ..op.declaration import Tensor
-from ..verdicts.verdict import Code
-from ..verdicts.violation import Violation
+from ..verdicts.violation import Code, Violation
 
 #: Bytes on both sides of every operand. A kernel that is wrong by a block lands here, and not in Python's own memory.
 GUARD = 1 << 16

@@ -13,7 +13,8 @@ from ..op.script import ScriptMaker
 from .cleaning import error_lines as error_lines
 from .cleaning import error_name as error_name
 from .cleaning import text_of
-from .verdict import Code, Worst
+from .verdict import Code as Code
+from .verdict import Worst
 
 #: The exceptions by which functions of torch and NumPy refuse arguments; NotImplementedError is a RuntimeError. Another
 #: one, of an assertion or of a missing attribute, is a fault of the function.

@@ -28,8 +28,7 @@ from ...oracles.op.documented import Documented
 from ...oracles.op.paths import in_arguments
 from ...oracles.specs import SpecFormula
 from ...oracles.specs.storage import STORAGE_DTYPES
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
+from ...oracles.verdicts.violation import Code, Unsupported, error_lines, error_name
 from ..declaring.choices import choose
 from ..declaring.strategies import ORDINARY
 from ..functions.user import dtypes_when_called

@@ -16,8 +16,7 @@ from ...oracles.judge.holding import OperandFacts, Reading, Standing, are_right,
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Violation
+from ...oracles.verdicts.violation import Code, Violation
 from ...reference.factors import join_factors
 from ...reference.formats import round_array
 from ...reference.residual import Residual

@@ -34,8 +34,7 @@ from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading, Standing, hold
 from ...oracles.op.declaration import to_array
 from ...oracles.specs.storage import format_of
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Violation
+from ...oracles.verdicts.violation import Code, Violation
 from .arguments import CallArguments, State, Tensor
 from .specification import Specification
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from ... import impl
 from ...oracles.op.declaration import Draft, Op, Slices
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from ...reference import losses as formulas
 from ..checks.ways.module_calls import ModuleCall
 from ..declaring import drawing, laws, refusals, strategies, torch_documents

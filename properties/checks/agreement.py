@@ -20,8 +20,7 @@ from ...oracles.op.paths import Path
 from ...oracles.op.script import CallVariant
 from ...oracles.op.transforms import Word
 from ...oracles.programs.along import along_path, defer_script
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import REFUSALS, Unsupported, Violation, error_lines, error_name
+from ...oracles.verdicts.violation import REFUSALS, Code, Unsupported, Violation, error_lines, error_name
 from .gradients import gradients
 
 #: The arguments of one call.

@@ -10,8 +10,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.machine.ptx import hardware
 from ...oracles.op.declaration import EXECUTED, OWN, Sample, Tensor
 from ...oracles.programs import particular as programs
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Violation
+from ...oracles.verdicts.violation import Code, Violation
 from .agreement import require_equal, require_same, reverse_path
 from .layout import lay_out
 

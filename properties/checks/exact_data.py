@@ -21,8 +21,7 @@ from ...oracles.op.paths import Expected
 from ...oracles.op.transforms import word_name
 from ...oracles.programs.along import along_path
 from ...oracles.programs.questions import of_element
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from ...reference.algorithms import Inapplicable, algorithms
 from ...reference.formats import FORMATS, round_array
 from ...reference.residual import Residual

@@ -17,8 +17,7 @@ from ...oracles.op.paths import Problem, in_arguments
 from ...oracles.op.script import ScriptMaker
 from ...oracles.process.logs import silent
 from ...oracles.programs import particular as programs
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Violation
+from ...oracles.verdicts.violation import Code, Violation
 from .gradients import gradients
 from .layout import transposed
 

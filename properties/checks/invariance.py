@@ -20,8 +20,7 @@ import torch
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different
 from ...oracles.op.declaration import KERNELS, Sample, Slices, Stream, Tensor, is_float
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from .agreement import require_same
 
 #: An output that is repeated has more elements than this, which some kernels take for all that there can be.

@@ -17,8 +17,7 @@ from ...oracles.op.copies import moved_to
 from ...oracles.op.declaration import Law, Sample, Stream, Tensor, dtype_name
 from ...oracles.op.paths import Path
 from ...oracles.op.transforms import word_name
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation
+from ...oracles.verdicts.violation import Code, Unsupported, Violation
 from ...reference.formats import FORMATS
 from .agreement import require_same
 

@@ -24,8 +24,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor
 from ...oracles.op.paths import Path, Problem
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation
+from ...oracles.verdicts.violation import Code, Unsupported, Violation
 from .gradients import gradients
 
 #: Of up to this many inputs every set is tried; of more, the sets of all, none, one alone and all but one, and `DRAWS`

@@ -18,8 +18,7 @@ from ...oracles.op.declaration import Sample, Stream, Tensor, flat_outputs
 from ...oracles.op.paths import Problem
 from ...oracles.op.script import ScriptMaker
 from ...oracles.programs import particular as programs
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import ChangedState, Unsupported, Violation
+from ...oracles.verdicts.violation import ChangedState, Code, Unsupported, Violation
 from .agreement import require_same
 from .gradients import gradients
 

@@ -16,8 +16,7 @@ from ...oracles.op.declaration import OWN, Refusal, Sample
 from ...oracles.op.script import ScriptMaker
 from ...oracles.process import interrupt
 from ...oracles.programs import particular as programs
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_lines, error_name, raised
+from ...oracles.verdicts.violation import Code, Unsupported, Violation, clear, error_lines, error_name, raised
 
 
 def check_refusals(judge: Judge, sample: Sample) -> None:

@@ -19,8 +19,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Tensor, dtype_name
 from ...oracles.op.paths import Problem
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation
+from ...oracles.verdicts.violation import Code, Unsupported, Violation
 from ..collector import set_aside
 from .gradients import gradients
 

@@ -19,8 +19,7 @@ from ...oracles.op.declaration import EXECUTED, Sample, Stream, Tensor, dtype_na
 from ...oracles.op.paths import Problem
 from ...oracles.op.transforms import Word
 from ...oracles.programs.along import defer_script
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from ...reference.formats import FORMATS
 
 _MODES: tuple[Word, ...] = (("vjp",), ("jvp",))

@@ -16,8 +16,7 @@ import torch
 from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from ...reference.dtypes import FORMATS, HALF_TYPES
 from . import strategies
 from .choices import choose

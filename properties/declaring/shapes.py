@@ -19,8 +19,7 @@ import torch
 from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from ...reference.missing import nearest_of
 from . import drawing, strategies
 from .choices import choose, settle

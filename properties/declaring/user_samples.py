@@ -11,8 +11,7 @@ import torch
 from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft, Sample, is_float
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from ..names import unknown_name
 
 Args = tuple[Any, ...]

@@ -31,8 +31,7 @@ from ...oracles.op.documented import KINDS, Documented
 from ...oracles.op.paths import Expected, Path
 from ...oracles.op.transforms import Word
 from ...oracles.specs import UntraceableError
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_lines, error_of, shape_of
+from ...oracles.verdicts.violation import Code, Unsupported, Violation, clear, error_lines, error_of, shape_of
 from ...reference.formats import FORMATS, ulp_array
 
 Check = Callable[[Judge, Sample], None]

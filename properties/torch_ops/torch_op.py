@@ -22,8 +22,7 @@ from ...oracles.bound.terms import terms
 from ...oracles.op.declaration import OWN, Draft, Op, Promises, Tensor, is_float
 from ...oracles.op.documented import Documented, Limit
 from ...oracles.specs import SpecFormula
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
+from ...oracles.verdicts.violation import Code, Unsupported
 from ..checks.transforms.agree import Opaque
 from ..declaring.choices import choose
 from ..functions.user import dtypes_when_called

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...verdicts.verdict import Code
-from ...verdicts.violation import Violation
+from ...verdicts.violation import Code, Violation
 from .formats import BITS, Lanes
 from .listing import Listing
 from .space import WARP, Access, Space

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from ...op.declaration import Tensor
-from ...verdicts.verdict import Code
-from ...verdicts.violation import Violation
+from ...verdicts.violation import Code, Violation
 from ..compiling import CAPABILITIES, compile_for, compiled
 from ..memory import bytes_of, runs_of
 from ..poison import poisoned_tensor

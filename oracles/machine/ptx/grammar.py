@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ...verdicts.verdict import Code
-from ...verdicts.violation import Unsupported
+from ...verdicts.violation import Code, Unsupported
 from .listing import Instruction
 
 _INTEGER = "[us](16|32|64)"

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...verdicts.verdict import Code
-from ...verdicts.violation import Violation
+from ...verdicts.violation import Code, Violation
 from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, rank_stores
 from .contests import WARP as WARP
 from .formats import BITS, Lanes

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...verdicts.verdict import Code
-from ...verdicts.violation import Unsupported, Violation
+from ...verdicts.violation import Code, Unsupported, Violation
 from ..compiling import SHARED_MEMORY
 from .account import ACCOUNT
 from .executor import Executor

@@ -24,8 +24,7 @@ from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
 from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.specs.evaluation import evaluating
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Violation, error_lines, error_name
+from ....oracles.verdicts.violation import Code, Violation, error_lines, error_name
 from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
 from ..layouts import MemoryLayout, place, place_all, strides_of

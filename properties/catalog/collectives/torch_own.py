@@ -13,8 +13,7 @@ import torch.distributed.nn.functional as distributed
 from torch.nn.parallel import _functions as parallel
 
 from ....impl.comm import TorchComm
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Unsupported
+from ....oracles.verdicts.violation import Code, Unsupported
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from torch._decomp import decompositions
 from .... import impl
 from ....oracles.op.declaration import Draft, Op, Slices
 from ....oracles.op.placement import Ranks
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Unsupported
+from ....oracles.verdicts.violation import Code, Unsupported
 from ....reference.norms import batch_norm as formulas
 from ... import worlds
 from ...checks.ways.module_calls import ModuleCall

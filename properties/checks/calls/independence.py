@@ -26,8 +26,7 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor, flat_outputs
 from ....oracles.op.transforms import Vmap
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Violation, raised
+from ....oracles.verdicts.violation import Code, Violation, raised
 from ...collector import set_aside
 from ..agreement import require_same
 from .interrupted import AtEveryFunction, call_expecting_error, call_interrupted

@@ -20,8 +20,7 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, flat_outputs
 from ....oracles.op.placement import Homes, Promise
 from ....oracles.op.transforms import Word, engines_of
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Unsupported
+from ....oracles.verdicts.violation import Code, Unsupported
 from .ranks import check_partition, some_words
 
 HOST = -1  # the number of the host among places

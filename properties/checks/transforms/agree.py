@@ -20,8 +20,7 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import Sample, Tensor
 from ....oracles.op.paths import Path
 from ....oracles.op.transforms import ENGINES, Engine, Vmap, Word, loop, nestings, word_name
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Unsupported, Violation
+from ....oracles.verdicts.violation import Code, Unsupported, Violation
 from ....reference.formats import FORMATS
 
 #: Two results agree if their difference is at most this share of the largest element.

@@ -16,8 +16,7 @@ from ....oracles.op.declaration import Sample, Stream, Tensor, to_array
 from ....oracles.op.paths import Expected, Problem
 from ....oracles.op.transforms import FIRST, REFERENCE, SECOND, Vmap, Word, nestings
 from ....oracles.programs.particular import script_jacobian
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Unsupported
+from ....oracles.verdicts.violation import Code, Unsupported
 
 #: How many nestings are judged on one sample.
 WORDS = 8

@@ -26,8 +26,7 @@ from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, is_float
 from ....oracles.op.paths import Expected, Problem, in_arguments, output_names
 from ....oracles.op.transforms import Vmap
 from ....oracles.programs.particular import script_vmap
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Violation, error_lines
+from ....oracles.verdicts.violation import Code, Violation, error_lines
 from ....reference.algorithms import algorithm_of, algorithms
 from ...table import PROPERTIES
 

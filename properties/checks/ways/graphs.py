@@ -12,8 +12,7 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor, is_float
 from ....oracles.op.paths import Path
-from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Violation
+from ....oracles.verdicts.violation import Code, Violation
 from ..agreement import differentiate, require_equal, reverse_path
 
 #: Words of the error with which torch refuses to go through a graph whose tensors were freed.
