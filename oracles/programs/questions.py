@@ -33,7 +33,7 @@ def of_element(
     allowed, condition = _allowed(edges)
     return make_script().then(
         f"computed = float(outputs[{output}][{where}])",
-        f"exact = {exact!r}  # the formula, in high precision",
+        f"exact = {exact!r}  # in real arithmetic",
         *allowed,
         f'print(f"{name}: computed {{computed!r}}, exact {{exact}}, allowed {{allowed}}")',
         f"sys.exit(not ({condition}))",

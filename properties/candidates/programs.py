@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ...oracles.bound.accept import Edges
 from ...oracles.op.script import NoProgram, ProgramTensor, Script, plain_source
-from ...oracles.programs.questions import of_exception
+from ...oracles.programs.questions import of_element, of_exception
 from ...oracles.programs.values import literal
 from ...oracles.programs.writing import assemble
 from ...oracles.verdicts.violation import Outlier
@@ -134,17 +135,18 @@ def _targets(case: JudgedCase) -> tuple[str, ...]:
 
 
 def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
-    """The lines that call reference and candidate, and compare the worst element with constants.
+    """The lines that call reference and candidate, and ask whether the worst element is in its accept set.
 
     Raises:
-        NoProgram: these constants, rounded to float64, do not tell.
+        NoProgram: both the element and its exact value are NaN or infinite.
     """
     assert outlier is not None
-    finite, error = math.isfinite(outlier.exact), abs(outlier.computed - outlier.exact)
-    if error <= outlier.bound if finite else not math.isfinite(outlier.computed):
-        raise NoProgram("Exact value and bound, rounded to float64, do not tell the element from a right one.")
-    index = ", ".join(map(str, outlier.index)) or "..."
-    condition = "abs(computed - exact) <= bound" if finite else "not abs(computed) < inf"
+    assert call.place is not None
+    edges = outlier.edges
+    if not math.isfinite(outlier.exact):
+        if not math.isfinite(outlier.computed):
+            raise NoProgram("Which NaN or infinity is right there is more than a few lines can say.")
+        edges = Edges(outlier.exact, outlier.exact, not_finite=True)
     around = "torch.no_grad()"
     if call.manner is Manner.AUTOCAST:
         device = device_of((*call.arguments.tensors, *call.state.values()))
@@ -158,14 +160,13 @@ def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
         names = [each for each in operands if isinstance(each, str)]
         rest = f"arguments, [{inputs}], {names!r}, cotangents, {inner})"
         calls, around = (f"gradients_of(reference, {rest}", f"gradients_of(candidate, {rest}"), "torch.enable_grad()"
-    element = f"[{call.place}][{index}]"
-    return (
+    index = ", ".join(map(str, outlier.index)) or "..."
+    lines = (
         f"with torch.set_grad_enabled({call.backward is not None}):",
         f"    right = {calls[0]}",
         f"with {around}:",
-        f"    computed = float({calls[1]}{element})",
-        f"exact, bound = {outlier.exact!r}, {outlier.bound!r}  # in real arithmetic; the largest accepted error",
-        f'print(f"{outlier.output}[{index}]: computed {{computed!r}}, exact {{exact!r}}, bound {{bound!r}};'
-        f' torch computes {{float(right{element})!r}} of the reference")',
-        f"sys.exit(not ({condition}))",
+        f"    outputs = {calls[1]}",
+        f'print(f"torch computes {{float(right[{call.place}][{index}])!r}} of the reference")',
     )
+    element = call.place, outlier.index, outlier.worst.exact, edges, outlier.worst.where
+    return of_element(Script(lines=lines).then, *element).lines

@@ -95,7 +95,7 @@ def test_a_case_asks_its_question_again_and_its_program_shows_it(
         measure = next(v.measure for v in load(pair / "report" / "run.json").verdicts if v.cell.property == code)
         assert measure.worst is not None
         # Bit for bit what the judge was given.
-        assert f"computed {float.fromhex(measure.worst.computed)!r}, exact {measure.worst.exact}, bound " in text
+        assert f"computed {float.fromhex(measure.worst.computed)!r}, exact {measure.worst.exact}, allowed " in text
         assert ("laid(" in program.read_text()) == (
             code in ("FWD:given", "FWD:params", "LAYOUT:strides", "LAYOUT:align")
         )
