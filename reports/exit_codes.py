@@ -19,6 +19,9 @@ INTERRUPT = 130  # Ctrl-C
 #: declaration comes before a failed cell, because verdicts of a judge that is broken cannot be trusted.
 PRIORITY: tuple[int, ...] = (INTERRUPT, INTERNAL, USAGE, FAILED, INCOMPLETE, NOTHING)
 
+#: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
+OF_JUDGEMENTS = {"accepted": OK, "rejected": FAILED, "suspect": INCOMPLETE, "weak": INCOMPLETE, "error": INTERNAL}
+
 Reason = tuple[int, str]
 
 # Other cells that were not run are no loss: somebody deselected them, or no check of them exists yet.

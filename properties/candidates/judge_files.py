@@ -110,12 +110,9 @@ def judge_file(
         judgement = _ask_within(named, session, allowed, plan, progress, properties.ask)
         judgement = excuse(judgement, confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
-        timing = _measure(make_again, words) if _is_timed(judgement, plan) else None
+        timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
+        timing = _measure(make_again, words) if timed else None
         return replace(judgement, assignment=of, timing=timing)
-
-
-def _is_timed(judgement: Judgement, plan: QuestionPlan) -> bool:
-    return plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
 
 
 def _ask_within(

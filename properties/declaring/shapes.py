@@ -23,9 +23,8 @@ from ...oracles.verdicts.violation import Code, Unsupported
 from ...reference.missing import nearest_of
 from . import drawing, strategies
 from .choices import choose, settle
+from .user_samples import Extent, Integers
 
-#: An extent: a number, a symbol, or a multiple of one ("2*n").
-Extent = str | int
 #: Extents of ordinary samples by bands, the simplest first: vectors, warps and blocks, and one less and one more.
 BANDS: dict[str, tuple[int, ...]] = {
     "1": (1,),
@@ -37,21 +36,6 @@ BANDS: dict[str, tuple[int, ...]] = {
 #: Elements of an ordinary sample's tensors: up to the first number, or up to the second times the fixed extents.
 ORDINARY, SEVERAL = 400, 16
 _EXTENT = re.compile(r"(?:(\d+)\s*\*\s*)?([A-Za-z_]\w*)")
-
-
-@dataclass(frozen=True)
-class Integers:
-    """An argument of whole numbers, where shapes are given by name: labels, indices, a count.
-
-    Attributes:
-        below: what every value is below: an extent as those of shapes, "C" for classes along an axis "C".
-        shape: the extents of a tensor of int64; None for one int of Python.
-        least: the smallest value.
-    """
-
-    below: Extent
-    shape: Sequence[Extent] | None = None
-    least: int = 0
 
 
 #: What is said of one argument: the extents of a floating tensor, or which integers it has.

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft, Sample, is_float
 from ...oracles.verdicts.violation import Code, Unsupported
 from ..names import unknown_name
 
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
+
 Args = tuple[Any, ...]
 Samples = Sequence[Args | Mapping[str, Any]] | Callable[..., Args | Mapping[str, Any]]
+#: An extent: a number, a symbol, or a multiple of one ("2*n").
+Extent = str | int
 _SAMPLES = "as [(x, w), ...], or a function that gives one, of a numpy.random.Generator or of nothing"
 _KINDS = {"integers": "of integers", "empty": "of no elements", "large": "of any size that is asked for"}
+
+
+@dataclass(frozen=True)
+class Integers:
+    """An argument of whole numbers, where shapes are given by name: labels, indices, a count.
+
+    Attributes:
+        below: what every value is below: an extent as those of shapes, "C" for classes along an axis "C".
+        shape: the extents of a tensor of int64; None for one int of Python.
+        least: the smallest value.
+    """
+
+    below: Extent
+    shape: Sequence[Extent] | None = None
+    least: int = 0
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
@@ -85,6 +105,8 @@ def drafts_of_user(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinar
         return _UserDraft(
             lambda rng: _fill_arguments(draw(np.random.default_rng(choice)), rng, getattr(torch, dtype)), "as given"
         )
+
+    from hypothesis import strategies as st  # here, because judgements need none of it
 
     return st.integers(0, 2**32 - 1).map(draft_of)
 

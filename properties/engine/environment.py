@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import platform
@@ -38,26 +37,16 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide a verdict; torch is not imported."""
     version_of = {"python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             version_of[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return version_of
 
 
-@functools.cache
-def source_digest() -> str:
-    """SHA-256 of the names and the bytes of every Python file of opassay that is installed.
-
-    Two machines can tell by it whether their sources are the same.
-    """
-    return digest_sources()
-
-
 def digest_sources() -> str:
-    """`source_digest` of the files as they are now; of a file that goes meanwhile its name alone.
+    """SHA-256 of the names and the bytes of every Python file of opassay; of a file that goes meanwhile its name alone.
 
-    A process that has loaded some of them can tell by it that those which it loads later may be of another version.
+    Two machines can tell by it whether their sources are the same, and a process that has loaded some of them whether
+    those which it loads later may be of another version.
     """
     root, digest = str(ROOT), hashlib.sha256()
     paths = (
@@ -81,7 +70,7 @@ def environment() -> dict[str, str]:
     import torch
 
     facts = versions()
-    facts["source"] = source_digest()
+    facts["source"] = digest_sources()
     facts["torch"] = str(torch.__version__)
     facts["platform"] = f"{platform.system()} {platform.release()} {platform.machine()}"
     facts["libc"] = " ".join(platform.libc_ver())

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-
-import hypothesis
-from hypothesis import HealthCheck, Phase
+from typing import TYPE_CHECKING
 
 from ...oracles.verdicts.verdict import Cell
+
+if TYPE_CHECKING:
+    import hypothesis
 
 
 def limits_of(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
     """Hypothesis's settings: how many examples, whether steered to the largest error, whether failures are shrunk."""
+    import hypothesis  # here, because judgements need the clock alone
+    from hypothesis import HealthCheck, Phase
+
     enabled = {Phase.generate: True, Phase.target: steered, Phase.shrink: shrunk}
     phases = tuple(phase for phase, on in enabled.items() if on)
     # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.

@@ -17,7 +17,7 @@ import pytest
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.certificates.facts import facts
 from opassay.properties.certificates.source_files import elementary_functions, files_of_formula, files_of_subject
-from opassay.properties.engine.environment import source_digest
+from opassay.properties.engine.environment import digest_sources
 from opassay.reports import record
 from opassay.reports.certificate.page import certificate_page
 from opassay.reports.certificate.statement import CertificateError, as_json, broken_by, from_json, statement
@@ -162,7 +162,7 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     monkeypatch.setattr(gathering.Facts, "of", _facts_here)
     monkeypatch.chdir(tmp_path)
     environment = _facts_here(gathering.Facts([]), "softmax", "opassay", "cpu")["environment"]
-    assert environment["source"] == source_digest()
+    assert environment["source"] == digest_sources()
     run = replace(make_run(verdict(), failed()), environment=environment, version=environment["opassay"])
     record.save(tmp_path / "opassay-report/run.json", run)
     Path("second-opinion.json").write_text('{"ops": {"softmax": {"samples": 10000, "largest": 0.25}}}')

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from opassay.oracles.verdicts.verdict import Code, Outcome
-from opassay.reports.cli.judge.recording import CODES
 from opassay.reports.cli.main import main
+from opassay.reports.exit_codes import OF_JUDGEMENTS
 from opassay.reports.record import load
 
 PAIR = """
@@ -123,4 +123,4 @@ def test_the_demonstration_needs_no_file(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_every_verdict_has_an_exit_code() -> None:
-    assert set(CODES.values()) == {0, 1, 3, 4}
+    assert set(OF_JUDGEMENTS.values()) == {0, 1, 3, 4}

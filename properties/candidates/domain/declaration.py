@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ....reference.missing import nearest_of
-from ...declaring.shapes import Integers
+from ...declaring.user_samples import Integers
 from ..arguments import CallArguments
 from ..host.module_files import GivenError
 from .facts import WORDS, facts_of, range_of

@@ -39,7 +39,12 @@ def process_copied(hello: Mapping[str, Any]) -> Process | None:
         hello: the first message to it.
     """
     with imports_set_aside():
+        # What torch's compiler imports for sharded parameters takes a tenth of a second, and may be missing.
+        sharding: Any = {} if (name := "torch.distributed.fsdp") in sys.modules else {name: None}
+        sys.modules.update(sharding)
         process.settle()
+        for name in sharding:
+            del sys.modules[name]
         from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
     if not _has_one_thread() or torch.cuda.is_initialized():
         return None
@@ -47,10 +52,9 @@ def process_copied(hello: Mapping[str, Any]) -> Process | None:
 
 
 def _has_one_thread() -> bool:
-    try:
+    with contextlib.suppress(OSError):  # on another system than Linux
         return len(os.listdir("/proc/self/task")) == 1
-    except OSError:  # another system than Linux
-        return False
+    return False
 
 
 class ProcessCopy:
@@ -88,9 +92,7 @@ class ProcessCopy:
 
     def wait(self) -> int:
         """The exit status, waited for."""
-        status = self._ended(0)
-        assert status is not None
-        return status
+        return self._ended(0) or 0
 
     def kill(self) -> None:
         """End it at once."""

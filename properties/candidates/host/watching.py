@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,9 +67,11 @@ class Watch:
     """
 
     def __init__(self, files: Iterable[Path], folders: Iterable[Path]) -> None:
-        self._files = [*files, *(path for folder in _FOLDERS for path in (_OURS / folder).rglob("*.py"))]
-        within = {path.parent for path in self._files if path.is_relative_to(_OURS)}
-        self._folders = list(dict.fromkeys([*folders, *sorted(within)]))
+        walked = ((home, names) for folder in _FOLDERS for home, _, names in os.walk(_OURS / folder))
+        ours = (os.path.join(home, name) for home, names in walked for name in names if name.endswith(".py"))
+        self._files = [*map(str, files), *ours]
+        within = {os.path.dirname(path) for path in self._files if path.startswith(f"{_OURS}{os.sep}")}
+        self._folders = list(dict.fromkeys([*map(str, folders), *sorted(within)]))
         self._before = self._now()
 
     def changes(self, writable: Iterable[str] = ("/",)) -> list[str]:
@@ -79,60 +82,59 @@ class Watch:
         """
         now, places = self._now(), tuple(writable)
         changed = [path for path in {**self._before, **now} if self._is_changed(path, now, places)]
-        fine = set(_compiled([path for path in changed if path.parent.name == _CACHE and path in now]))
+        fine = set(_compiled([path for path in changed if os.path.dirname(path).endswith(_CACHE) and path in now]))
         return [f"{self._what(path, now)}: {path}" for path in changed if path not in fine]
 
-    def _is_changed(self, path: Path, now: Mapping[Path, _Stamp], writable: Iterable[str]) -> bool:
+    def _is_changed(self, path: str, now: Mapping[str, _Stamp], writable: Iterable[str]) -> bool:
         was, stamp = self._before.get(path), now.get(path)
-        if was == stamp or any(path.resolve().is_relative_to(place) for place in writable):
+        if was == stamp or any(Path(path).resolve().is_relative_to(place) for place in writable):
             return was != stamp
         return was is not None and stamp is not None and was.rights != stamp.rights
 
-    def _what(self, path: Path, now: Mapping[Path, _Stamp]) -> str:
-        if path not in now:
-            return "a file is gone"
-        if path in self._before and self._before[path].rights != now[path].rights:
-            return "the rights of a file were changed"
-        return "a file was written" if path in self._before else "a file appeared"
+    def _what(self, path: str, now: Mapping[str, _Stamp]) -> str:
+        was, stamp = self._before.get(path), now.get(path)
+        if was is None or stamp is None:
+            return "a file appeared" if was is None else "a file is gone"
+        return "a file was written" if was.rights == stamp.rights else "the rights of a file were changed"
 
-    def _now(self) -> dict[Path, _Stamp]:
+    def _now(self) -> dict[str, _Stamp]:
         listed = (path for folder in self._folders for path in _importable(folder))
         stamps = {}
         for path in dict.fromkeys([*self._files, *listed]):
             with contextlib.suppress(OSError):
-                status = path.stat()
+                status = os.stat(path)
                 state = (status.st_ctime_ns, status.st_size, status.st_ino)
-                if path.is_dir():  # of a package that appears or goes; what is in it changes the folder, too
+                if stat.S_ISDIR(status.st_mode):  # of a package that appears or goes; its folder changes with it, too
                     state = (0, 0, status.st_ino)
                 stamps[path] = _Stamp(state, (status.st_mode, status.st_uid, status.st_gid))
         return stamps
 
 
-def _importable(folder: Path) -> Iterator[Path]:
+def _importable(folder: str) -> Iterator[str]:
     """What Python could import from a folder, and the caches of its sources."""
-    for path in _entries(folder):
-        if path.name != _CACHE and (path.name.endswith(_IMPORTED) or (path.name.isidentifier() and _is_package(path))):
-            yield path
-    yield from (path for path in _entries(folder / _CACHE) if path.name.endswith(_CACHED))
+    for each in _entries(folder):
+        if each.name != _CACHE and (each.name.endswith(_IMPORTED) or (each.name.isidentifier() and _is_package(each))):
+            yield each.path
+    yield from (each.path for each in _entries(os.path.join(folder, _CACHE)) if each.name.endswith(_CACHED))
 
 
-def _is_package(path: Path) -> bool:
-    return path.is_dir() and any(entry.name.endswith(_IMPORTED) for entry in _entries(path))
+def _is_package(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir() and any(each.name.endswith(_IMPORTED) for each in _entries(entry.path))
 
 
-def _entries(folder: Path) -> list[Path]:
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     with contextlib.suppress(OSError):
-        return [Path(entry.path) for entry in os.scandir(folder)]
+        return list(os.scandir(folder))
     return []
 
 
-def _compiled(caches: Sequence[Path]) -> list[Path]:
+def _compiled(caches: Sequence[str]) -> list[str]:
     """Those of some caches that say nothing else than their sources."""
     sources = []
     for path in caches:
         with contextlib.suppress(ValueError):
-            level = path.name.partition(".opt-")[2].partition(".")[0]
-            sources.append((path, importlib.util.source_from_cache(str(path)), level or "0"))
+            level = os.path.basename(path).partition(".opt-")[2].partition(".")[0]
+            sources.append((path, importlib.util.source_from_cache(path), level or "0"))
     if not sources:
         return []
     # In a process of its own, because what stands in a cache may end the process that reads it.

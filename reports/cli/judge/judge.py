@@ -196,7 +196,7 @@ def _judge(
     from ....properties.candidates.cases import JudgedCase
     from ....properties.candidates.host.quarters import Confinement
     from ....properties.candidates.judge_files import judge_file
-    from .recording import CODES, claim, read_failures, write_judgement
+    from .recording import claim, read_failures, write_judgement
 
     confinement = Confinement(**{name: options[name] for name in _CONFINING}, alone=alone)
     sooner = [*sooner, *read_failures(options["report_dir"], candidate, spec)]
@@ -220,7 +220,7 @@ def _judge(
     click.echo(judgement.as_json(options["json_schema"]) if options["as_json"] else _paint(text), color=wants_colour())
     if folder is not None and not options["as_json"]:
         click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
-    code = fault[0] if fault else CODES[str(judgement.verdict)]
+    code = fault[0] if fault else exit_codes.OF_JUDGEMENTS[str(judgement.verdict)]
     return code, [cause.question for cause in judgement.causes]
 
 

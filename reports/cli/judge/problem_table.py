@@ -20,7 +20,6 @@ import click
 from ... import exit_codes
 from ...text import one_line
 from ..host import Stop
-from .recording import CODES
 
 #: Nobody finds modules in the current folder for it: a candidate before may have written there.
 _COMMAND = (sys.executable, "-P", "-m", "opassay.properties.candidates.suites.warm_program")
@@ -98,7 +97,7 @@ def judge_rows(rows: list[ProblemRow], question: dict[str, Any], *, as_json: boo
         answer = next(answers)
         seconds = time.monotonic() - start
         record = json.loads(answer.get("record", "{}")) or {"verdict": "error", "causes": [], "error": answer["error"]}
-        codes.append(CODES[record["verdict"]] if "record" in answer else exit_codes.USAGE)
+        codes.append(exit_codes.OF_JUDGEMENTS[record["verdict"]] if "record" in answer else exit_codes.USAGE)
         if as_json:
             click.echo(json.dumps({"problem": row.name, "given": row.values, **record}))
             continue

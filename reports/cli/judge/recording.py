@@ -14,21 +14,10 @@ from ....properties.engine.environment import environment, versions
 from ... import exit_codes
 from ...record import RecordError, Run, load, plan_digest
 from ...store.folder import Folder
-from ..run import claim_folder, read_commit
-from ..write import keep_case, write_reports
 
 if TYPE_CHECKING:
     from ....properties.candidates.cases import JudgedCase
     from ....properties.candidates.judgement import Judgement
-
-#: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
-CODES = {
-    "accepted": exit_codes.OK,
-    "rejected": exit_codes.FAILED,
-    "suspect": exit_codes.INCOMPLETE,
-    "weak": exit_codes.INCOMPLETE,
-    "error": exit_codes.INTERNAL,
-}
 
 
 def claim(report_dir: Path | None) -> contextlib.AbstractContextManager[Folder | None]:
@@ -37,7 +26,11 @@ def claim(report_dir: Path | None) -> contextlib.AbstractContextManager[Folder |
     Raises:
         Stop: it cannot be claimed.
     """
-    return contextlib.nullcontext() if report_dir is None else claim_folder(report_dir)
+    if report_dir is None:
+        return contextlib.nullcontext()
+    from ..run import claim_folder  # here, because most judgements are not recorded
+
+    return claim_folder(report_dir)
 
 
 def read_failures(report_dir: Path | None, candidate: str, spec: str) -> list[str]:
@@ -51,6 +44,7 @@ def read_failures(report_dir: Path | None, candidate: str, spec: str) -> list[st
 
 def write_judgement(folder: Folder, judgement: Judgement, case: JudgedCase) -> exit_codes.Reason | None:
     """Write the record, its renderings, and a case for every wrong question; what could not be written, if anything."""
+    from ..write import keep_case, write_reports
 
     def store(name: str, content: bytes) -> None:
         folder.write(f"cases/{name}.bin", content)
@@ -68,6 +62,7 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
         judgement: of the candidate. case: the command and its options. store: as for `verdicts_of`.
     """
     from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
+    from ..run import read_commit
 
     of = judgement.assignment
     case = msgspec.structs.replace(case, seed=of.draws.origin)
@@ -76,7 +71,7 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
     digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
     draws = {"draws": of.draws.digits} if of.draws.secret else {}
     first, *more = judgement.summary.splitlines()
-    code = CODES[str(judgement.verdict)]
+    code = exit_codes.OF_JUDGEMENTS[str(judgement.verdict)]
     return Run(
         version=versions().get("opassay", "unknown"),
         profile="judge",
