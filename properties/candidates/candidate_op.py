@@ -1,21 +1,28 @@
 """A candidate as an op: its formula is the spec as it is read, its samples are the given inputs and others like them.
 
-What this is for: by this every property of the table can be asked of a candidate, by the engine that asks it of an op.
+What this is for: by this every property of the table can be asked of a candidate, by the engine that asks it of an op,
+here or in a process apart.
 
-What is hard here: a candidate declares nothing. So it is called once in each way that a property may need, and what it
-refuses by an exception it does not offer. And a property may ask for more than plain PyTorch gives, so the spec is a
-subject, too: a candidate is not failed for what its spec fails as well.
+What is hard here: a property is judged where the candidate runs, for a transform of torch takes the function itself. So
+its verdict is worth what the candidate's process is worth, and the questions come first. A candidate declares nothing:
+it is called once in each way that a property may need, and what it refuses by an exception it does not offer. And a
+property may ask for more than plain PyTorch gives, so the spec is a subject, too: a candidate is not failed for what
+its spec fails as well.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -26,13 +33,21 @@ from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import OWN, Draft, Op, Promises, Sample, dtype_name, is_float
 from ...oracles.op.documented import Documented
 from ...oracles.op.paths import in_arguments
+from ...oracles.op.transforms import OFFERS
 from ...oracles.specs import SpecFormula
 from ...oracles.specs.storage import STORAGE_DTYPES
+from ...oracles.verdicts.data import as_data
+from ...oracles.verdicts.verdict import FAILED, Cell, Outcome, Verdict
 from ...oracles.verdicts.violation import Code, Unsupported, error_lines, error_name
 from ..declaring.choices import choose
 from ..declaring.strategies import ORDINARY
+from ..engine.guard import guard
+from ..engine.samples import Settings
 from ..functions.user import dtypes_when_called
+from ..places.here import Here
+from ..table import PROPERTIES, Where
 from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state, device_of
+from .cases import DEVICE, SUBJECT
 from .domain.deriving import derive_domain
 from .domain.domain import Domain
 from .host.host import CandidateHost
@@ -41,7 +56,75 @@ from .layouts import is_far, place
 from .numpy_specs import with_algorithms
 from .other_calls import with_numbers
 from .row_sample import part_of
-from .specification import Specification
+from .specification import SpecError, Specification, specification
+from .suites.opening import open_pair
+
+_WORDS = {**OFFERS, "grad": "gradients"}
+
+
+def judge_property(code: str, make: Callable[[], CandidateOp], seed: int) -> Verdict:
+    """The verdict of one property, in this process.
+
+    Args:
+        code: of the property. make: gives the op; what it raises is why nothing is asked. seed: of the samples.
+    """
+    cell = Cell("candidate", code, "none", DEVICE, SUBJECT)
+    if PROPERTIES[code].where is Where.PREPARED:
+        text = f"{code} is asked of ops that other processes know by name"
+        return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text)
+    try:
+        declared = make()
+    except Unsupported as err:
+        outcome = Outcome.REFUSED if err.code is Code.REFUSED else Outcome.UNSUPPORTED
+        return Verdict(cell, outcome, err.code, str(err))
+    except SpecError as err:
+        return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, str(err))
+    op, settings = declared.op, Settings("brief", seed)
+    cell_of_op = Cell(op.name, code, declared.dtype, declared.device, "opassay")
+    verdict = _judge_here(cell_of_op, settings, op)
+    if verdict.outcome in FAILED and "torch" in op.subjects:
+        own = _judge_here(replace(cell_of_op, subject="torch"), replace(settings, simpler=False), op)
+        if own.outcome is Outcome.FAIL and _signs(own) == _signs(verdict):
+            text = f"torch's own evaluation of the spec fails, too: {own.reason}"
+            verdict = Verdict(cell_of_op, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text)
+    lacking = [name for name in declared.refusals if re.search(rf"\bno {name}\b", verdict.reason)]
+    lacking += ["grad"] * (verdict.code is Code.NOT_DIFFERENTIABLE and "grad" in declared.refusals)
+    if verdict.outcome is Outcome.UNSUPPORTED and lacking:
+        text = f"the candidate offers no {_WORDS[lacking[0]]}: {declared.refusals[lacking[0]]}"
+        verdict = replace(verdict, outcome=Outcome.REFUSED, code=Code.REFUSED, reason=text)
+    return replace(verdict, cell=cell)
+
+
+def _judge_here(cell: Cell, settings: Settings, op: Op) -> Verdict:
+    """The verdict of a cell in this process, which imports no production op as other places do."""
+    return guard(cell, lambda: Here().judge(cell, settings, op))
+
+
+def _signs(verdict: Verdict) -> tuple[object, ...]:
+    signs = None if verdict.failure is None else verdict.failure.signs
+    return (verdict.code, *(() if signs is None else (signs.path, signs.output)))
+
+
+def verdict_of(question: Mapping[str, Any], host: CandidateHost) -> dict[str, Any]:
+    """The verdict of a property as data, in the candidate's process, which reads the spec.
+
+    Args:
+        question: "code", the "terms" that are allowed, and "pair": arguments of `open_pair` without a folder.
+        host: has the candidate.
+    """
+    make = functools.partial(_op_of_pair, json.dumps([question["pair"], question["terms"]]), host)
+    return as_data(judge_property(question["code"], make, question["pair"]["seed"]))
+
+
+@functools.lru_cache(maxsize=1)
+def _op_of_pair(text: str, host: CandidateHost) -> CandidateOp:
+    pair, allowed = json.loads(text)
+    with tempfile.TemporaryDirectory() as folder:
+        problem = open_pair(**pair, folder=Path(folder)).problem
+        arguments = CallArguments.of(problem.draw(pair["seed"]))
+        spec = replace(specification(problem.spec), domain=problem.domain)
+        return op_of_candidate(host, spec, arguments, msgspec.convert(allowed, Terms))
+
 
 #: The samples: the given inputs, and others, by their ways; none where the spec gives a NaN or an infinity there.
 _REGIMES = ("FWD:given", "FWD:seeds", "FWD:signs")

@@ -122,7 +122,7 @@ def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
         return op_of_candidate(host, session.spec, session.arguments, session.terms)
 
     def ask(code: str) -> Verdict:
-        from .property_cells import judge_property
+        from .candidate_op import judge_property
 
         return judge_property(code, make, session.draws.seed)
 

@@ -28,11 +28,10 @@ from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
 from .declaration import Declaration, DomainError, read_declaration
-from .domain import Domain, fixed_domain
+from .domain import Domain, fixed_domain, resize_all
 from .facts import OF_SQUARES, find_facts
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, propose
 from .options import propose_options, value_of
-from .resizing import resize_all
 from .shape_search import OutOfTimeError, ShapeSearch
 from .symbols import Axis, ShapeDomain, Shapes
 

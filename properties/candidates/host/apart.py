@@ -28,9 +28,8 @@ from .module_files import GivenError
 from .operations import Operations
 from .quarters import Confinement, Quarters
 from .timing import Timing
-from .waiting import OwnTime
 from .watching import Watch
-from .weighing import descendants, watch_load
+from .weighing import OwnTime, descendants, watch_load
 
 #: Seconds that the start of the process may take, besides those that the candidate is given.
 _START = 60.0

@@ -57,7 +57,7 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     if "time" in question:
         return _timed(question["time"])
     if "property" in question:
-        from ..property_cells import verdict_of
+        from ..candidate_op import verdict_of
 
         return verdict_of(question["property"], _HOSTS[0])
     from .calls import CandidateCall, Sequel, read_message, write

@@ -1,8 +1,9 @@
-"""How much memory a process and all that it started take together, which no limit of one process holds.
+"""How much memory a process and all that it started take together, and how long it waited for a processor.
 
 What is hard here: a limit of a process counts its private memory alone, so ten children take ten times as much, and a
 file in memory is nobody's. So the judge looks while it waits. Memory that several processes share is counted in each
-at first, which is quick; only where that is too much it is counted exactly.
+at first, which is quick; only where that is too much it is counted exactly. And a candidate must not gain time by
+processes and threads that take the processor from each other: what all of them compute together counts, too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,58 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
+
+#: Seconds until the first look, so that a short question pays nothing.
+_AFTER = 0.25
+#: At least one second in so many is its own: children that have ended are not seen, so what they take from a process
+#: looks like waiting, and would let it go on for ever.
+_SHARE = 10.0
+#: Of nanoseconds, a second.
+_SECOND = 1e9
+
+
+class OwnTime:
+    """Counts the seconds of a question that are a process's own: those in which it computed or waited for anything but
+    a processor. Begins when it is made.
+
+    Args:
+        root: the process; what it started counts, too.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root, self._start = root, monotonic()
+        self._before: dict[str, tuple[float, float]] | None = None
+
+    def look(self) -> None:
+        """See what the process has taken before, once some time of the question has passed."""
+        if self._before is None and monotonic() - self._start > _AFTER:
+            self._before = _uses(self._root)
+
+    def seconds(self) -> float:
+        """Its own seconds until now; at least those that its threads computed together, as far as they are known."""
+        elapsed = monotonic() - self._start
+        if self._before is None:
+            return elapsed
+        computed = waited = 0.0
+        for thread, (on, off) in _uses(self._root).items():
+            on_before, off_before = self._before.get(thread, (0.0, 0.0))
+            computed, waited = computed + on - on_before, max(waited, off - off_before)
+        return max(computed, elapsed - waited, elapsed / _SHARE)
+
+
+def _uses(root: int) -> dict[str, tuple[float, float]]:
+    """Of each thread of a process and of what it started: seconds on a processor, and seconds in wait for one."""
+    uses = {}
+    for pid in descendants(root):
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                # `on`, `off` and a number of turns; a kernel that does not count them says zeros.
+                with contextlib.suppress(OSError, ValueError):
+                    on, off, _ = map(int, Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split())
+                    uses[thread] = on / _SECOND, off / _SECOND
+    return uses
+
 
 #: Seconds between two looks.
 _EVERY = 0.25

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.specs import UntraceableError, formula_of
+from opassay.properties.candidates.inputs import reorder_sequences
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.sequences import reorder_sequences
 from opassay.properties.candidates.specification import Specification, specification
 
 QUESTIONS = ["FWD:given", "CALLS:same", "FWD:seeds", "FWD:signs", "DATA:integers", "VJP:grad", "SIZE:sizes"]

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from opassay.properties.candidates.host import waiting
-from opassay.properties.candidates.host.waiting import OwnTime
+from opassay.properties.candidates.host import weighing
+from opassay.properties.candidates.host.weighing import OwnTime
 
 SPINS = "while True: pass"
 
@@ -54,8 +54,8 @@ def test_time_asleep_is_a_programs_own() -> None:
 def test_nothing_is_gained_by_threads_that_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     uses = iter([{"1": (5.0, 7.0)}, {"1": (15.0, 97.0), "2": (40.0, 60.0), "3": (50.0, 50.0)}])
     clock = iter([100.0, 101.0, 200.0])
-    monkeypatch.setattr(waiting, "_uses", lambda root: next(uses))
-    monkeypatch.setattr("opassay.properties.candidates.host.waiting.monotonic", lambda: next(clock))
+    monkeypatch.setattr(weighing, "_uses", lambda root: next(uses))
+    monkeypatch.setattr("opassay.properties.candidates.host.weighing.monotonic", lambda: next(clock))
     own = OwnTime(1)
     own.look()
     assert own.seconds() == 10 + 40 + 50  # though the first waited for 90 of 100 seconds
@@ -64,15 +64,15 @@ def test_nothing_is_gained_by_threads_that_wait_for_each_other(monkeypatch: pyte
 def test_what_children_take_that_have_ended_gives_no_time_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     uses = iter([{"1": (5.0, 7.0)}, {"1": (6.0, 106.0)}])
     clock = iter([100.0, 101.0, 200.0])
-    monkeypatch.setattr(waiting, "_uses", lambda root: next(uses))
-    monkeypatch.setattr("opassay.properties.candidates.host.waiting.monotonic", lambda: next(clock))
+    monkeypatch.setattr(weighing, "_uses", lambda root: next(uses))
+    monkeypatch.setattr("opassay.properties.candidates.host.weighing.monotonic", lambda: next(clock))
     own = OwnTime(1)
     own.look()
     assert own.seconds() == 10
 
 
 def test_a_short_question_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_uses", lambda root: pytest.fail("was looked at"))
+    monkeypatch.setattr(weighing, "_uses", lambda root: pytest.fail("was looked at"))
     own = OwnTime(os.getpid())
     own.look()
     assert own.seconds() < 0.25
