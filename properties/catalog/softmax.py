@@ -156,10 +156,6 @@ def _flipped(input: Tensor, dim: int) -> ArgumentsByName | None:
     return {"input": input.flip(dim)} if _has_rows(input) else None
 
 
-def _flip(first: Any, *, dim: int) -> Any:
-    return tuple(y.flip(dim) for y in first)
-
-
 def _batch_axis(tensor: Tensor, dim: int) -> int:
     # Any axis will do along which no row extends.
     return 0 if dim % tensor.ndim else 1
@@ -199,7 +195,7 @@ LAWS = (
     laws.pair("shift invariance", _rows_shifted),
     laws.law("a column of -inf is absent", _with_absent, _without_absent),
     laws.sums("gradient sums to zero", 0.0, _along_dim, when=_has_rows, word=("vjp",)),
-    laws.pair("permutation within the rows", _flipped, _flip),
+    laws.pair("permutation within the rows", _flipped, lambda first, *, dim: tuple(y.flip(dim) for y in first)),
     laws.pair("permutation of the batch", _rolled, _roll),
 )
 SOFTMAX_LAWS = (

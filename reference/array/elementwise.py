@@ -58,10 +58,6 @@ def choose(condition: Any, a: Any, b: Any, share: Any = 0.5) -> Array:
     return bind("where", (a, b), {"condition": truth, "share": share})
 
 
-def _where(condition: Any, a: Any, b: Any) -> Array:
-    return choose(condition, a, b)
-
-
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(−x)), whose slope is evaluated from the result y as y (1 − y)."""
     return bind("sigmoid", (x,), {}) if isinstance(x, Array) else 1.0 / (1.0 + np.exp(-np.asarray(x)))
@@ -130,7 +126,7 @@ _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, 
 
 WORDS.update({ufunc: _elementwise(ufunc.__name__) for ufunc in _UFUNCS})
 WORDS.update({ufunc: _comparison(ufunc) for ufunc in _COMPARISONS})
-WORDS.update({np.power: _power, np.where: _where})
+WORDS.update({np.power: _power, np.where: lambda condition, a, b: choose(condition, a, b)})
 SPECIAL.update(
     {
         "erf": erf,

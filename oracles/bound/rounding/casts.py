@@ -20,10 +20,6 @@ from ..contract import Contract
 from .ball import RULES, Ball
 
 
-def _cast(contract: Contract, a: Ball, dtype: str, saturates: bool) -> Ball:
-    return cast_ball(contract, a, format_of_cast(dtype, saturates))
-
-
 def cast_ball(contract: Contract, a: Ball, fmt: Format) -> Ball:
     """The ball of the numbers of a format that a cast of a ball may give."""
     a = _magnitudes(a, fmt)
@@ -65,4 +61,4 @@ def _ends(a: Ball) -> tuple[Any, Any]:
     return np.where(down > low, np.nextafter(down, -np.inf), down), np.where(up < high, np.nextafter(up, np.inf), up)
 
 
-RULES["cast"] = _cast
+RULES["cast"] = lambda contract, a, dtype, saturates: cast_ball(contract, a, format_of_cast(dtype, saturates))

@@ -134,10 +134,6 @@ def _log1p_by_quotient(threshold: float, a: Any, b: Any) -> Pair:
     return _multiply(_multiply(_log1p(threshold, a, b), one), one)
 
 
-def _slope_of_log1p(reciprocal: Callable[[Pair], Pair], y: Pair, a: Any, b: Any) -> Pair:
-    return reciprocal((a + 1.0, b))
-
-
 def _rsqrt(reciprocal: Callable[[Pair], Pair], a: Any, b: Any) -> Pair:
     return reciprocal(_root((a, b)))
 
@@ -221,10 +217,6 @@ def _whole_power(exponent: int, reciprocal: Callable[[Pair], Pair], a: Any, b: A
     return reciprocal(power) if exponent < 0 else power
 
 
-def _stacked(way: Way, *parts: Any) -> Any:
-    return np.stack(way(*parts), axis=-1)
-
-
 def _of_slopes(way: Way, slopes: tuple[Callable[..., Pair], ...], *parts: Any) -> Any:
     """A way whose derivatives are those of complex slopes in the operands, two parts each."""
     y, pairs = way(*parts), tuple(zip(parts[::2], parts[1::2], strict=True))
@@ -235,7 +227,7 @@ def _of_slopes(way: Way, slopes: tuple[Callable[..., Pair], ...], *parts: Any) -
 
 
 def _among(ways: Sequence[Way], slopes: Sequence[tuple[Callable[..., Pair], ...]], *parts: Any) -> Any:
-    texts = [functools.partial(_stacked, way) for way in ways]
+    texts = [functools.partial(lambda way, *parts: np.stack(way(*parts), axis=-1), way) for way in ways]
     texts += [functools.partial(_of_slopes, way, each) for way in ways for each in slopes]
     return among([Algorithm(text, "") for text in texts], *parts)
 
@@ -331,7 +323,7 @@ _FUNCTIONS: dict[str, tuple[list[Way], list[Callable[..., Pair]]]] = {
     "expm1": ([_expm1], [lambda y, a, b: (y[0] + 1.0, y[1])]),
     "log1p": (
         [functools.partial(way, each) for way in (_log1p, _log1p_by_quotient) for each in (0.499, 0.501)],
-        [functools.partial(_slope_of_log1p, each) for each in _RECIPROCALS],
+        [functools.partial(lambda reciprocal, y, a, b: reciprocal((a + 1.0, b)), each) for each in _RECIPROCALS],
     ),
     "asin": (_on_both_sides(_asin), [functools.partial(_slope_of_asin, each, 1.0) for each in _RECIPROCALS]),
     "acos": (_on_both_sides(_acos), [functools.partial(_slope_of_asin, each, -1.0) for each in _RECIPROCALS]),

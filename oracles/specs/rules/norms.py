@@ -59,10 +59,6 @@ def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     return _Results(layer_norm.native_layer_norm, 3, x, tuple(shape), weight, bias, eps)
 
 
-def _group_norm(*args: Any) -> Any:
-    return _Results(group_norm.native_group_norm, 3, *args)
-
-
 def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> Any:
     arguments = (x, weight, bias, mean, var, training or mean is None, m, eps)
     more = (_in_stored_steps, _as_stored_line, _with_stored_statistics)
@@ -287,7 +283,7 @@ enter(
     {
         "_native_batch_norm_legit_functional": _batch_norm,
         "native_layer_norm": _layer_norm,
-        "native_group_norm": _group_norm,
+        "native_group_norm": lambda *args: _Results(group_norm.native_group_norm, 3, *args),
         "_native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
         "_native_batch_norm_legit_no_training": _batch_norm_in_evaluation,
         "var.correction": _var,

@@ -17,10 +17,6 @@ def _itself() -> tuple[ArgumentsByName]:
     return ({},)
 
 
-def _negated(args: Tensors) -> ArgumentsByName:
-    return {"args": [-x for x in args]}
-
-
 def _opposite(first: Tensors) -> Tensors:
     return tuple(-y for y in first)
 
@@ -45,7 +41,7 @@ def _together_again(outputs: Tensors, *, dim: int, input: Tensor) -> tuple[Any, 
 
 
 _OPPOSITE = "the opposite of the opposite inputs"
-_NEGATION = laws.pair(_OPPOSITE, _negated, _opposite, exact=True)
+_NEGATION = laws.pair(_OPPOSITE, lambda args: {"args": [-x for x in args]}, _opposite, exact=True)
 LAWS = {
     "broadcast": (_NEGATION, laws.law("on every place what is given", _itself, _everywhere, exact=True)),
     "reduce_add_coalesced": (_NEGATION, laws.pair("places in another order", _rotated)),
