@@ -242,5 +242,5 @@ def allowance(judge: Any, path: Path, computed: Sequence[Tensor], worst: Outlier
         # Under a wider bound the element may no longer be judged, which does not mean that it is accepted.
         elements = standings[worst.number].in_sets
         if elements is not None and elements.judged[worst.index] and not any(each.is_outside for each in standings):
-            return f"it would be accepted if the declaration allowed {what}"
+            return f"accepted   if the declaration allowed {what}"
     return ""
