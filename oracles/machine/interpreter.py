@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,9 +83,7 @@ class Machine:
         assert self._memory is not None
         return self._memory
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """See `poisoned_tensor`."""
-        return poisoned_tensor(shape, dtype, device)
+    empty = staticmethod(poisoned_tensor)
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Mapping[str, object],
