@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.fx.traceback
-from torch._decomp import core_aten_decompositions
+from torch._decomp import _core_aten_decompositions_post_autograd as core_decompositions
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -44,8 +44,8 @@ from .stand_ins import open_custom_functions, uncompiled
 from .storage import is_floating
 from .traces import Traces, Values
 
-#: torch's decompositions of operations that have no rule of their own.
-_DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
+#: Of operations without a rule. torch's public table has composite ones, too (0.1 s), which are traced as what they call.
+_DECOMPOSITIONS = {op: rule for op, rule in {**core_decompositions(), **DECOMPOSED}.items() if op not in RULES}
 #: What torch raises where a spec reads values of tensors that it is traced without.
 READS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 #: What torch calls operations that read values, and those among them that have values to choose from beside an index.
