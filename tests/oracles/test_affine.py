@@ -144,7 +144,7 @@ def by_welford(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("shift", [0.0, 8.0])
 def test_other_algorithms_of_a_step_are_held(spec: Spec, name: str, shift: float) -> None:
     """A kernel chooses the algorithm of a step, whatever way the text has."""
-    for seed in range(4):
+    for seed in range(2):
         (x,) = draw((8, 64), seed=seed)
         x = x + shift
         y = x

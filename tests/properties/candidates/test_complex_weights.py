@@ -185,8 +185,8 @@ def _judge(candidate: nn.Module, spec: nn.Module, dtype: torch.dtype, questions:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layers_with_complex_weights_are_accepted(layer: type[_Layer], dtype: torch.dtype) -> None:
-    for candidate in (layer, LAYERS[layer]):
-        judgement = _judge(candidate(dtype), layer(dtype), dtype)
+    for candidate, questions in ((layer, ["FWD:given"]), (LAYERS[layer], QUESTIONS)):
+        judgement = _judge(candidate(dtype), layer(dtype), dtype, questions)
         assert judgement.verdict == "accepted", str(judgement)
 
 

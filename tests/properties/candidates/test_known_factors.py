@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,11 +16,13 @@ QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:wide", "SPECIAL:zeros",
 L = torch.linalg
 
 
-def judge_with(candidate: Callable[..., Any], spec: Callable[..., Any], dtype: torch.dtype) -> Judgement:
+def judge_with(
+    candidate: Callable[..., Any], spec: Callable[..., Any], dtype: torch.dtype, questions: Sequence[str] = QUESTIONS
+) -> Judgement:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(2, 5, n, generator=generator, dtype=dtype) for n in (5, 2))
     factors, pivots = L.lu_factor(a)
-    return judge(candidate, spec, (a, b, factors, pivots), questions=QUESTIONS, seed=0)
+    return judge(candidate, spec, (a, b, factors, pivots), questions=questions, seed=0)
 
 
 def packed(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -> Any:
@@ -203,9 +205,8 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
     ],
 )
 def test_wrong_ones_are_refused(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> None:
-    judgement = judge_with(candidate, spec, dtype)
+    judgement = judge_with(candidate, spec, dtype, ["FWD:given"])
     assert str(judgement.verdict) == "rejected", str(judgement)
-    assert "FWD:given" in [each.question for each in judgement.findings if each.is_wrong]
 
 
 def test_factors_are_unpacked_exactly() -> None:

@@ -70,8 +70,8 @@ CASES: list[tuple[Tensor, Callable[..., object], Callable[..., object], Callable
 def test_numbers_that_are_computed_of_integers_are_rounded(
     operands: Tensor, spec: Callable[..., object], right: Callable[..., object], wrong: Callable[..., object]
 ) -> None:
-    for candidate in (spec, right):
-        judgement = judge(candidate, spec, (operands,), questions=QUESTIONS)
+    for candidate, questions in ((spec, ["FWD:given"]), (right, QUESTIONS)):
+        judgement = judge(candidate, spec, (operands,), questions=questions)
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     judgement = judge(wrong, spec, (operands,), questions=QUESTIONS)
     assert judgement.verdict is Ruling.REJECTED, str(judgement)

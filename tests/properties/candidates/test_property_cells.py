@@ -26,6 +26,12 @@ def _judge(candidate: Any, *codes: str, spec: Any = candidates.spec, inputs: Any
     return judge(candidate, spec, candidates.inputs() if inputs is None else inputs, questions=codes)
 
 
+@pytest.fixture(scope="module")
+def of_right() -> Judgement:
+    """A right candidate, asked every property."""
+    return _judge(candidates.right, *PROPERTIES)
+
+
 @pytest.mark.parametrize(
     ("code", "fault"),
     [
@@ -36,11 +42,13 @@ def _judge(candidate: Any, *codes: str, spec: Any = candidates.spec, inputs: Any
         ("SAVE", candidates.hidden_input),
     ],
 )
-def test_a_planted_fault_is_rejected_and_a_right_candidate_accepted(code: str, fault: Any) -> None:
+def test_a_planted_fault_is_rejected_and_a_right_candidate_accepted(code: str, fault: Any, of_right: Judgement) -> None:
     judgement = _judge(fault, code)
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert [finding.question for finding in judgement.causes] == [code]
-    assert _judge(candidates.right, code).verdict is Ruling.ACCEPTED
+    (right,) = [finding for finding in of_right.findings if finding.question == code]
+    assert right.verdict is not None
+    assert right.verdict.outcome is Outcome.VERIFIED
 
 
 _FOUND_BY_ONE = [row for row in of_questions.WRONG if row[2] != "FWD:given"]
@@ -122,12 +130,11 @@ def test_a_candidate_of_another_device_says_so() -> None:
     assert "need cuda" in judgement.weaknesses[-1]
 
 
-def test_every_property_of_the_table_has_a_verdict() -> None:
-    judgement = _judge(candidates.right, *PROPERTIES)
-    assert not judgement.causes, str(judgement)
-    verdicts = {each.question: each.verdict for each in judgement.findings if each.verdict is not None}
+def test_every_property_of_the_table_has_a_verdict(of_right: Judgement) -> None:
+    assert not of_right.causes, str(of_right)
+    verdicts = {each.question: each.verdict for each in of_right.findings if each.verdict is not None}
     assert {*verdicts, "AUTOCAST"} == set(PROPERTIES)
-    assert not [verdict for verdict in verdicts.values() if verdict.outcome is Outcome.ERROR], str(judgement)
+    assert not [verdict for verdict in verdicts.values() if verdict.outcome is Outcome.ERROR], str(of_right)
 
 
 @pytest.mark.one_fast_in(2)

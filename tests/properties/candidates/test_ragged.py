@@ -159,11 +159,11 @@ def test_a_spec_that_reads_integers_is_judged(
     wrong: list[Callable[..., Tensor]],
 ) -> None:  # fmt: skip
     operands = draw()
-    for candidate in (spec, right):
-        judgement = judge(candidate, spec, operands, questions=QUESTIONS)
+    for candidate, questions in ((spec, ["FWD:given"]), (right, QUESTIONS)):
+        judgement = judge(candidate, spec, operands, questions=questions)
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     for candidate in wrong:
-        judgement = judge(candidate, spec, operands, questions=QUESTIONS)
+        judgement = judge(candidate, spec, operands, questions=["FWD:given"])
         assert judgement.verdict is Ruling.REJECTED, str(judgement)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -95,10 +95,12 @@ def by_series(t: Tensor, b: Tensor) -> Tensor:
     return x
 
 
-def judge_solver(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> Judgement:
+def judge_solver(
+    candidate: Callable[..., Any], spec: Any, dtype: torch.dtype, questions: Sequence[str] = QUESTIONS
+) -> Judgement:
     generator = torch.Generator().manual_seed(0)
     x, b = (torch.randn(2, 6, n, generator=generator, dtype=dtype) for n in (6, 2))
-    return judge(candidate, spec, (x,) if spec is factor else (x, b), questions=QUESTIONS, seed=0)
+    return judge(candidate, spec, (x,) if spec is factor else (x, b), questions=questions, seed=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -126,9 +128,8 @@ def test_right_ones_are_accepted(candidate: Callable[..., Tensor], spec: Any, dt
     + [(each, solution) for each in (of_the_other_triangle, of_ones, once_more, by_series)],
 )  # fmt: skip
 def test_wrong_ones_are_refused(candidate: Callable[..., Tensor], spec: Any, dtype: torch.dtype) -> None:
-    judgement = judge_solver(candidate, spec, dtype)
+    judgement = judge_solver(candidate, spec, dtype, ["FWD:given"])
     assert str(judgement.verdict) == "rejected", str(judgement)
-    assert "FWD:given" in [each.question for each in judgement.findings if each.is_wrong]
 
 
 def test_a_card_names_the_residual() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -97,9 +97,11 @@ def of_another_sign(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return u * torch.where(torch.arange(3) == 1, -1, 1), s, vh
 
 
-def judge_spectrum(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> Judgement:
+def judge_spectrum(
+    candidate: Callable[..., Any], spec: Any, dtype: torch.dtype, questions: Sequence[str] = ASKED
+) -> Judgement:
     a = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    return judge(candidate, spec, (a,), questions=ASKED, seed=0)
+    return judge(candidate, spec, (a,), questions=questions, seed=0)
 
 
 @pytest.mark.one_fast_in(3)
@@ -137,9 +139,8 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
     ],
 )
 def test_wrong_ones_are_refused(candidate: Callable[..., Any], spec: Any, dtype: torch.dtype) -> None:
-    judgement = judge_spectrum(candidate, spec, dtype)
+    judgement = judge_spectrum(candidate, spec, dtype, ["FWD:given"])
     assert str(judgement.verdict) == "rejected", str(judgement)
-    assert "FWD:given" in [each.question for each in judgement.findings if each.is_wrong]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
