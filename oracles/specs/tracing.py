@@ -44,7 +44,7 @@ from .stand_ins import open_custom_functions, uncompiled
 from .storage import is_floating
 from .traces import Traces, Values
 
-#: Of operations without a rule. torch's public table has composite ones, too (0.1 s), which are traced as what they call.
+#: Of operations without a rule. torch's public table has composite ones, too, which are traced as what they call.
 _DECOMPOSITIONS = {op: rule for op, rule in {**core_decompositions(), **DECOMPOSED}.items() if op not in RULES}
 #: What torch raises where a spec reads values of tensors that it is traced without.
 READS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
