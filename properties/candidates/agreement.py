@@ -84,20 +84,18 @@ class Disagreement(enum.Enum):
     OTHER = enum.auto()  # what was read is another function
 
 
-def fault(evaluations: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Disagreement | None:
+def fault(evaluations: TorchEvaluations, balls: Sequence[Reading]) -> Disagreement | None:
     """What is wrong with a reading; None where torch is inside, or is wrong itself.
 
     Args:
-        evaluations: what torch computes. balls: the reading, one for each output. terms: what was allowed.
+        evaluations: what torch computes. balls: the reading, one for each output.
     """
 
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
         if outputs is None or len(outputs) != len(balls):
             return None
-        comparisons = hold_all(
-            [""] * len(balls), outputs, balls, terms, None, evaluations.facts, evaluations.order, whole=False
-        )
-        return any(each.wrong is not None for each in comparisons)
+        names, facts = [""] * len(balls), evaluations.facts
+        return any(each.wrong for each in hold_all(names, outputs, balls, None, None, facts, evaluations.order))
 
     if not are_outside(evaluations.own):
         return None
@@ -146,7 +144,7 @@ def disagreement(
         operands_of(spec, arguments, state),
     )
     for allowed in (terms.of_text_alone, terms):  # other algorithms only widen a ball, as in `hold_in_turn`
-        why = fault(evaluations, list(reader(allowed))[:count], allowed)
+        why = fault(evaluations, list(reader(allowed))[:count])
         if why is None:
             return ""
     if why is Disagreement.CHANGES:

@@ -27,15 +27,15 @@ AS_WELL = "torch      its own evaluation of the spec is outside here as well"
 
 
 def hold_all(
-    names: Sequence[str], computed: Sequence[Tensor], readings: Sequence[Reading], terms: Terms,
-    native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0, whole: bool = True,
+    names: Sequence[str], computed: Sequence[Tensor], readings: Sequence[Reading], terms: Terms | None,
+    native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0,
 ) -> list[Standing]:  # fmt: skip
     """Compare every output with its reading.
 
     Args:
         names, computed, readings, native: as for `hold`, one for each output.
-        terms: of the readings, for messages. facts, order: as for `hold`.
-        whole: whether a wrong value gets its full card, which takes longer than the comparison.
+        terms: of the readings, for the card of a wrong value; None for no card, which takes longer than the comparison.
+        facts, order: as for `hold`.
     """
     if miscounted := find_mismatch(computed, readings):
         return [Standing(Violation(Code.ATTRIBUTE, miscounted.text), 0, 0)]
@@ -46,7 +46,7 @@ def hold_all(
         if one.in_sets is not None and one.ball is not None:
             if one.is_outside:
                 wrong = Violation(Code.VALUE, f"{name} is outside its accept set")
-                wrong = describe_outside(name, y, one, terms=terms) if whole else wrong
+                wrong = wrong if terms is None else describe_outside(name, y, one, terms=terms)
             judged, fmt = one.in_sets.judged, format_of(y.dtype)
             missed, reason = _count_unbounded(name, one.ball, fmt, ~judged) if one.left else (0, "")
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)
@@ -92,12 +92,11 @@ def hold_in_turn(
         plain: whether the spec's own text is tried first, because it will probably suffice.
     """
     if plain:
-        outcomes = hold_all(names, computed, reader(terms.of_text_alone), terms, native, facts, order, whole=False)
+        outcomes = hold_all(names, computed, reader(terms.of_text_alone), None, native, facts, order)
         if not any(each.wrong for each in outcomes):
             return outcomes
-    return tell_of_torch(
-        hold_all(names, computed, reader(terms), terms, native, facts, order), native, terms, facts, order
-    )
+    outcomes = hold_all(names, computed, reader(terms), terms, native, facts, order)
+    return tell_of_torch(outcomes, native, facts, order)
 
 
 def tell_unwritten(
@@ -111,19 +110,19 @@ def tell_unwritten(
 
 
 def tell_of_torch(
-    outcomes: Sequence[Standing], native: Sequence[Tensor] | None, terms: Terms, facts: OperandFacts, order: int = 0
+    outcomes: Sequence[Standing], native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0
 ) -> list[Standing]:
     """The outcomes, with a line on the card of each output that torch's own evaluation of the spec also gets wrong."""
     if native is None or len(native) != len(outcomes):
         return list(outcomes)
     pairs = zip(outcomes, native, strict=True)
-    return [_describe_disagreement(each, own, terms, facts, order) for each, own in pairs]
+    return [_describe_disagreement(each, own, facts, order) for each, own in pairs]
 
 
-def _describe_disagreement(standing: Standing, own: Tensor, terms: Terms, facts: OperandFacts, order: int) -> Standing:
+def _describe_disagreement(standing: Standing, own: Tensor, facts: OperandFacts, order: int) -> Standing:
     if standing.wrong is None or standing.ball is None or standing.picks:  # torch may have made another choice.
         return standing
-    (again,) = hold_all([""], [own], [standing.ball], terms, None, facts, order, whole=False)
+    (again,) = hold_all([""], [own], [standing.ball], None, None, facts, order)
     return standing if again.wrong is None else replace(standing, wrong=standing.wrong.with_lines(AS_WELL))
 
 

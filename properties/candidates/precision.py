@@ -101,4 +101,4 @@ def _compare_under(each: Evidence, terms: Terms) -> list[Standing]:
     sharp = each.question == "DATA:bits" and not terms.accumulate and not terms.factors
     read = each.picked(each.read(terms, sharp) if sharp else each.read(terms))
     order = int(each.cotangents is not None)
-    return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, order, whole=False)
+    return hold_all(each.names, each.computed, read, None, None, OperandFacts.FINITE, order)

@@ -193,20 +193,16 @@ def _explains(reason: Reason, spec: Specification, traced: Traced, evidence: Seq
         (arguments, state), operands = each.call, reason.operands(each)
         own = arguments.with_tensors(operands[len(state) :]), dict(zip(state, operands, strict=False))
         readings = other.read(*own, terms.of_text_alone, each.question in _SHARP)
-        if not _accepted(each, each.computed, each.picked(readings), terms):
+        if not _accepted(each, each.computed, each.picked(readings)):
             return False
         natives = [native for native in each.native if native is not None]
-        if not number and _accepted(each, natives, each.picked(readings), terms):
+        if not number and _accepted(each, natives, each.picked(readings)):
             return False
     return True
 
 
-def _accepted(each: Evidence, outputs: Sequence[Tensor], readings: Sequence[Any], terms: Terms) -> bool:
+def _accepted(each: Evidence, outputs: Sequence[Tensor], readings: Sequence[Any]) -> bool:
     """Whether outputs are in the accept sets of readings; what is judged of the spec at usual data has to be there."""
-    pairs = zip(
-        hold_all(each.names, outputs, readings, terms, None, OperandFacts.FINITE, whole=False),
-        each.standings,
-        strict=True,
-    )
+    pairs = zip(hold_all(each.names, outputs, readings, None, None, OperandFacts.FINITE), each.standings, strict=True)
     usual = each.question in OF_DATA
     return all(own.wrong is None and (own.judged >= standing.judged or not usual) for own, standing in pairs)

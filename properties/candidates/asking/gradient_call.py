@@ -282,10 +282,10 @@ def _compare_gradients(
     alike = not spec.numpy and not spec.is_random(arguments, state)
     if alike and any(each.wrong is not None for each in outcomes):
         own = request.evaluations(spec, operands)
-        if fault(own, read(session.terms), session.terms) is not None:
+        if fault(own, read(session.terms)) is not None:
             session.records.missing_gradients.append(_OTHER_BACKWARD)
             return not_asked("VJP:grad", _OTHER_BACKWARD)
-        outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
+        outcomes = tell_of_torch(outcomes, own.own, facts, 1)
     if evident:
         standings = leave_decays_out(outcomes, positions, spec, arguments, state)
         draws = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
