@@ -227,8 +227,8 @@ def _of_question(cell: Cell, finding: Finding) -> Verdict:
     of = functools.partial(Verdict, cell, finding.outcome, title=TABLE[finding.question].title)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)
     if wrong is None or not finding.is_wrong:
-        usual = Code.HELD if finding.outcome is Outcome.VERIFIED else Code.MOSTLY_NOT_JUDGED
-        code = usual if wrong is None else Code.REFUSED if finding.outcome is Outcome.REFUSED else wrong.code
+        known = {Outcome.VERIFIED: Code.HELD, Outcome.REFUSED: Code.REFUSED}  # also of a NaN that spreads
+        code = known.get(finding.outcome, Code.MOSTLY_NOT_JUDGED if wrong is None else wrong.code)
         reason = _VACUOUS if code is Code.MOSTLY_NOT_JUDGED else finding.text or "held"
         # A question about the call as a whole has judged one thing.
         return of(code, reason, Measure(samples=1, judged=1) if code is Code.HELD and not judged else measure)

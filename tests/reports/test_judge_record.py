@@ -63,6 +63,14 @@ def test_a_judgement_is_recorded_gated_compared_and_shown(pair: Path, capsys: py
     assert main(["report", "compare", "report/run.json", "report/run.json"]) == 0
 
 
+def test_a_nan_that_spreads_otherwise_is_recorded_as_what_held(pair: Path) -> None:
+    assert _judge("kernel", "--report-dir", "report", "-k", "FWD:given", "-k", "SPECIAL:inf") == 0
+    given, spread = load(pair / "report" / "run.json").verdicts
+    assert (given.outcome, spread.outcome, spread.code) == (Outcome.VERIFIED, Outcome.VERIFIED, Code.HELD)
+    assert spread.reason.startswith("an infinity at x[")
+    assert spread.failure is None
+
+
 def test_the_card_of_the_record_says_where_elements_are_wrong(pair: Path) -> None:
     assert _judge("tail", "--report-dir", "report", "-k", "FWD:given") == 1
     (verdict,) = load(pair / "report" / "run.json").verdicts
