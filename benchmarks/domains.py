@@ -40,15 +40,20 @@ from opassay.properties.candidates.domain.deriving import takes_each
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.host.sources import sources
 from opassay.properties.candidates.judge_draws import Draws
-from opassay.properties.candidates.other_calls import calls_at_branches, calls_of_sizes, calls_of_values, joint_calls
+from opassay.properties.candidates.other_calls import (
+    calls_at_branches,
+    calls_of_sizes,
+    calls_of_values,
+    joint_calls,
+)
 from opassay.properties.candidates.session import Session
 from opassay.properties.candidates.specification import Specification, specification
 from opassay.properties.candidates.suites.opening import open_pair
 from opassay.properties.candidates.workload import most_work
 
 _MOST, _LIMITS, _BRANCHES, _SEED = 2**17, (64, 16, 8, 256, 10**9), 12, 5
-#: Seconds by the clock in which a spec must be called once.
-_OPENING = 40
+#: Seconds by the clock in which a spec must be called once; a copy of the process has some seconds for so many calls.
+_OPENING, _AT_ONCE = 60, 8
 Draw = Callable[[int], Any]
 
 
@@ -95,7 +100,7 @@ def open_problem(path: Path) -> tuple[Specification, CallArguments, Draw]:
                 arguments = CallArguments.of(problem.draw(_SEED)).with_names(problem.spec)
                 if sum(t.numel() for t in arguments.tensors) > _MOST and limit < _LIMITS[-1]:
                     continue
-                spec.run(arguments, spec.state)
+                spec.outputs(arguments, spec.state)
             except SkippedError:
                 raise
             except (Exception, SystemExit) as err:
@@ -141,7 +146,8 @@ def derive(make: Callable[[], tuple[Specification, CallArguments, Draw]]) -> dic
             *calls_of_values(session, rng),
             *itertools.islice(calls_at_branches(session, rng), _BRANCHES), *domain.empties(arguments),
         ]  # fmt: skip
-    answers = run_in_copies(lambda log: takes_each(spec, calls, log)) if calls else b""
+    asked = [calls[n : n + _AT_ONCE] for n in range(0, len(calls), _AT_ONCE)]
+    answers = b"".join(run_in_copies(functools.partial(takes_each, spec, some)) for some in asked)
     refusals = [" ".join(map(str, call.shapes)) for call, took in zip(calls, answers, strict=True) if not took]
     lines = [f"given {arguments.text}", *domain.describe(arguments)]
     note = domain.shapes.note

@@ -17,9 +17,9 @@ import torch
 
 from ...oracles.specs.work import Workload
 from .arguments import CallArguments
+from .domain.declaration import value_of
 from .domain.deriving import safe_calls, with_leaf
 from .domain.integer_roles import propose
-from .domain.options import value_of
 from .domain.symbols import Shapes, Symbol
 from .host.calls import Answer
 from .inputs import WAYS, filled_tensor

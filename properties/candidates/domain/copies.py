@@ -15,7 +15,7 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from ....oracles.process.forking import fork
 from .shape_search import OutOfTimeError
 
 #: Processor seconds for one question; seconds by the clock after which all copies are given up.
-_ONE, _CLOCK = 1.0, 20.0
+_ONE, _CLOCK = 1.0, 40.0
 #: Bytes that a copy may have besides what this process has, and how many copies may end before nothing more is asked.
 _MEMORY, _ENDS = 4 << 30, 40
 _REFUSED, _TAKEN, _ASKED, _RESULT, _ERROR = b"0", b"1", b"?", b"=", b"!"
@@ -85,31 +85,23 @@ class AnswerLog:
         if not self.asks:
             return False
         os.write(self.pipe, _ASKED)
+        signal.signal(signal.SIGPROF, _stop)
+        signal.setitimer(signal.ITIMER_PROF, _ONE)
         try:
-            with _limited():
-                question()
+            question()
             accepted = True
         except OutOfTimeError:
             raise
         except Exception:
             accepted = False
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
         os.write(self.pipe, _TAKEN if accepted else _REFUSED)
         return accepted
 
 
-@contextlib.contextmanager
-def _limited() -> Iterator[None]:
-    """Raise an exception in the block when it takes too long."""
-
-    def late(*_: Any) -> None:
-        raise TimeoutError
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, _ONE)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def _stop(*_: Any) -> None:
+    raise TimeoutError
 
 
 def _run_copy(

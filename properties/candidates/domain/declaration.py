@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ....reference.missing import nearest_of
 from ...declaring.user_samples import Integers
@@ -21,9 +22,10 @@ from ..arguments import CallArguments
 from ..host.module_files import GivenError
 from .facts import WORDS, facts_of, range_of
 from .integer_roles import KINDS, is_integer
-from .options import Option
 from .symbols import Axis, Shapes, Symbol
 
+#: (shape,) of a tensor that takes the place of None; a number, a flag or None as it is.
+Option = bool | int | float | None | tuple[int, ...]
 _EXTENT = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?:\+(\d+))?|([A-Za-z_]\w*)\*([A-Za-z_]\w*)|(\d+)")
 _RELATION = re.compile(r"([\w*+]+)(<=|<|==|>=|>)([\w*+]+)")
 _STATEMENT = re.compile(r"(\w+): *(.+)")
@@ -188,9 +190,8 @@ def _require_given(declaration: Declaration, names: Sequence[str], arguments: Ca
     """DomainError unless the given call is of a declaration."""
     shapes = tuple(arguments.shapes)
     values = declaration.values(shapes)
-    others = [term for used in declaration.relations for term in (used[0], used[2])]
-    others += [term for _, _, term in declaration.integers.values()]
-    for term in [*declaration.terms.values(), *others]:
+    others = [term for used in (*declaration.relations, *declaration.integers.values()) for term in used]
+    for term in (term for term in [*declaration.terms.values(), *others] if isinstance(term, ExtentTerm)):
         for symbol in (term.symbol, term.unit):
             if symbol and symbol not in values:
                 raise DomainError(f"domain: got {symbol!r}, need symbols of axes: {', '.join(values) or 'none'}")
@@ -220,3 +221,32 @@ def require_values(declaration: Declaration, names: Sequence[str], arguments: Ca
         most = int(tensor.sum()) if use == "summing to" else int(tensor.max()) if tensor.numel() else 0
         if (use == "summing to" and most != limit) or (use and most > limit - (use == "below")):
             raise DomainError(f"domain: got {names[i]}: {kind} {use} {limit}, need {most} of the given inputs")
+
+
+def propose_options(leaf: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Option]:
+    """Other values of an argument that is no tensor; the spec may refuse them.
+
+    Args:
+        leaf: the given value. shapes: of the other arguments and of the outputs, for a tensor in place of None.
+    """
+    if isinstance(leaf, bool):
+        yield not leaf
+    elif isinstance(leaf, int):
+        yield from (value for value in dict.fromkeys((leaf + 1, 2 * leaf, leaf // 2, 1, 2, 3)) if value != leaf)
+    elif isinstance(leaf, float):
+        # Not a negative number: what a square root is taken of may be nothing else.
+        yield from (value for value in (1.7 * leaf or 1.7, 0.5 * leaf or 0.5, 1.0) if value != leaf)
+    elif leaf is None:
+        yield from sorted({*shapes, *((n,) for shape in shapes for n in shape)}, key=len)
+
+
+def value_of(option: Option, leaves: Sequence[Any], fill: Callable[[Tensor], Tensor]) -> Any:
+    """What a call is given for an option: itself, or for a shape a tensor of the dtype of the floating arguments.
+
+    Args:
+        option: see `propose_options`. leaves: of the given call. fill: gives values to a tensor of zeros.
+    """
+    if not isinstance(option, tuple):
+        return option
+    like = next((x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()), torch.zeros(()))
+    return fill(like.new_zeros(option))

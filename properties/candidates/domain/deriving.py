@@ -1,7 +1,8 @@
 """The domain of a spec, derived by asking it in a copy of this process.
 
-The domain proposes and the spec decides: with stand-ins for tensors (FakeTensorMode), which cost no arithmetic, and, as
-these are lax, some calls are confirmed with values. If one of them is refused, everything is asked with values.
+The domain proposes and the spec decides, with values: at sizes as small as the spec takes, where a call costs some
+microseconds an operation. Stand-ins for tensors (FakeTensorMode) are asked only where no copy can be, or a call with
+values is too much work: they are lax, and an operation takes ten times as long with them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import contextlib
 import functools
 import itertools
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,42 +19,33 @@ import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.specs.tracing import READS_VALUES, without_fused_operations
 from ...engine.limits import processor_seconds
-from ..arguments import CallArguments, Inputs, Tensor
+from ..arguments import CallArguments, Inputs, Tensor, copied_state
 from ..host.calls import floating
 from ..inputs import stand_in
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
-from .declaration import Declaration, DomainError, read_declaration
+from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of
 from .domain import Domain, fixed_domain, resize_all
-from .facts import OF_SQUARES, find_facts
-from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, propose
-from .options import propose_options, value_of
-from .shape_search import OutOfTimeError, ShapeSearch
+from .facts import OF_SQUARES, find_facts, find_ranges
+from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, propose, with_largest
+from .shape_search import OutOfTimeError, ShapeSearch, shrink
 from .symbols import Axis, ShapeDomain, Shapes
 
 #: What an exception says that a stand-in is the reason of, and not its shape.
 _OF_STAND_INS = ("fake tensor", "data-dependent")
-#: Processor seconds for all questions.
-_SECONDS = 1.0
-#: Calls of the derived shapes that are confirmed with values; steps from the least extent that they draw from.
-_CONFIRMED, _STEPS = 6, (0, 1, 2, 3, 4, 6, 9)
+#: Processor seconds for the questions of integers, those of shapes, and all others; for those of shapes also so many
+#: calls, of at most so many seconds: a network has few axes, and each question takes long.
+_SECONDS, _CALLS, _MOST_SECONDS = 1.0, 24, 0.3
 #: The most elements of given tensors with which questions are asked with values.
-_MOST = 2**22
-#: Draws of the inputs in which a fact must hold.
-_DRAWS = 6
+_MOST = 2**24
+#: Draws of the inputs in which a fact must hold, and the most elements of all of them.
+_DRAWS, _MOST_DRAWN = 6, 2**22
 #: What begins the answer where the author's declaration clashes with the spec.
 _CLASH = b"!"
-
-
-class _NeedsValuesError(Exception):
-    """Stand-ins cannot answer, because the spec reads values."""
-
-
-class _DangerousError(Exception):
-    """The spec ends its process at other sizes: torch reads or writes beyond memory, perhaps also where it does not."""
 
 
 def derive_domain(
@@ -70,37 +61,25 @@ def derive_domain(
     Raises:
         DomainError: what the spec's author declares clashes with the given call, or the spec refuses it.
     """
-    with FakeTensorMode():  # What torch imports with the first stand-in, each copy would import again.
-        torch.empty(1)
     declaration = read_declaration(spec.domain, arguments)
-    has_integers = not spec.numpy and any(is_integer(t) for t in arguments.tensors)
-    if has_integers and sum(t.numel() for t in arguments.tensors) <= _MOST:
+    few = sum(t.numel() for t in arguments.tensors) <= _MOST_DRAWN
+    if few and not spec.numpy and any(map(is_integer, arguments.tensors)):
         with contextlib.suppress(SpecError):
             spec.traced_at(arguments, spec.state)  # tells whether it reads values of integers
-
-    def draw_arguments(number: int) -> CallArguments:
-        if draw is None:
-            raise LookupError("nothing draws inputs")
-        return CallArguments.of(draw(seed_of(number)))
-
+    drawn = None if draw is None else lambda number: CallArguments.of(draw(seed_of(number)))
     try:
-        payload = run_in_copies(lambda log: _Derivation(spec, arguments, draw_arguments, log, declaration).run())
+        payload = run_in_copies(lambda log: _Derivation(spec, arguments, drawn, log, declaration).run())
     except CopyError as err:
         return fixed_domain(arguments.shapes, f"the spec was not asked for other calls: {err}")
     except RuntimeError:  # CUDA has started, so there are no copies; stand-ins are asked here.
-        payload = _Derivation(spec, arguments, draw_arguments, AnswerLog([]), declaration).run()
+        payload = _Derivation(spec, arguments, drawn, AnswerLog([]), declaration).run()
     if payload.startswith(_CLASH):
         raise DomainError(payload.removeprefix(_CLASH).decode())
     return replace(msgspec.msgpack.decode(payload, type=Domain), declaration=declaration)
 
 
-def safe_calls(
-    spec: Specification, calls: Iterable[CallArguments], at_once: int = _CONFIRMED
-) -> Iterator[CallArguments]:
-    """The calls that do not end the process: torch reads beyond memory at some integers that are no indices.
-
-    Calls without integers are safe, as their domain was asked. So many calls are asked in one copy of this process.
-    """
+def safe_calls(spec: Specification, calls: Iterable[CallArguments], at_once: int = 6) -> Iterator[CallArguments]:
+    """The calls that do not end the process, as torch reads beyond memory at some integers; some are asked at once."""
     rest = iter(calls)
     while some := list(itertools.islice(rest, at_once)):
         if not any(is_integer(t) for each in some for t in each.tensors):
@@ -121,29 +100,26 @@ class _Derivation:
     """One derivation, in a copy of the process.
 
     Args:
-        spec, arguments: see `derive_domain`. draw: (number) -> arguments; raises where there are none.
+        spec, arguments: see `derive_domain`. draw: (number) -> arguments, or None.
         log: asks questions with values. declaration: what the spec's author says.
     """
 
     def __init__(
-        self, spec: Specification, arguments: CallArguments, draw: Callable[[int], CallArguments], log: AnswerLog,
-        declaration: Declaration,
+        self, spec: Specification, arguments: CallArguments, draw: Callable[[int], CallArguments] | None,
+        log: AnswerLog, declaration: Declaration,
     ) -> None:  # fmt: skip
         self._spec, self._log, self._declaration = spec, log, declaration
-        self._ends = processor_seconds() + _SECONDS
+        self._written = list(spec.state)
         self._arguments = arguments.changed(lambda t: t.detach())
         self._tensors, self._shapes = self._arguments.tensors, tuple(arguments.shapes)
         self._draws = [self._arguments, *self._further_draws(draw)]
         self._roles: dict[int, IntegerRole] = {}
         self._facts: dict[int, tuple[str, ...]] = {}
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._small = self._tensors
 
     def run(self) -> bytes:
         """The domain, encoded; or a text that begins with `_CLASH`."""
-        with (
-            Checked(),
-            without_fused_operations(),
-        ):
+        with Checked(), without_fused_operations():
             try:
                 return msgspec.msgpack.encode(self._run())
             except DomainError as err:
@@ -151,41 +127,65 @@ class _Derivation:
 
     def _run(self) -> Domain:
         few = self._log.asks and sum(t.numel() for t in self._tensors) <= _MOST
-        with contextlib.suppress(OutOfTimeError):
+        with self._some_time():
             if few:
                 self._find_roles()
         self._declare_roles()
         for i, t in enumerate(self._tensors):
             if t.is_floating_point() and (facts := find_facts([each.tensors[i] for each in self._draws])):
                 self._facts[i] = facts
+            elif t.is_floating_point() and 0 < t.numel() <= _MOST_DRAWN:
+                draws = [each.tensors[i].double() for each in self._draws]
+                with self._some_time():
+                    if facts := find_ranges(functools.partial(self._takes_at, i), draws):
+                        self._facts[i] = facts
         self._facts |= self._declaration.facts
-        domain = Domain(self._find_shapes(few), self._roles, self._facts)
-        with contextlib.suppress(OutOfTimeError):
+        domain = Domain(self._find_shapes(), self._roles, self._facts)
+        with self._some_time():
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
                 domain = replace(domain, options=dict(self._find_options()))
                 self._require_declared(domain.shapes)
         return domain
 
-    # ------------------------------------------------------------------------------------------------------ asking
+    @contextlib.contextmanager
+    def _some_time(self) -> Iterator[None]:
+        """Give the questions in the block some time, and none of them an answer after it."""
+        self._ends = processor_seconds() + _SECONDS
+        with contextlib.suppress(OutOfTimeError):
+            yield
 
     def _check_time(self) -> None:
         if processor_seconds() > self._ends:
             raise OutOfTimeError
 
-    def _call(self, leaves_of: CallArguments) -> tuple[Tensor, ...]:
-        return self._spec.outputs(leaves_of, self._spec.state)
+    def _call(self, arguments: CallArguments) -> tuple[Tensor, ...]:
+        """The outputs. Of the state only what calls write is copied, because a network has millions of parameters."""
+        state = self._spec.state
+        own = copied_state({name: state[name] for name in self._written})
+        with torch.no_grad():
+            outputs = run_with_own_derivatives(
+                lambda: result_of(self._spec.call_at({**state, **own}, arguments.copied().args)).tensors
+            )
+        self._written = [name for name, t in own.items() if t._version]
+        return outputs
 
-    def _takes(self, arguments: CallArguments) -> bool:
-        """Whether the spec takes these values."""
+    def _takes(self, arguments: CallArguments, numbers: bool = False) -> bool:
+        """Whether the spec takes these values, and perhaps gives finite numbers there."""
+
+        def ask() -> None:
+            outputs = self._call(arguments)
+            if numbers and not are_finite(floating(outputs)):
+                raise ValueError("it gives no number")
+
         self._check_time()
-        return self._log.ask(lambda: self._call(arguments))
+        return self._log.ask(ask)
 
     def _takes_stand_ins(self, shapes: Shapes) -> bool:
         """Whether the spec takes stand-ins of these shapes.
 
         Raises:
-            _NeedsValuesError: it reads values.
+            ValueError: it reads values.
         """
         self._check_time()
         if any(0 in shape for shape in shapes):  # Some functions of torch end their process where nothing is there.
@@ -200,88 +200,82 @@ class _Derivation:
                     result_of(self._spec.call_at(dict(self._spec.state), self._arguments.with_tensors(tensors).args))
             except Exception as err:
                 if isinstance(err, READS_VALUES) or any(words in str(err).lower() for words in _OF_STAND_INS):
-                    raise _NeedsValuesError from err
+                    raise ValueError from err
                 return False
         return True
+
+    @functools.cached_property
+    def _mode(self) -> FakeTensorMode:
+        return FakeTensorMode(allow_non_fake_inputs=True)
 
     def _takes_values(self, shapes: Shapes) -> bool:
         if sum(map(math.prod, shapes)) > 2 * _MOST:
             return False
         accepts = self._takes(self._at(shapes))
         if self._log.ended and not any(0 in shape for shape in shapes):
-            raise _DangerousError
+            raise CopyError("torch reads or writes beyond memory, perhaps also where it does not end the process")
         return accepts
 
     def _at(self, shapes: Shapes) -> CallArguments:
-        return self._arguments.with_tensors(resize_all(self._tensors, shapes, self._roles))
+        return self._arguments.with_tensors(resize_all(self._small, shapes, self._roles))
 
-    # ------------------------------------------------------------------------------------------------------ shapes
-
-    def _find_shapes(self, few: bool) -> ShapeDomain:
-        try:
-            return self._search_shapes(few)
-        except _DangerousError:
-            return fixed_domain(self._shapes, "the spec ends the process at other sizes").shapes
-
-    def _search_shapes(self, few: bool) -> ShapeDomain:
-        ties = [role.into for role in self._roles.values() if role.kind == "offsets" and len(role.into) > 1]
-        ties += [
-            tuple((i, len(self._shapes[i]) - n) for n in (2, 1))
-            for i, facts in self._facts.items()
-            if set(facts) & set(OF_SQUARES)
-        ]
-        reads, axes = self._reads if few else None, self._declaration.terms.items()
-        known = [symbol for _, symbol in self._declaration.symbols(self._shapes)]
-        fixed = [axis for axis, term in axes if not term.symbol]
-
-        def search(ask: Callable[[Shapes], bool]) -> ShapeDomain:
-            return ShapeSearch(ask, self._shapes, reads, ties, known, fixed).run()
-
-        if not self._spec.numpy:
-            with contextlib.suppress(_NeedsValuesError, ValueError):
-                domain = search(self._takes_stand_ins)
-                if not few or self._is_confirmed(domain):
+    def _find_shapes(self) -> ShapeDomain:
+        for search in [self._search_with_values] * self._log.asks + [self._search] * (not self._spec.numpy):
+            with self._some_time(), contextlib.suppress(ValueError):
+                try:
+                    domain = search()
+                except CopyError:
+                    return fixed_domain(self._shapes, "the spec ends the process at other sizes").shapes
+                if domain is not None:
                     return domain
-        if not few:
-            return fixed_domain(self._shapes, "other calls would have to be made with values, and are large").shapes
-        try:
-            return search(self._takes_values)
-        except (ValueError, OutOfTimeError):
-            return fixed_domain(self._shapes, "the spec refuses copies of the given call").shapes
+        return fixed_domain(self._shapes, "other calls would have to be made with values, and are large").shapes
 
-    def _is_confirmed(self, domain: ShapeDomain) -> bool:
-        """Whether the spec takes calls of the shapes with values, where stand-ins are taken."""
-        rng = random.Random(1)  # The same calls whatever the judgement draws.
-        with contextlib.suppress(OutOfTimeError):
-            for _ in range(_CONFIRMED if domain.symbols else 0):
-                extents = {s: s.least + s.step * rng.choice(_STEPS) for s in domain.symbols}
-                shapes = domain.resized(extents, domain.base)
-                if self._takes_stand_ins(shapes) and not self._takes_values(shapes):
-                    return False
-        return True
+    def _search_with_values(self) -> ShapeDomain | None:
+        small = self._shapes if self._declaration.terms else shrink(self._takes_values, self._shapes)
+        before = processor_seconds()
+        self._takes_values(small)
+        self._ends += _CALLS * min(processor_seconds() - before, _MOST_SECONDS)
+        for start in dict.fromkeys((small, self._shapes)):
+            self._small = tuple(resize_all(self._tensors, start, self._roles))
+            with contextlib.suppress(ValueError):
+                domain = self._search(start).from_start(self._shapes)
+                if domain is not None:
+                    return domain
+        return None
+
+    def _search(self, start: Shapes = ()) -> ShapeDomain:
+        """The symbols, found with values around `start`, or with stand-ins around the given call."""
+        ties = [role.into for role in self._roles.values() if role.kind == "offsets" and len(role.into) > 1]
+        squares = [i for i, facts in self._facts.items() if set(facts) & set(OF_SQUARES)]
+        ties += [tuple((i, len(self._shapes[i]) - n) for n in (2, 1)) for i in squares]
+        known = [symbol for _, symbol in self._declaration.symbols(self._shapes)]
+        fixed = [axis for axis, term in self._declaration.terms.items() if not term.symbol]
+        ask, reads = (self._takes_values, self._reads) if start else (self._takes_stand_ins, None)
+        return ShapeSearch(ask, start or self._shapes, reads, ties, known, fixed).run()
 
     def _reads(self, shapes: Shapes, axis: Axis, number: int) -> bool:
         """Whether the outputs change with so many that an axis has last; also where nobody can tell."""
-        if sum(map(math.prod, shapes)) > _MOST:
+        indexed = any(axis in role.into for role in self._roles.values() if role.below is not None and not role.rises)
+        if indexed or sum(map(math.prod, shapes)) > _MOST_DRAWN:  # An index would say where it is read.
             return True
         (i, d), arguments = axis, self._at(shapes)
-        last, first = (arguments.tensors[i].narrow(d, n, number) for n in (shapes[i][d] - number, 0))
-        if is_integer(last) and torch.equal(last, first):
+        *parts, last = (arguments.tensors[i].narrow(d, n, number) for n in range(shapes[i][d] - number + 1))
+        if not is_integer(last):
+            parts = [~last if last.dtype == torch.bool else (last.float() + 0.37).to(last.dtype)]
+        other = next((part for part in parts if not torch.equal(part, last)), None)
+        if other is None:
             return True
 
         def ask() -> None:
-            if is_integer(last):
-                other = first
-            else:
-                other = ~last if last.dtype == torch.bool else (last.float() + 0.37).to(last.dtype)
             tensors = list(arguments.tensors)
             tensors[i] = tensors[i].clone()
             tensors[i].narrow(d, shapes[i][d] - number, number).copy_(other)
             try:
                 before, after = self._call(arguments), self._call(arguments.with_tensors(tensors))
-            except SpecError:
+            except Exception:
                 return
-            if all(map(_are_same, before, after)):
+            pairs = zip(before, after, strict=True)
+            if all(torch.equal(*(y.double().nan_to_num(7.0) for y in pair)) for pair in pairs):
                 raise ValueError("it is not read")
 
         self._check_time()
@@ -298,8 +292,6 @@ class _Derivation:
                 texts = " ".join(str(list(shape)) for shape in shapes)
                 raise DomainError(f"domain: got another {name}: {texts}, need calls that {self._spec.name} takes")
 
-    # ---------------------------------------------------------------------------------------------------- integers
-
     def _find_roles(self) -> None:
         uses: dict[int, set[str]] = {}
         if any(map(is_integer, self._tensors)) and not self._spec.numpy:
@@ -309,7 +301,13 @@ class _Derivation:
             if is_integer(tensor):
                 draws = [each.tensors[i] for each in self._draws]
                 extents = [((j, d), n) for j, s in enumerate(self._shapes) if j != i for d, n in enumerate(s)]
-                self._roles[i] = find_role(functools.partial(self._takes_at, i), draws, uses.get(i, set()), extents)
+                role = find_role(functools.partial(self._takes_at, i), draws, uses.get(i, set()), extents)
+                if (
+                    role.below is not None and not role.rises and len(role.into) > 1
+                ):  # Others have its extent by chance.
+                    own = tuple(axis for axis in role.into if self._takes_beyond(i, role.below, axis))
+                    role = replace(role, into=own or role.into)
+                self._roles[i] = role
 
     def _declare_roles(self) -> None:
         for i, (kind, use, term) in self._declaration.integers.items():
@@ -319,30 +317,30 @@ class _Derivation:
             below = limit if use == "below" else role.below
             self._roles[i] = replace(role, into=into, sums_to=sums_to, below=below) if use else role
 
+    def _takes_beyond(self, place: int, below: int, axis: Axis) -> bool:
+        """Whether the spec takes the least value that it refuses where an axis is longer by one."""
+        shapes = [[n + ((j, d) == axis) for d, n in enumerate(shape)] for j, shape in enumerate(self._shapes)]
+        tensors = resize_all(self._tensors, tuple(map(tuple, shapes)))
+        tensors[place] = with_largest(tensors[place], below)
+        return self._takes(self._arguments.with_tensors(tensors))
+
     def _takes_at(self, place: int, values: Tensor) -> bool:
         """Whether the spec takes other values of one tensor."""
-        return self._takes(self._with(place, values))
+        return self._takes(self._with(place, values.to(self._tensors[place].dtype)))
 
     def _with(self, place: int, values: Tensor) -> CallArguments:
-        tensors = list(self._tensors)
-        tensors[place] = values
-        return self._arguments.with_tensors(tensors)
+        return self._arguments.with_tensors([*self._tensors[:place], values, *self._tensors[place + 1 :]])
 
     def _find_proposals(self) -> Iterator[tuple[int, str]]:
         for i, role in self._roles.items():
             for word, values in propose(role, self._tensors[i]):
-                if self._gives_numbers(self._with(i, values)):
+                if self._takes(self._with(i, values), numbers=True):
                     yield i, word
-
-    # ------------------------------------------------------------------------------------------- options and facts
 
     def _find_options(self) -> Iterator[tuple[int, tuple[Any, ...]]]:
         leaves, rng = self._arguments.leaves, torch.Generator().manual_seed(0)
-        shapes = list(dict.fromkeys([*self._shapes, *(tuple(y.shape) for y in self._call(self._arguments))]))
-
-        def fill(zeros: Tensor) -> Tensor:
-            return torch.randn(zeros.shape, generator=rng).to(zeros.dtype)
-
+        outputs = self._call(self._arguments) if any(leaf is None for leaf in leaves) else ()
+        shapes = list(dict.fromkeys([*self._shapes, *(tuple(y.shape) for y in outputs)]))
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 continue
@@ -351,24 +349,14 @@ class _Derivation:
                 continue
             options = []
             for option in propose_options(leaf, shapes):
-                if self._gives_numbers(with_leaf(self._arguments, i, value_of(option, leaves, fill))):
-                    options.append(option)
+                value = value_of(option, leaves, lambda zeros: torch.randn(zeros.shape, generator=rng).to(zeros.dtype))
+                options += [option] if self._takes(with_leaf(self._arguments, i, value), numbers=True) else []
             if options:
                 yield i, tuple(options[:3])
 
-    def _gives_numbers(self, arguments: CallArguments) -> bool:
-        """Whether the spec takes a call, and gives finite numbers there."""
-
-        def ask() -> None:
-            if not are_finite(floating(self._call(arguments))):
-                raise ValueError("it gives no number")
-
-        self._check_time()
-        return self._log.ask(ask)
-
-    def _further_draws(self, draw: Callable[[int], CallArguments]) -> Iterator[CallArguments]:
+    def _further_draws(self, draw: Callable[[int], CallArguments] | None) -> Iterator[CallArguments]:
         """Further draws of the inputs, of the structure of the given ones."""
-        if not self._log.asks or sum(t.numel() for t in self._tensors) > _MOST // _DRAWS:
+        if draw is None or not self._log.asks or sum(t.numel() for t in self._tensors) > _MOST_DRAWN // _DRAWS:
             return
         kinds = [(t.dtype, t.ndim) for t in self._tensors]
         for number in range(1, _DRAWS):
@@ -380,10 +368,5 @@ class _Derivation:
 
 def with_leaf(arguments: CallArguments, place: int, value: Any) -> CallArguments:
     """The arguments with another value of one leaf."""
-    leaves = list(arguments.leaves)
-    leaves[place] = value
-    return CallArguments(tuple(leaves), arguments.structure, arguments.names)
-
-
-def _are_same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one.double().nan_to_num(7.0), other.double().nan_to_num(7.0))
+    leaves = (*arguments.leaves[:place], value, *arguments.leaves[place + 1 :])
+    return CallArguments(leaves, arguments.structure, arguments.names)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import torch
 
 from ..arguments import CallArguments
-from .declaration import Declaration
+from .declaration import Declaration, Option
 from .integer_roles import IntegerRole, is_integer
-from .options import Option
 from .symbols import ShapeDomain, Shapes
 
 Tensor = torch.Tensor
@@ -35,20 +34,14 @@ def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | Non
     if not tensor.numel():
         return other.new_zeros(shape)
     if role is not None and role.rises and len(shape) == 1 and shape[0]:
-        other = _longer_or_shorter(other, shape[0])
+        first = other[: shape[0] - 1]  # further groups are empty
+        other = torch.cat([first, other[-1:].expand(shape[0] - len(first))])
     for d, n in enumerate(shape):
         if other.shape[d] != n:
             other = other.index_select(d, torch.arange(n, device=other.device) % other.shape[d])
     if role is not None and is_integer(tensor):
         other = _at_other_extents(other, role, shapes, before)
     return other.clone()
-
-
-def _longer_or_shorter(offsets: Tensor, count: int) -> Tensor:
-    """Offsets of another number of groups: further ones are empty."""
-    if count >= len(offsets):
-        return torch.cat([offsets, offsets[-1:].expand(count - len(offsets))])
-    return torch.cat([offsets[: count - 1], offsets[-1:]])
 
 
 def _at_other_extents(values: Tensor, role: IntegerRole, shapes: Shapes, before: Shapes) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,21 @@ def _some(tensor: Tensor, most: int = _SOME, whole: int = -1) -> Tensor:
         cut = (slice(None, None, 2 if n == longest and d != whole else 1) for d, n in enumerate(tensor.shape))
         tensor = tensor[tuple(cut)]
     return tensor
+
+
+def find_ranges(takes: Callable[[Tensor], bool], draws: Sequence[Tensor]) -> tuple[str, ...]:
+    """The range outside of which numbers are refused; none where all are taken.
+
+    Args:
+        takes: (other values) -> whether the spec takes them in the tensor's place. draws: its values, in float64.
+    """
+    sizes = 2 * draws[0].abs() + 1
+    signs = sizes * (-1) ** torch.arange(sizes.numel(), device=sizes.device).reshape(sizes.shape)
+    if takes(signs):
+        return ()
+    ways = (0.0, math.inf, sizes), (0.0, 1.0, 1 / sizes), (-1.0, 1.0, 1 / signs)
+    inside = [way for way in ways if all(bool(((t >= way[0]) & (t <= way[1])).all()) for t in draws)]
+    return tuple(f"in [{low:g}, {high:g}]" for low, high, values in inside if takes(values))[:1]
 
 
 def range_of(fact: str) -> tuple[float, float] | None:

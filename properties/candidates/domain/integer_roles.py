@@ -146,11 +146,11 @@ def find_role(
     flat = all(t.ndim == 1 and t.numel() > 1 for t in draws)
     rises = flat and all(bool((t.diff() >= 0).all()) for t in draws)
     distinct = all(t.unique().numel() == t.numel() for t in draws)
-    below = _limit(takes, original)
+    below = _limit(takes, original, sorted({n for _, n in extents}))
     small = torch.iinfo(original.dtype).min
 
     def takes_one(value: int) -> bool:
-        return value >= small and takes(_with_largest(original, value))
+        return value >= small and takes(with_largest(original, value))
 
     wraps = below is not None and takes_one(-1) and takes_one(-below) and not takes_one(-below - 1)
     ignores = below is not None and not wraps and takes_one(IGNORED)
@@ -188,7 +188,7 @@ def _ends_of(original: Tensor, draws: Sequence[Tensor], extents: Sequence[tuple[
     return (min(usable)[2],) if usable else ()
 
 
-def _with_largest(tensor: Tensor, value: int) -> Tensor:
+def with_largest(tensor: Tensor, value: int) -> Tensor:
     """The tensor with its largest element replaced."""
     other = tensor.detach().clone().reshape(-1)
     if other.numel():
@@ -196,16 +196,18 @@ def _with_largest(tensor: Tensor, value: int) -> Tensor:
     return other.reshape(tensor.shape)
 
 
-def _limit(takes: Callable[[Tensor], bool], original: Tensor) -> int | None:
-    """The least value that is refused where the largest stands; None where none is."""
+def _limit(takes: Callable[[Tensor], bool], original: Tensor, likely: Sequence[int]) -> int | None:
+    """The least value that is refused where the largest stands, perhaps a `likely` one; None where none is."""
     if not original.numel():
         return None
     low, high = int(original.max()), min(_FAR, torch.iinfo(original.dtype).max)
-    if high <= low or takes(_with_largest(original, high)):
+    if high <= low or takes(with_largest(original, high)):
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if takes(_with_largest(original, middle)) else (low, middle)
+    guesses, step = [low + 1, *(value for n in likely for value in (n, n - 1))], 1
+    while high - low > 1:  # upwards, because a value may say how much memory is taken
+        value = next((n for n in guesses if low < n < high), min(low + step, (low + high) // 2))
+        taken = takes(with_largest(original, value))
+        low, high, step = (value, high, 2 * step) if taken else (low, value, step)
     return high
 
 

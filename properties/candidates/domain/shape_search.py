@@ -11,9 +11,11 @@ can be told from the others by leaving one out, so the smallest set that the spe
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from .symbols import Axis, Moves, ShapeDomain, Shapes, Symbol
 
@@ -23,6 +25,8 @@ _FAR = (5, 2)
 _LIFTS = (3, 5, 7, 11, 13, 17)
 #: Sets of equal extents are grown up to this size, among at most so many axes.
 _GROWN, _AMONG = 3, 12
+#: Extents are made no smaller than this before anything is asked; so many sets of extents are tried for that.
+_SMALL, _SETS = 4, 32
 
 
 class OutOfTimeError(Exception):
@@ -50,6 +54,7 @@ class ShapeSearch:
         self._axes: list[Axis] = [axis for axis in every if axis not in fixed]
         self._symbols, self._declared, self._fixed = list(known), known, fixed
         self._unread: set[Axis] = set()
+        self._note = ""
 
     def run(self) -> ShapeDomain:
         """The symbols; axes of none keep their extents.
@@ -59,17 +64,13 @@ class ShapeSearch:
         """
         if not self._takes({}):
             raise ValueError("the spec refuses the given call")
-        note = ""
-        try:
-            self._lift_ones()
-            for step in (self._alone, self._with_equals, self._with_others, self._by_steps, self._by_ratios):
-                step()
-            self._in_proportion()
-            self._symbols = [self._bounded(symbol) for symbol in self._symbols]
-        except OutOfTimeError:
-            note = "not all axes were asked, for want of time"
+        self._lift_ones()
+        steps = self._alone, self._with_equals, self._with_others, self._by_steps, self._by_ratios, self._in_proportion
+        for step in steps:
+            step()
+        self._symbols = [self._bounded(symbol) for symbol in self._symbols]
         constant = (*self._fixed, *(a for a in self._axes if a not in self._done and self._extent(a)))
-        return ShapeDomain(self._start, self._base, tuple(self._symbols), constant, note)
+        return ShapeDomain(self._start, self._base, tuple(self._symbols), constant, self._note)
 
     # ------------------------------------------------------------------------------------------------------ asking
 
@@ -80,9 +81,9 @@ class ShapeSearch:
     def _done(self) -> set[Axis]:
         return {axis for symbol in self._symbols for axis in symbol.axes}
 
-    def _left(self) -> list[Axis]:
-        done = self._done
-        return [a for a in self._axes if a not in done and self._extent(a) > 0]
+    def _left(self) -> Iterator[Axis]:
+        """Axes of no symbol, which is seen anew at each."""
+        return (a for a in self._axes if self._extent(a) > 0 and a not in self._done)
 
     def _equals(self, axis: Axis) -> list[Axis]:
         return [b for b in self._axes if self._extent(b) == self._extent(axis)]
@@ -92,7 +93,11 @@ class ShapeSearch:
             return False
         shapes = self._at(moves)
         if shapes not in self._known:
-            self._known[shapes] = self._ask(shapes)
+            try:
+                self._known[shapes] = self._ask(shapes)
+            except OutOfTimeError:  # What nobody has asked is not taken.
+                self._note = "not all axes were asked, for want of time"
+                return False
         return self._known[shapes]
 
     def _at(self, moves: Mapping[Axis, int]) -> Shapes:
@@ -134,14 +139,10 @@ class ShapeSearch:
         """Make extents of 1 larger: all of them, or one by one those that the spec takes."""
         other = next((n for n in _LIFTS if all(n not in shape for shape in self._base)), 1)
         ones = [a for a in self._axes if self._extent(a) == 1]
-        lifted = list(ones)
-        if ones and not self._takes(dict.fromkeys(ones, other - 1)):
-            lifted = []
-            for a in ones:
-                lifted += [a] if self._takes(dict.fromkeys([*lifted, a], other - 1)) else []
-        self._base = tuple(
-            tuple(other if (i, d) in lifted else n for d, n in enumerate(shape)) for i, shape in enumerate(self._base)
-        )
+        lifted = ones if self._takes(dict.fromkeys(ones, other - 1)) else []
+        for a in [] if lifted else ones:
+            lifted += [a] if self._takes(dict.fromkeys([*lifted, a], other - 1)) else []
+        self._base = self._at(dict.fromkeys(lifted, other - 1))
 
     def _alone(self) -> None:
         """Axes that move alone."""
@@ -156,8 +157,6 @@ class ShapeSearch:
     def _with_equals(self) -> None:
         """Axes that move with others of their extent: as few of them as the spec takes."""
         for a in self._left():
-            if a in self._done:
-                continue
             together = dict.fromkeys(self._equals(a), 1)
             tied: set[Axis] = next((tie for tie in self._ties if a in tie), set())
             akin = tied or (self._unread if a in self._unread else set())
@@ -178,20 +177,17 @@ class ShapeSearch:
         others = sorted((b for b in together if b not in core | self._done), key=lambda b: abs(b[1] - place))
         for size in range(1, _GROWN + 1 if len(others) <= _AMONG else 1):
             for more in itertools.combinations(others, size):
-                moves: Moves = dict.fromkeys(self._closed({*core, *more}), 1)
+                axes = {*core, *more}
+                moves: Moves = dict.fromkeys(sorted(axes.union(*(tie for tie in self._ties if tie & axes))), 1)
                 if len(moves) < len(together) and self._moves_freely(moves):
                     return moves
         return None
-
-    def _closed(self, axes: set[Axis]) -> list[Axis]:
-        """The axes, and those that are tied to one of them."""
-        return sorted(axes.union(*(tie for tie in self._ties if tie & axes)))
 
     def _with_others(self) -> None:
         """Axes that move with one of another extent: a sum of extents, or offsets, one more than groups."""
         # What is declared of one tensor, and moves with others only.
         sums = {axis for symbol in self._declared if not self._takes(dict(symbol.moves)) for axis in symbol.axes}
-        first = self._left()
+        first = list(self._left())
         for a in first:
             done = self._done
             if a in done:
@@ -217,13 +213,8 @@ class ShapeSearch:
 
     def _by_steps(self) -> None:
         """Axes that move by a divisor of their extent."""
-
-        def takes(moves: Moves) -> bool:
-            return self._takes(moves) and all(self._takes({a: n * by for a, n in moves.items()}) for by in (2, 4))
-
+        takes = functools.partial(self._takes_far, far=(4,))
         for a in self._left():
-            if a in self._done:
-                continue
             mine = [b for b in self._left() if self._extent(b) == self._extent(a)]
             for step in (n for n in range(2, self._extent(a) + 1) if self._extent(a) % n == 0):
                 ways: tuple[Moves, ...] = {a: step}, dict.fromkeys(mine, step)
@@ -235,8 +226,6 @@ class ShapeSearch:
     def _by_ratios(self) -> None:
         """Axes that move by one where others move by a multiple, as the heads of keys and queries do."""
         for a in self._left():
-            if a in self._done:
-                continue
             whole = self._extent(a)
             for b in (b for b in self._axes if self._extent(b) > whole and self._extent(b) % whole == 0):
                 if self._join_ratio(a, b):
@@ -284,12 +273,11 @@ class ShapeSearch:
         """The symbol with its least extent, whether it may be 0, and which axes may be 1 while the others are not."""
         lead, step = symbol.lead(self._base)
         if symbol.unit is not None:
-            return symbol.bounded(symbol.step)
-        smaller = {n: {a: -n * by for a, by in symbol.moves} for n in range(1, self._extent(lead) // step + 1)}
+            return replace(symbol, least=symbol.step)
 
         def takes(steps: int) -> bool:
-            moves = smaller[steps]
-            return all(self._extent(a) + n > 0 for a, n in moves.items()) and self._takes(moves)
+            smaller = {a: -steps * by for a, by in symbol.moves}
+            return all(self._extent(a) + n > 0 for a, n in smaller.items()) and self._takes(smaller)
 
         # Down to 2 by bisection; 1 apart, because it may be broadcast.
         low, high = 0, max((self._extent(lead) - 2) // step, 0)
@@ -302,4 +290,34 @@ class ShapeSearch:
             low += 1
         least = self._extent(lead) - step * low
         empties = {a: -self._extent(a) for a, _ in symbol.moves if self._extent(a) == self._extent(lead)}
-        return symbol.bounded(least, least == step and self._takes(empties))
+        return replace(symbol, least=least, may_be_empty=least == step and self._takes(empties))
+
+
+def shrink(takes: Callable[[Shapes], bool], shapes: Shapes) -> Shapes:
+    """Shapes that are taken, in which equal extents remain equal, no others become so, and most are small.
+
+    Smaller ones are asked first, as those that are refused cost least.
+    """
+    extents, used = sorted({n for shape in shapes for n in shape}), {n for shape in shapes for n in shape}
+    few: dict[int, int] = {}
+    for n in extents:
+        if more := [m for m in _smaller(n) if m not in used]:
+            few[n] = more[0]
+            used.add(more[0])
+
+    def at(to: Mapping[int, int]) -> Shapes:
+        return tuple(tuple(to.get(n, n) for n in shape) for shape in shapes)
+
+    every = (some for k in range(1, len(few) + 1) for some in itertools.combinations(few, k))
+    sets = sorted(({n: few[n] for n in some} for some in every), key=lambda to: sum(map(math.prod, at(to))))
+    chosen = next((to for to in sets[:_SETS] if takes(at(to))), {})
+    for n in few.keys() - chosen.keys():  # a multiple of groups, or the least image of a network
+        chosen[n] = next((m for m in _smaller(n) if m not in used and takes(at({**chosen, n: m}))), n)
+        used.add(chosen[n])
+    return at(chosen)
+
+
+def _smaller(extent: int) -> list[int]:
+    """Smaller extents that may take the place of one: those that cost least, and then what has its divisors."""
+    halves = [extent >> k for k in range(extent.bit_length(), 0, -1) if not extent % 2**k and extent >> k >= _SMALL]
+    return [n for n in (3, 5, 7, *halves) if 2 * n <= extent]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,10 +37,6 @@ class Symbol:
     def lead(self, shapes: Shapes) -> tuple[Axis, int]:
         """The axis whose extent names the symbol's size, the shortest, and its step."""
         return min(self.moves, key=lambda move: (shapes[move[0][0]][move[0][1]] / move[1], move))
-
-    def bounded(self, least: int, may_be_empty: bool = False) -> Symbol:
-        """The same with its least extent."""
-        return replace(self, least=least, may_be_empty=may_be_empty)
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,15 @@ class ShapeDomain:
                 for i, d in symbol.axes:
                     shapes[i][d] = shapes[i][d] if unit == old else self.start[i][d] // max(old, 1) * unit
         return tuple(map(tuple, shapes))
+
+    def from_start(self, start: Shapes) -> ShapeDomain | None:
+        """The same with another given call; None where its extents are none of these symbols."""
+        leads = {symbol: symbol.lead(self.base)[0] for symbol in self.symbols}
+        reached = self.resized({symbol: start[i][d] for symbol, (i, d) in leads.items()}, self.base)
+        pairs = zip(itertools.chain(*start), itertools.chain(*reached), strict=True)
+        # An extent of 1 is perhaps broadcast, and then it is none of its symbol.
+        alike = start == self.start or all(n == own or own == 1 for own, n in pairs)
+        return replace(self, start=start) if alike else None
 
     def name_extents(self, names: Mapping[Axis, str]) -> dict[Axis, str]:
         """The extent of each axis that changes, in words: a name, "4*N", "N+1", or "R*N" of what N divides.

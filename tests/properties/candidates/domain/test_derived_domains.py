@@ -15,6 +15,8 @@ from opassay.properties.candidates.domain import copies
 from opassay.properties.candidates.domain.deriving import derive_domain
 from opassay.properties.candidates.domain.domain import Domain
 from opassay.properties.candidates.domain.facts import facts_of, find_facts
+from opassay.properties.candidates.domain.shape_search import OutOfTimeError, ShapeSearch
+from opassay.properties.candidates.domain.symbols import Shapes
 from opassay.properties.candidates.specification import specification
 
 Tensor = torch.Tensor
@@ -87,6 +89,31 @@ def bag(w: Tensor, i: Tensor, offsets: Tensor) -> Tensor:
     return F.embedding_bag(i, w, offsets, mode="sum")
 
 
+def gather(x: Tensor, i: Tensor) -> Tensor:
+    return x.gather(1, i)
+
+
+def replaced(x: Tensor, i: Tensor, y: Tensor) -> Tensor:
+    return x.index_copy(0, i, y)
+
+
+def mixed(x: Tensor, gates: Tensor, places: Tensor) -> Tensor:
+    return (x[places[:, :2]] * gates[:, :2, None]).sum(1)
+
+
+def upsampled(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=4.0)
+
+
+def ragged(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor) -> Tensor:
+    parts = []
+    for start, end in itertools.pairwise(offsets.tolist()):
+        keep = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+        scores = (q[start:end] @ k[start:end].mT).masked_fill(~keep, float("-inf"))
+        parts.append(torch.softmax(scores, -1) @ v[start:end])
+    return torch.cat(parts)
+
+
 SHAPES = [
     # Extents that are equal by chance move alone.
     (product, (rand(32, 32), rand(32, 32)), {"x.0, from 0", "w.1, from 0", "x.1 = w.0, from 0"}),
@@ -123,6 +150,31 @@ SHAPES = [
     ),
     # What windows leave over is not read, and does not tie an axis to others.
     (pooled, (rand(16, 14, 14),), {"x.0, from 1", "x.1, from 4", "x.2, from 4"}),
+    # An index is below the axis that it picks from, whatever others have its extent, and what it does not pick is read.
+    (
+        gather,
+        (rand(12, 12), (torch.arange(144) * 7 % 12).reshape(12, 12)),
+        {"x.1, from 1", "i.1, from 0", "x.0 = i.0, from 0"},
+    ),
+    # Indices and weights that are cut alike move together, though the values of integers are those of other places.
+    (
+        mixed,
+        (rand(8, 5), rand(4, 2), whole(0, 3, 5, 1, 2, 7, 4, 6).reshape(4, 2)),
+        {"x.0, from 1", "x.1, from 0", "gates.0 = places.0, from 0", "gates.1 = places.1, from 0"},
+    ),
+    # Large arguments are asked at small sizes, with values.
+    (
+        replaced,
+        (rand(6000, 1024), torch.arange(1500) * 4, rand(1500, 1024)),
+        {"x.0, from 1", "x.1 = y.1, from 0", "i.0 = y.0, from 0"},
+    ),
+    (upsampled, (rand(16, 128, 32, 32),), {"x.0, from 0", "x.1, from 1", "x.2, from 1", "x.3, from 1"}),
+    # An offset far beyond its axis says how much memory is taken.
+    (
+        ragged,
+        (rand(8, 7), rand(8, 7), rand(8, 5), whole(0, 3, 4, 8)),
+        {"q.0 = k.0 = v.0, from 0", "q.1 = k.1, from 0", "v.1, from 0", "offsets.0, from 2"},
+    ),
     # What is symmetric or triangular remains square.
     (
         product,
@@ -145,6 +197,51 @@ def test_integers_have_roles_and_what_the_spec_takes() -> None:
     assert "below 10, -100 ignored" in labels
     assert "one ignored" in labels
     assert "all ignored" not in labels, "a mean of no losses is NaN"
+
+
+def test_ranges_that_the_spec_requires_are_facts() -> None:
+    def loss(x: Tensor, mean: Tensor, var: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy(x, y) + F.gaussian_nll_loss(y, mean, var)
+
+    domain, _ = derive(loss, rand(5, 4).sigmoid(), rand(5, 4), rand(5, 4).exp(), rand(4, 5).sigmoid().reshape(5, 4))
+    assert domain.facts == {0: ("in [0, 1]",), 2: ("in [0, inf]",), 3: ("in [0, 1]",)}
+
+
+def test_networks_are_asked_in_some_calls() -> None:
+    layers = [torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4)) for _ in range(60)]
+    domain, lines = derive(torch.nn.Sequential(*layers), rand(10, 4, 64, 64))
+    assert {"input.2, from 1", "input.3, from 1", "constant: input.1=4"} <= lines and not domain.shapes.note
+    _, lines = derive(torch.nn.Embedding(100_000, 256), torch.arange(2048).reshape(64, 32) * 37)
+    assert {"input.0, from 0", "input.1, from 0"} <= lines
+    assert any("index below 100000" in line for line in lines)
+
+
+def test_a_state_that_calls_write_is_that_of_the_given_call_in_each() -> None:
+    class Cache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            if self.calls > 1:
+                raise ValueError("the cache is full")
+            return x.cumsum(0)
+
+    assert {"x.0, from 0", "x.1, from 0"} <= derive(Cache(), rand(5, 6))[1]
+
+
+def test_extents_that_there_is_no_time_to_ask_for_are_not_taken() -> None:
+    asked = itertools.count()
+
+    def ask(shapes: Shapes) -> bool:
+        if next(asked) > 3:
+            raise OutOfTimeError
+        return True
+
+    domain = ShapeSearch(ask, ((9, 7),)).run()
+    assert domain.note == "not all axes were asked, for want of time"
+    assert [(s.axes, s.least, s.may_be_empty) for s in domain.symbols] == [([(0, 0)], 8, False)]
 
 
 def test_options_have_the_other_values_that_the_spec_takes() -> None:
@@ -245,7 +342,7 @@ def test_losses_are_asked_for_no_label_or_length_that_torch_reads_beyond_its_mem
 
     args = rand(9, 2, 5), whole(1, 4, 2, 3).reshape(2, 2), whole(9, 8), whole(2, 1)
     domain, lines = derive(ctc, *args)
-    assert {"x.0, from 1", "x.1 = t.0 = steps.0 = lengths.0, from 1", "x.2, from 5", "t.1, from 2"} <= lines
+    assert {"x.0, from 1", "x.1 = t.0 = steps.0 = lengths.0, from 1", "x.2, from 5", "t.1, from 0"} <= lines
     assert [domain.integers[i].kind for i in (1, 2, 3)] == ["labels", "lengths", "lengths"]
     assert [domain.integers[i].below for i in (1, 2, 3)] == [5, 10, 3]
     (labels,) = (line for line in lines if "labels" in line)
