@@ -25,7 +25,7 @@ from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, State, Tensor
 from ..comparing import hold_in_turn, tell_of_torch
 from ..decays import leave_decays_out, read_gradients
-from ..domain.facts import BINARY
+from ..domain.facts import OF_TWO
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, floating
@@ -326,7 +326,7 @@ def _is_missed(session: Session, request: GradientRequest, operand: int | str) -
     if own is None or not bool(own.count_nonzero()):
         return False
     floats = [i for i, t in enumerate(request.arguments.tensors) if t.dtype.is_floating_point]
-    is_data = isinstance(operand, int) and BINARY in session.domain.facts.get(floats[operand], ())  # as labels are
+    is_data = isinstance(operand, int) and OF_TWO.keys() & session.domain.facts.get(floats[operand], ())
     if not request.owes(operand) and not is_data:
         session.records.missing_gradients.append(
             f"the candidate gives no gradient of {request.label(operand)}; give the inputs requires_grad=True that need"

@@ -20,7 +20,7 @@ from ....reference.missing import nearest_of
 from ...declaring.user_samples import Integers
 from ..arguments import CallArguments
 from ..host.module_files import GivenError
-from .facts import WORDS, facts_of, range_of
+from .facts import OF_TWO, WORDS, facts_of, range_of
 from .integer_roles import KINDS, is_integer
 from .symbols import Axis, Shapes, Symbol
 
@@ -172,7 +172,8 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
 def _known(tensor: torch.Tensor) -> str:
     if is_integer(tensor):
         return f"one of {', '.join(KINDS)}, and 'into N', 'below N' or 'summing to N'"
-    return "'0 or 1', 'sums to 1 along 0', 'of norm 1 along 0', 'symmetric', 'lower triangular' or 'in [0, 1]'"
+    two = "', '".join(OF_TWO)
+    return f"'{two}', 'sums to 1 along 0', 'of norm 1 along 0', 'symmetric', 'lower triangular' or 'in [0, 1]'"
 
 
 def _term_of(extent: Any) -> ExtentTerm:

@@ -17,11 +17,13 @@ import torch
 
 Tensor = torch.Tensor
 #: The words for facts; those of an axis are followed by its number.
-BINARY, SUMS, UNIT = "0 or 1", "sums to 1", "of norm 1"
+SUMS, UNIT = "sums to 1", "of norm 1"
 SYMMETRIC, LOWER, UPPER = "symmetric", "lower triangular", "upper triangular"
+#: Those of labels: the smaller of two numbers, of which the other is 1.
+OF_TWO = {"0 or 1": 0.0, "-1 or 1": -1.0}
 #: Those of matrices that are square, and remain so.
 OF_SQUARES = (SYMMETRIC, LOWER, UPPER)
-WORDS = re.compile(rf"{BINARY}|(?:{SUMS}|{UNIT}) along \d+|{'|'.join(OF_SQUARES)}")
+WORDS = re.compile(rf"{'|'.join(OF_TWO)}|(?:{SUMS}|{UNIT}) along \d+|{'|'.join(OF_SQUARES)}")
 _RANGE = re.compile(r"in \[([^,\]]+), *([^,\]]+)\]")
 #: Fewer numbers, in all draws together, show no fact: some are all 0 or 1 by chance, or for a small example.
 _FEW = 16
@@ -40,9 +42,10 @@ def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
     """The facts that hold of all these values, whatever their number, or of some of each tensor: so many at most."""
     values = [_some(t, most).detach().cpu().double() for t in draws]
     shape = draws[0].shape
-    if all(bool(((t == 0) | (t == 1)).all()) for t in values):
-        yield BINARY
-        return
+    for word, low in OF_TWO.items():
+        if all(bool(((t == low) | (t == 1)).all()) for t in values):
+            yield word
+            return
     for d in range(len(shape)):
         # The divisor is a sum of n terms, and each quotient is rounded: n + 1 roundings of half an eps.
         near = shape[d] * torch.finfo(draws[0].dtype).eps
@@ -74,11 +77,7 @@ def _some(tensor: Tensor, most: int = _SOME, whole: int = -1) -> Tensor:
 
 
 def find_ranges(takes: Callable[[Tensor], bool], draws: Sequence[Tensor]) -> tuple[str, ...]:
-    """The range outside of which numbers are refused; none where all are taken.
-
-    Args:
-        takes: (other values) -> whether the spec takes them in the tensor's place. draws: its values, in float64.
-    """
+    """A range outside of which numbers are refused, of a tensor's `draws` in float64; none where all are taken."""
     sizes = 2 * draws[0].abs() + 1
     signs = sizes * (-1) ** torch.arange(sizes.numel(), device=sizes.device).reshape(sizes.shape)
     if takes(signs):
@@ -115,10 +114,10 @@ def _keep_fact(word: str, axis: int, original: Tensor, values: Any, rng: Any) ->
         else:
             values = np.where((values >= low) & (values <= high), values, low + np.abs(values) % 1 * (high - low))
         return np.where(np.isfinite(values), values, original.double().cpu().numpy())
-    if word == BINARY:
+    if word in OF_TWO:
         if not np.isfinite(values).all() or not values.any():
-            return np.where(np.isfinite(values), values, original.double().cpu().numpy())
-        return (rng.random(values.shape) < rng.choice([0.05, 0.5, 0.95])).astype(np.float64)
+            return np.where(np.isfinite(values) & (OF_TWO[word] == 0), values, original.double().cpu().numpy())
+        return np.where(rng.random(values.shape) < rng.choice([0.05, 0.5, 0.95]), 1.0, OF_TWO[word])
     if word in (SUMS, UNIT):
         sizes = np.abs(values) if word == SUMS else values
         whole = sizes.sum(axis, keepdims=True) if word == SUMS else np.linalg.norm(sizes, axis=axis, keepdims=True)

@@ -6,6 +6,7 @@ import itertools
 import os
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.domain import copies
 from opassay.properties.candidates.domain.deriving import derive_domain
 from opassay.properties.candidates.domain.domain import Domain
-from opassay.properties.candidates.domain.facts import facts_of, find_facts
+from opassay.properties.candidates.domain.facts import facts_of, find_facts, keep_facts
 from opassay.properties.candidates.domain.shape_search import OutOfTimeError, ShapeSearch
 from opassay.properties.candidates.domain.symbols import Shapes
 from opassay.properties.candidates.specification import specification
@@ -210,7 +211,8 @@ def test_ranges_that_the_spec_requires_are_facts() -> None:
 def test_networks_are_asked_in_some_calls() -> None:
     layers = [torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4)) for _ in range(60)]
     domain, lines = derive(torch.nn.Sequential(*layers), rand(10, 4, 64, 64))
-    assert {"input.2, from 1", "input.3, from 1", "constant: input.1=4"} <= lines and not domain.shapes.note
+    assert {"input.2, from 1", "input.3, from 1", "constant: input.1=4"} <= lines
+    assert not domain.shapes.note
     _, lines = derive(torch.nn.Embedding(100_000, 256), torch.arange(2048).reshape(64, 32) * 37)
     assert {"input.0, from 0", "input.1, from 0"} <= lines
     assert any("index below 100000" in line for line in lines)
@@ -218,6 +220,8 @@ def test_networks_are_asked_in_some_calls() -> None:
 
 def test_a_state_that_calls_write_is_that_of_the_given_call_in_each() -> None:
     class Cache(torch.nn.Module):
+        calls: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("calls", torch.zeros(()))
@@ -257,6 +261,16 @@ def test_what_holds_in_every_draw_is_a_fact() -> None:
         return torch.randn(8, 5, generator=rng), (torch.randn(8, 5, generator=rng) > 0).float()
 
     assert derive(focal, *draw(0), draw=draw)[0].facts == {1: ("0 or 1",)}
+
+
+def test_labels_of_two_classes_are_facts_and_remain_so() -> None:
+    x, sides = rand(8, 5), rand(5, 8).sign().reshape(8, 5)
+    domain, _ = derive(F.hinge_embedding_loss, x, sides)
+    assert domain.facts == {1: ("-1 or 1",)}
+    rng = np.random.default_rng(0)
+    for values in (np.zeros((8, 5)), np.full((8, 5), np.nan), rng.normal(size=(8, 5))):
+        kept = keep_facts(domain.facts[1], sides, values, rng)
+        assert set(np.unique(kept)) == {-1.0, 1.0}
 
 
 def test_facts_of_large_tensors_are_those_of_some_rows() -> None:
