@@ -115,7 +115,7 @@ class _Derivation:
         self._draws = [self._arguments, *self._further_draws(draw)]
         self._roles: dict[int, IntegerRole] = {}
         self._facts: dict[int, tuple[str, ...]] = {}
-        self._small = self._tensors
+        self._small = self._tensors  # the call around which questions are asked
 
     def run(self) -> bytes:
         """The domain, encoded; or a text that begins with `_CLASH`."""
@@ -134,13 +134,14 @@ class _Derivation:
         for i, t in enumerate(self._tensors):
             if t.is_floating_point() and (facts := find_facts([each.tensors[i] for each in self._draws])):
                 self._facts[i] = facts
-            elif t.is_floating_point() and 0 < t.numel() <= _MOST_DRAWN:
-                draws = [each.tensors[i].double() for each in self._draws]
-                with self._some_time():
-                    if facts := find_ranges(functools.partial(self._takes_at, i), draws):
-                        self._facts[i] = facts
         self._facts |= self._declaration.facts
-        domain = Domain(self._find_shapes(), self._roles, self._facts)
+        shapes = self._find_shapes()
+        with self._some_time():
+            for i in (i for i, t in enumerate(self._small) if t.is_floating_point() and i not in self._facts):
+                draws = [each.tensors[i].double() for each in self._draws]
+                if facts := find_ranges(functools.partial(self._takes_at, i), self._small[i].double(), draws):
+                    self._facts[i] = facts
+        domain, self._small = Domain(shapes, self._roles, self._facts), self._tensors
         with self._some_time():
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
@@ -326,10 +327,10 @@ class _Derivation:
 
     def _takes_at(self, place: int, values: Tensor) -> bool:
         """Whether the spec takes other values of one tensor."""
-        return self._takes(self._with(place, values.to(self._tensors[place].dtype)))
+        return self._takes(self._with(place, values.to(self._small[place].dtype)))
 
     def _with(self, place: int, values: Tensor) -> CallArguments:
-        return self._arguments.with_tensors([*self._tensors[:place], values, *self._tensors[place + 1 :]])
+        return self._arguments.with_tensors([*self._small[:place], values, *self._small[place + 1 :]])
 
     def _find_proposals(self) -> Iterator[tuple[int, str]]:
         for i, role in self._roles.items():

@@ -76,9 +76,9 @@ def _some(tensor: Tensor, most: int = _SOME, whole: int = -1) -> Tensor:
     return tensor
 
 
-def find_ranges(takes: Callable[[Tensor], bool], draws: Sequence[Tensor]) -> tuple[str, ...]:
-    """A range outside of which numbers are refused, of a tensor's `draws` in float64; none where all are taken."""
-    sizes = 2 * draws[0].abs() + 1
+def find_ranges(takes: Callable[[Tensor], bool], given: Tensor, draws: Sequence[Tensor]) -> tuple[str, ...]:
+    """The range of a tensor's draws outside of which numbers, in place of some given ones, are refused; or none."""
+    sizes = 2 * given.abs() + 1
     signs = sizes * (-1) ** torch.arange(sizes.numel(), device=sizes.device).reshape(sizes.shape)
     if takes(signs):
         return ()

@@ -94,8 +94,7 @@ class ShapeDomain:
         reached = self.resized({symbol: start[i][d] for symbol, (i, d) in leads.items()}, self.base)
         pairs = zip(itertools.chain(*start), itertools.chain(*reached), strict=True)
         # An extent of 1 is perhaps broadcast, and then it is none of its symbol.
-        alike = start == self.start or all(n == own or own == 1 for own, n in pairs)
-        return replace(self, start=start) if alike else None
+        return replace(self, start=start) if start == self.start or all(own in (n, 1) for own, n in pairs) else None
 
     def name_extents(self, names: Mapping[Axis, str]) -> dict[Axis, str]:
         """The extent of each axis that changes, in words: a name, "4*N", "N+1", or "R*N" of what N divides.
