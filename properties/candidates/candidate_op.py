@@ -1,4 +1,4 @@
-"""A candidate as an op: its formula is the spec as it is read, its samples are the given inputs and others like them.
+"""A candidate as an op: its formula is the spec as it is read, its samples are calls that the spec takes.
 
 What this is for: by this every property of the table can be asked of a candidate, by the engine that asks it of an op,
 here or in a process apart.
@@ -48,13 +48,13 @@ from ..places.here import Here
 from ..table import PROPERTIES, Where
 from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state, device_of
 from .cases import DEVICE, SUBJECT
-from .domain.deriving import derive_domain
+from .domain.deriving import derive_domain, safe_calls
 from .domain.domain import Domain
 from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import is_far, place
 from .numpy_specs import with_algorithms
-from .other_calls import with_numbers
+from .other_calls import joint_shapes, with_numbers
 from .row_sample import part_of
 from .specification import SpecError, Specification, specification
 from .suites.opening import open_pair
@@ -127,6 +127,7 @@ def _op_of_pair(text: str, host: CandidateHost) -> CandidateOp:
 
 
 #: The samples: the given inputs, and others, by their ways; none where the spec gives a NaN or an infinity there.
+#: Of other sizes both signs are drawn.
 _REGIMES = ("FWD:given", "FWD:seeds", "FWD:signs")
 #: Elements of the inputs that a sample may have: a check makes dozens of calls, and reads each of them.
 MOST = 2**18
@@ -192,7 +193,11 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
         if is_float(t) and label not in writes
         and (names[i] in spec.parameters if i < len(names) else t.requires_grad or True not in marked)
     ]  # fmt: skip
-    samples = functools.partial(_samples, spec, state, arguments, derive_domain(spec, arguments))
+    domain = derive_domain(spec, arguments)
+    others = (
+        [] if spec.numpy else [*_calls_of_other_sizes(spec, arguments, domain, functools.partial(candidate, state))]
+    )
+    samples = functools.partial(_samples, spec, state, arguments, domain, others)
     op = Op(
         host.name, formula, subjects, samples, tuple(wrt),
         Promises(lambda args: dtypes_when_called(op.functional(usual), args)), mutates=tuple(writes),
@@ -233,10 +238,11 @@ def _samples(
     state: Mapping[str, Tensor],
     arguments: CallArguments,
     domain: Domain,
+    others: Sequence[CallArguments],
     dtype: str,
     kind: str = "ordinary",
 ) -> st.SearchStrategy[Draft]:
-    """The samples of a kind, for the op's declaration."""
+    """The samples of a kind, for the op's declaration; `others`: calls of other sizes."""
     if kind == "empty":
         empty = next(with_numbers(spec, domain.empties(arguments)), None)
         if empty is None:
@@ -245,8 +251,8 @@ def _samples(
     if kind == "large" and max((t.numel() for t in arguments.tensors), default=0) <= ORDINARY:
         raise Unsupported(Code.NOT_APPLICABLE, f"the given inputs have no more than {ORDINARY} elements each")
 
-    def fill(way: str, rng: Any) -> tuple[Any, ...]:
-        return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng, spec.reads_values, domain).tensors)
+    def fill(call: CallArguments, way: str, rng: Any) -> tuple[Any, ...]:
+        return (*copied_state(state).values(), *filled(call, WAYS[way], rng, spec.reads_values, domain).tensors)
 
     def originals() -> tuple[Any, ...]:
         return (
@@ -254,12 +260,29 @@ def _samples(
             *(t.detach().clone() if is_far(t) else place(t.detach(), t.stride()) for t in arguments.tensors),
         )
 
+    elsewhere = {f"other sizes {i}": call for i, call in enumerate(others if kind in ("ordinary", "sizes") else ())}
+
     def draft_of(regime: str) -> Draft:
-        way = functools.partial(fill, "FWD:seeds" if regime == "FWD:given" else regime)
+        if regime in elsewhere:
+            return Draft(functools.partial(fill, elsewhere[regime], "FWD:signs"), regime)
+        way = functools.partial(fill, arguments, "FWD:seeds" if regime == "FWD:given" else regime)
         return _DraftLikeGiven(way, regime, first=originals if regime == "FWD:given" else None)
 
     regimes = ("DATA:integers",) if kind == "integers" else _finite_regimes(spec, arguments, domain)
-    return choose("inputs", regimes).map(draft_of)
+    return choose("inputs", (*regimes, *elsewhere)).map(draft_of)
+
+
+def _calls_of_other_sizes(
+    spec: Specification, arguments: CallArguments, domain: Domain, candidate: Callable[[Args], Any]
+) -> Iterator[CallArguments]:
+    """Calls in which all sizes are others, where the spec gives numbers and the candidate raises nothing."""
+    rng = np.random.default_rng(0)
+    for shapes in joint_shapes(domain, rng):
+        other = filled(domain.at(arguments, shapes), WAYS["FWD:signs"], rng, spec.reads_values, domain)
+        for each in with_numbers(spec, safe_calls(spec, [other])):
+            with torch.no_grad():
+                if not _reason(candidate, each.args):
+                    yield each
 
 
 def _finite_regimes(spec: Specification, arguments: CallArguments, domain: Domain) -> tuple[str, ...]:

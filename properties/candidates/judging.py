@@ -27,7 +27,7 @@ from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
-from .judgement import Assignment, Judgement, Ruling, ruling
+from .judgement import OF_OTHER_CALLS, Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .question_plan import QuestionPlan
 from .reasons import with_advice
@@ -165,7 +165,7 @@ def ask_all(
     names = session.candidate.name, session.spec.name, str(session.records.probe or session.terms)
     executed = session.history.executed
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
-    if any(finding.question in ("SIZE:sizes", "VJP:grad") for finding in findings):
+    if any(finding.question in OF_OTHER_CALLS for finding in findings):
         of = replace(of, others=session.domain.summarize(session.arguments))
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),

@@ -11,16 +11,20 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from ...oracles.specs.work import Workload
+from ...oracles.verdicts.verdict import Code, Outcome
 from .arguments import CallArguments
 from .domain.declaration import value_of
 from .domain.deriving import safe_calls, with_leaf
-from .domain.integer_roles import propose
+from .domain.domain import Domain
+from .domain.integer_roles import IGNORED, propose
 from .domain.symbols import Shapes, Symbol
+from .finding import Finding
 from .host.calls import Answer
 from .inputs import WAYS, filled_tensor
 from .results import Distance, are_finite
@@ -104,12 +108,16 @@ def calls_at_branches(session: Session, rng: Any) -> Iterator[CallArguments]:
 
 def joint_calls(session: Session, rng: Any) -> Iterator[CallArguments]:
     """Calls in which all sizes are small and others than in the given one."""
-    domain = session.domain.shapes
-    for _ in range(_JOINT if domain.symbols else 0):
-        extents = {s: s.least + s.step * int(rng.integers(1, _STEPS)) for s in domain.symbols}
-        shapes = domain.resized(extents, domain.base)
-        if _count(shapes) <= _MOST and session.domain.declaration.allows(shapes):
-            yield _with_shapes(session, shapes, rng)
+    yield from (_with_shapes(session, shapes, rng) for shapes in joint_shapes(session.domain, rng))
+
+
+def joint_shapes(domain: Domain, rng: Any) -> Iterator[Shapes]:
+    """Shapes in which all sizes are small and others than the given ones; `rng`: NumPy's generator."""
+    of = domain.shapes
+    for _ in range(_JOINT if of.symbols else 0):
+        shapes = of.resized({s: s.least + s.step * int(rng.integers(1, _STEPS)) for s in of.symbols}, of.base)
+        if _count(shapes) <= _MOST and domain.declaration.allows(shapes):
+            yield shapes
 
 
 def with_numbers(spec: Specification, calls: Iterable[CallArguments]) -> Iterator[CallArguments]:
@@ -126,8 +134,8 @@ def with_numbers(spec: Specification, calls: Iterable[CallArguments]) -> Iterato
 def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
     """Calls with other integers by their roles, and with other options."""
     domain, original = session.domain, session.arguments
-    for place, role in domain.integers.items():
-        for word, values in propose(role, original.tensors[place]):
+    for place in dict.fromkeys(place for place, _ in domain.proposals):
+        for word, values in propose(domain.integers.get(place), original.tensors[place]):
             if (place, word) in domain.proposals:
                 pairs = zip(session.filled(original, WAYS["FWD:signs"], rng).tensors, original.tensors, strict=True)
                 # The other integers stay the given ones, with which the spec was asked.
@@ -158,6 +166,31 @@ def _with_shapes(session: Session, shapes: Shapes, rng: Any) -> CallArguments:
     """The given arguments with tensors of other shapes and with other values."""
     with torch.no_grad():
         return session.filled(session.domain.at(session.arguments, shapes), WAYS["FWD:signs"], rng)
+
+
+def is_below(session: Session, arguments: CallArguments, *, is_special: bool = False) -> bool:
+    """Whether the spec may take a call by chance, because integers are below all given ones.
+
+    Below zero an index counts from the end, unless the spec ignores one such number; bits have no sign. Of a length or
+    a number that is small, NaN or infinity is a convention, as of a softmax over no key: `is_special`.
+    """
+    tensors, own = arguments.tensors, session.arguments.tensors
+    for i, role in session.domain.integers.items() if len(tensors) == len(own) else ():
+        counted = tensors[i][tensors[i] != IGNORED] if role.ignores else tensors[i]
+        if role.kind != "bits" and counted.numel() and own[i].numel():
+            low, least = int(counted.min()), int(own[i].min())
+            if low < 0 <= least or (low < least and is_special and role.kind in ("lengths", "numbers")):
+                return True
+    return False
+
+
+def suspicion_of(session: Session, finding: Finding, arguments: CallArguments) -> Finding | None:
+    """What is wrong at a call that the spec may take by chance, as no cause of a rejection; None of other findings."""
+    wrong = finding.wrong
+    if wrong is None or not finding.is_wrong or not is_below(session, arguments, is_special=wrong.code is Code.SPECIAL):
+        return None
+    line = "range      integers below all given ones, which the spec may take by chance; no cause of a rejection"
+    return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line))
 
 
 def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0) -> Iterator[OtherCall]:

@@ -29,7 +29,7 @@ from .finding import FailingCall, Finding
 from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
 from .judge_draws import Draws
-from .judgement import Judgement, Ruling
+from .judgement import OF_OTHER_CALLS, Judgement, Ruling
 from .layouts import place
 from .operand_parts import has_parts, name_of_whole
 
@@ -196,8 +196,12 @@ def verdicts_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, by
         return (Verdict(cell, Outcome.ERROR, Code.DECLARATION, judgement.error or "no verdict"),)
     sha256 = dict(judgement.assignment.sha256)
     cells = [Cell(case.candidate, finding.question, dtype, device, SUBJECT) for finding in judgement.findings]
-    pairs = zip(cells, judgement.findings, strict=True)
-    return tuple(_verdict(cell, finding, case.of(cell, sha256), store) for cell, finding in pairs)
+    return tuple(
+        replace(each, reason=f"{each.reason}; asked with {judgement.assignment.others}")
+        if each.cell.property in OF_OTHER_CALLS and judgement.assignment.others and each.failure is None else each
+        for cell, finding in zip(cells, judgement.findings, strict=True)
+        for each in [_verdict(cell, finding, case.of(cell, sha256), store)]
+    )  # fmt: skip
 
 
 def _snippet(finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> str:

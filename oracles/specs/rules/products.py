@@ -58,6 +58,21 @@ def _scale_product(product: Rule, alpha: float, a: Any, b: Any) -> Any:
     return among(ways, a, b)
 
 
+def _multiply_matrices(a: Any, b: Any) -> Any:
+    """a b. Where a has one column, `einsum` multiplies and sums nothing: its backward sums products that are stored."""
+    columns = np.ndim(b) > 1
+    if np.ndim(a) < 2 or np.shape(a)[-1] != 1:
+        return np.matmul(a, b)
+
+    def of_a(a: Any, b: Any, g: Any) -> Any:
+        return np.sum(may_store(g * b), axis=-1, keepdims=True) if columns else np.expand_dims(may_store(g * b), -1)
+
+    def of_b(a: Any, b: Any, g: Any) -> Any:
+        return np.sum(may_store(a * g if columns else a * np.expand_dims(g, -1)), axis=-2, keepdims=columns)
+
+    return among([Algorithm(np.matmul, ""), Algorithm(Reverse(of_a, of_b), STORED)], a, b)
+
+
 def _product_by_product(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
     """addbmm: β c + α Σ_b a_b b_b; torch adds the products one after another to what is stored."""
     whole = _add_product(lambda a, b: np.einsum("bij,bjk->ik", a, b))
@@ -188,8 +203,9 @@ LIBRARY.impl("multiply_blocks", lambda a, b, *_: a.new_empty((len(a), len(b)), d
 RULES[torch.ops.opassay_specs.multiply_blocks.default] = _multiply_blocks
 enter(
     {
-        "mm bmm mv dot vdot": np.matmul,
-        "addmm baddbmm addmv": _add_product(np.matmul),
+        "mm bmm mv": _multiply_matrices,
+        "dot vdot": np.matmul,
+        "addmm baddbmm addmv": _add_product(_multiply_matrices),
         "addbmm": _product_by_product,
         "_grouped_mm": _multiply_groups,
         "_scaled_mm": _multiply_scaled,

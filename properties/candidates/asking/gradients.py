@@ -25,6 +25,7 @@ from ..other_calls import (
     calls_of_sizes,
     calls_of_values,
     joint_calls,
+    suspicion_of,
     worth_reading,
 )
 from ..results import Distance, distance_from
@@ -70,7 +71,7 @@ def gradients(session: Session) -> Finding:
     same = _with_one_for_several(session)
     others += [] if same is None else [(same[1], "VJP:grad", GradientPlace(one_as=same[0]))]
     farthest = ((each, "VJP:grad", GradientPlace(other=True)) for each in _farthest_of_other_calls(session))
-    refusals = []
+    refusals, doubt = [], None
     for arguments, draws, place in itertools.chain(others, farthest):
         try:
             other = gradients_at(session, arguments, draws, place)
@@ -79,10 +80,13 @@ def gradients(session: Session) -> Finding:
         if other.is_wrong and other.wrong is not None:
             if draws == "VJP:grad least" and (other.wrong.code is not Code.SPECIAL or AS_WELL in other.wrong.lines):
                 continue  # Right formulas lose digits there, or are as wrong as torch; a NaN by its own is a fault.
+            if place.other and (suspicion := suspicion_of(session, other, arguments)):
+                doubt = doubt or suspicion
+                continue
             return replace(other, wrong=other.wrong.with_lines(place.text))
         refusals += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
         finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
-    return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals])))
+    return doubt or replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals])))
 
 
 def _farthest_of_other_calls(session: Session) -> Iterator[CallArguments]:

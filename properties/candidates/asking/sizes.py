@@ -10,7 +10,8 @@ from dataclasses import replace
 import msgspec
 
 from ....oracles.specs.work import Workload
-from ....oracles.verdicts.verdict import Code, Outcome
+from ....oracles.verdicts.verdict import Outcome
+from ....oracles.verdicts.violation import Violation
 from ..arguments import CallArguments, Tensor
 from ..domain.deriving import safe_calls
 from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised, with_lines
@@ -23,7 +24,9 @@ from ..other_calls import (
     calls_of_long_sizes,
     calls_of_sizes,
     calls_of_values,
+    is_below,
     joint_calls,
+    suspicion_of,
     with_numbers,
     worth_reading,
 )
@@ -62,9 +65,9 @@ def sizes(session: Session) -> Finding:
         calls = [each for each in each_kind if not each.answer.raised]
         for each in worth_reading(calls, session.domain.shapes.start):
             finding = _hold(session, each)
-            if finding is not None and finding.is_wrong and _is_doubtful(session, finding, each.arguments):
-                doubt = doubt or finding
-            elif finding is not None and finding.is_wrong:
+            suspicion = None if finding is None else suspicion_of(session, finding, each.arguments)
+            doubt = doubt or suspicion
+            if finding is not None and finding.is_wrong and suspicion is None:
                 return finding
             judged += 0 if finding is None else finding.judged
     for arguments in with_numbers(session.spec, session.domain.empties(session.arguments)):
@@ -76,7 +79,7 @@ def sizes(session: Session) -> Finding:
     if many.is_wrong:
         return with_lines(replace(many, question="SIZE:sizes"), "call       where torch has several threads")
     if judged:
-        return passing("SIZE:sizes", judged) if doubt is None else replace(doubt, outcome=Outcome.WEAK)
+        return doubt or passing("SIZE:sizes", judged)
     refusals = [raised("SIZE:sizes", each.answer.raised, refusable=True) for each in others if each.answer.raised]
     return refusals[-1] if refusals else not_asked("SIZE:sizes", "the spec takes no other sizes")
 
@@ -89,7 +92,12 @@ def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) 
         if work is None:
             continue
         # The candidate is called before the spec, so that it cannot find the right result in memory.
-        answer = session.call(arguments, writes=writes)
+        try:
+            answer = session.call(arguments, writes=writes)
+        except Violation:  # as of an address before its memory
+            if not is_below(session, arguments):
+                raise
+            continue
         try:
             outputs = session.spec.outputs(arguments, session.spec.state)
         except SpecError:  # It does not take these values.
@@ -112,14 +120,6 @@ def _hold(session: Session, other: OtherCall) -> Finding | None:
         return None
     finding = in_variant(replace(finding, sampled=session.share), session.history.executed)
     return session.attach_call(FailingCall(arguments, dict(state)), finding, run.names[: len(run.outputs)])
-
-
-def _is_doubtful(session: Session, finding: Finding, arguments: CallArguments) -> bool:
-    """Whether NaN or infinity comes of a length or number below all given ones, which the spec may take by chance."""
-    places = [i for i, role in session.domain.integers.items() if role.kind in ("lengths", "numbers")]
-    pairs = ((session.arguments.tensors[i], arguments.tensors[i]) for i in places)
-    is_special = finding.wrong is not None and finding.wrong.code is Code.SPECIAL
-    return is_special and any(bool(new.min() < old.min()) for old, new in pairs if old.numel() and new.numel())
 
 
 def _many_rows(session: Session) -> Finding | None:

@@ -24,8 +24,14 @@ from .facts import OF_TWO, WORDS, facts_of, range_of
 from .integer_roles import KINDS, is_integer
 from .symbols import Axis, Shapes, Symbol
 
-#: (shape,) of a tensor that takes the place of None; a number, a flag or None as it is.
-Option = bool | int | float | None | tuple[int, ...]
+#: (shape,) of a tensor that takes the place of None; a number, a flag, a word or None as it is.
+Option = bool | int | float | str | None | tuple[int, ...]
+#: Words that torch's functions take in place of each other.
+_WORDS = (
+    "none mean sum", "sum mean max", "sum prod mean amax amin", "none tanh", "zeros reflect replicate circular",
+    "constant reflect replicate circular", "nearest linear bilinear bicubic trilinear area nearest-exact",
+    "bilinear nearest bicubic", "zeros border reflection", "same valid", "floor trunc",
+)  # fmt: skip
 _EXTENT = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?:\+(\d+))?|([A-Za-z_]\w*)\*([A-Za-z_]\w*)|(\d+)")
 _RELATION = re.compile(r"([\w*+]+)(<=|<|==|>=|>)([\w*+]+)")
 _STATEMENT = re.compile(r"(\w+): *(.+)")
@@ -236,7 +242,10 @@ def propose_options(leaf: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Op
         yield from (value for value in dict.fromkeys((leaf + 1, 2 * leaf, leaf // 2, 1, 2, 3)) if value != leaf)
     elif isinstance(leaf, float):
         # Not a negative number: what a square root is taken of may be nothing else.
-        yield from (value for value in (1.7 * leaf or 1.7, 0.5 * leaf or 0.5, 1.0) if value != leaf)
+        yield from (value for value in dict.fromkeys((1.7 * leaf or 1.7, 0.5 * leaf or 0.5, 1.0)) if value != leaf)
+    elif isinstance(leaf, str):
+        rows = (row.split() for row in _WORDS)
+        yield from dict.fromkeys(word for row in rows if leaf in row for word in row if word != leaf)
     elif leaf is None:
         yield from sorted({*shapes, *((n,) for shape in shapes for n in shape)}, key=len)
 

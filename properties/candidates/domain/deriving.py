@@ -298,14 +298,16 @@ class _Derivation:
         if any(map(is_integer, self._tensors)) and not self._spec.numpy:
             with contextlib.suppress(Exception):
                 uses = find_uses(lambda tensors: self._call(self._arguments.with_tensors(tensors)), self._tensors)
+        outputs: Sequence[Tensor] = ()
         for i, tensor in enumerate(self._tensors):
             if is_integer(tensor):
+                outputs = outputs or self._call(self._arguments)
                 draws = [each.tensors[i] for each in self._draws]
                 extents = [((j, d), n) for j, s in enumerate(self._shapes) if j != i for d, n in enumerate(s)]
-                role = find_role(functools.partial(self._takes_at, i), draws, uses.get(i, set()), extents)
-                if (
-                    role.below is not None and not role.rises and len(role.into) > 1
-                ):  # Others have its extent by chance.
+                takes, sizes = functools.partial(self._takes_at, i), {n for y in outputs for n in y.shape}
+                role = find_role(takes, draws, uses.get(i, set()), extents, sizes)
+                # Others have its extent by chance.
+                if role.below is not None and not role.rises and len(role.into) > 1:
                     own = tuple(axis for axis in role.into if self._takes_beyond(i, role.below, axis))
                     role = replace(role, into=own or role.into)
                 self._roles[i] = role
@@ -332,9 +334,14 @@ class _Derivation:
     def _with(self, place: int, values: Tensor) -> CallArguments:
         return self._arguments.with_tensors([*self._small[:place], values, *self._small[place + 1 :]])
 
+    def _is_mask(self, place: int) -> bool:
+        """Whether a tensor is of truth values, all of which are one in every draw."""
+        draws = [each.tensors[place].reshape(-1) for each in self._draws]
+        return draws[0].dtype == torch.bool and len(torch.cat(draws).unique()) < 2
+
     def _find_proposals(self) -> Iterator[tuple[int, str]]:
-        for i, role in self._roles.items():
-            for word, values in propose(role, self._tensors[i]):
+        for i, tensor in enumerate(self._tensors):
+            for word, values in propose(self._roles.get(i), tensor) if i in self._roles or self._is_mask(i) else ():
                 if self._takes(self._with(i, values), numbers=True):
                     yield i, word
 

@@ -59,7 +59,10 @@ def _at_other_extents(values: Tensor, role: IntegerRole, shapes: Shapes, before:
         elif role.kind == "offsets" or role.rises:
             values = torch.div(values * new, max(old, 1), rounding_mode="floor")
         else:
-            values = torch.where(values >= 0, (values - role.first) % max(new, 1) + role.first, values)
+            # Up to the last place, however far: a kernel may be wrong beyond the given ones alone.
+            rest, last = values - role.first, max(old - 1, 1)
+            rest = rest * (new - 1) // last if new > old else rest % max(new, 1)
+            values = torch.where(values >= 0, rest + role.first, values)
     return values
 
 
@@ -97,9 +100,8 @@ class Domain:
         names = self._names(arguments)
         sizes = ", ".join(" = ".join(f"{names[i]}.{d}" for i, d in symbol.axes) for symbol in self.shapes.symbols)
         parts = [f"other sizes of {sizes}"] if sizes else []
-        for i in self.integers:
-            words = [word for place, word in self.proposals if place == i]
-            parts += [f"{names[i]} {', '.join(words)}"] if words else []
+        for i in dict.fromkeys(place for place, _ in self.proposals):
+            parts.append(f"{names[i]} {', '.join(word for place, word in self.proposals if place == i)}")
         leaves = arguments.names or [f"argument {i}" for i in range(len(arguments.leaves))]
         parts += [f"{leaves[i]}={_option_text(value)}" for i, values in self.options.items() for value in values]
         return "; ".join(parts)
@@ -114,6 +116,8 @@ class Domain:
         for i, role in self.integers.items():
             own = ", ".join(word for place, word in self.proposals if place == i)
             lines.append(f"{names[i]}: {role.describe()}" + (f"; also {own}" if own else ""))
+        masks = dict.fromkeys(place for place, _ in self.proposals if place not in self.integers)
+        lines += [f"{names[i]}: also {', '.join(w for place, w in self.proposals if place == i)}" for i in masks]
         lines += [f"{names[i]}: {', '.join(facts)} in every draw" for i, facts in self.facts.items()]
         leaves = arguments.names or [f"argument {i}" for i in range(len(arguments.leaves))]
         for i, values in self.options.items():

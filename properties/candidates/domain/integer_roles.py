@@ -7,7 +7,7 @@ proposed by a role counts only if the spec takes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ class IntegerRole:
         ignores: whether the spec takes -100.
         rises: whether no element was smaller than the one before, in any draw. distinct: whether all differed.
         into: axes whose extent the values end at. first: the number of the first place there, 0 or 1.
-        sums_to: axes whose extent is their sum.
+        sums_to: axes whose extent is their sum. reaches: whether the limit is an extent of an input or an output.
     """
 
     kind: str
@@ -60,6 +60,7 @@ class IntegerRole:
     into: tuple[Axis, ...] = ()
     first: int = 0
     sums_to: tuple[Axis, ...] = ()
+    reaches: bool = False
 
     def describe(self) -> str:
         limit = "" if self.below is None else f" below {self.below}"
@@ -86,10 +87,12 @@ class _Uses(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         flat = [leaf for a in (*args, *kwargs.values()) for leaf in (a if isinstance(a, (tuple, list)) else (a,))]
-        sources = set().union(*(self._sources.get(id(leaf), set()) for leaf in flat if isinstance(leaf, Tensor)))
+        sources = self._sources_of(flat)
+        for i in self._sources_of([end for leaf in flat if isinstance(leaf, slice) for end in (leaf.start, leaf.stop)]):
+            self.uses[i].add("numbers")
         name = getattr(func, "__name__", "")
         lengths = (*args[2:4], *map(kwargs.get, _CTC[2:])) if name == "ctc_loss" else ()
-        counted = set().union(*(self._sources.get(id(leaf), set()) for leaf in lengths if isinstance(leaf, Tensor)))
+        counted = self._sources_of(lengths)
         for i in sources if name in _USES else ():
             self.uses[i].add("counts" if i in counted else _USES[name])
         result = func(*args, **kwargs)
@@ -98,6 +101,9 @@ class _Uses(TorchFunctionMode):
                 self._sources.setdefault(id(each), set()).update(sources)
                 self._alive.append(each)
         return result
+
+    def _sources_of(self, leaves: Iterable[Any]) -> set[int]:
+        return set().union(*(self._sources.get(id(leaf), set()) for leaf in leaves if isinstance(leaf, Tensor)))
 
 
 class Checked(TorchFunctionMode):
@@ -134,13 +140,14 @@ def find_uses(call: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor]
 
 
 def find_role(
-    takes: Callable[[Tensor], bool], draws: Sequence[Tensor], uses: set[str], extents: Sequence[tuple[Axis, int]]
-) -> IntegerRole:
+    takes: Callable[[Tensor], bool], draws: Sequence[Tensor], uses: set[str], extents: Sequence[tuple[Axis, int]],
+    of_outputs: Collection[int] = (),
+) -> IntegerRole:  # fmt: skip
     """The role of one tensor of integers.
 
     Args:
         takes: (other values) -> whether the spec takes them in its place. draws: its values in every draw of inputs.
-        uses: of `find_uses`. extents: of all axes of the other tensors.
+        uses: of `find_uses`. extents: of all axes of the other tensors. of_outputs: extents of the outputs.
     """
     original = draws[0]
     flat = all(t.ndim == 1 and t.numel() > 1 for t in draws)
@@ -174,7 +181,8 @@ def find_role(
         else "lengths" if counted
         else "numbers"
     )  # fmt: skip
-    return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums)
+    reaches = bool(into) or below in of_outputs
+    return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums, reaches)
 
 
 def _ends_of(original: Tensor, draws: Sequence[Tensor], extents: Sequence[tuple[Axis, int]]) -> tuple[Axis, ...]:
@@ -211,10 +219,18 @@ def _limit(takes: Callable[[Tensor], bool], original: Tensor, likely: Sequence[i
     return high
 
 
-def propose(role: IntegerRole, original: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Other values of a tensor of integers by its role, each with its name; the spec may refuse them."""
+def propose(role: IntegerRole | None, original: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Other values of a tensor, each with its name; the spec may refuse them.
+
+    Args:
+        role: of a tensor of integers; None of a mask. original: with the given values; of a mask all are equal.
+    """
     flat, count = original.detach().reshape(-1), original.numel()
     if not count:
+        return
+    if role is None:
+        second = (torch.arange(count, device=flat.device) % 2 == 0).reshape(original.shape)
+        yield from (("half false", second), ("the other half", ~second))
         return
     for word, values in _BY_KIND.get(role.kind, _proposed_numbers)(role, flat):
         other = torch.as_tensor(values, device=flat.device).to(flat.dtype)
@@ -257,7 +273,7 @@ def _proposed_lengths(role: IntegerRole, flat: Tensor) -> Proposed:
 
 def _proposed_indices(role: IntegerRole, flat: Tensor) -> Proposed:
     # A limit that is no extent is that of memory which nobody may read, as torch has no check of some labels.
-    count, last = flat.numel(), role.below - 1 if role.below is not None and role.into else int(flat.max())
+    count, last = flat.numel(), role.below - 1 if role.below is not None and role.reaches else int(flat.max())
     if not role.distinct or role.kind == "labels":
         yield "all equal", [int(flat[0])] * count
         yield "first and last", [last if i % 2 else role.first for i in range(count)]

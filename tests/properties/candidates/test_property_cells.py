@@ -51,6 +51,30 @@ def test_a_planted_fault_is_rejected_and_a_right_candidate_accepted(code: str, f
     assert right.verdict.outcome is Outcome.VERIFIED
 
 
+class _FewTangents(candidates.Right):
+    """Its jvp forgets the rows behind the fourth, which the given inputs do not have."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor) -> Any:
+        whole = candidates.Right.jvp(ctx, *tangents)
+        return torch.cat([whole[:4], torch.zeros_like(whole[4:])])
+
+
+def test_properties_are_asked_at_the_other_sizes_that_candidate_and_spec_take() -> None:
+    def forgets(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return candidates._apply(_FewTangents, x, w)
+
+    judgement = _judge(forgets, "JVP")
+    assert [finding.question for finding in judgement.causes] == ["JVP"], str(judgement)
+
+    def takes_few(x: torch.Tensor, w: torch.Tensor) -> Any:
+        if len(x) > 4:
+            raise RuntimeError("need at most 4 rows")
+        return forgets(x, w)
+
+    assert _judge(takes_few, "JVP").verdict is Ruling.ACCEPTED
+
+
 _FOUND_BY_ONE = [row for row in of_questions.WRONG if row[2] != "FWD:given"]
 
 

@@ -60,20 +60,12 @@ def test_an_argument_that_hides_a_candidate_ignoring_it_makes_a_verdict_weak(
     assert any(each.startswith(words) for each in judgement.weaknesses)
 
 
-def test_a_mask_that_is_empty_in_one_call_has_not_changed() -> None:
-    judgement = judge(without_the_mask, masked, (_normal(4, 6), torch.ones(4, 6, dtype=torch.bool)))
-    assert judgement.verdict is Ruling.WEAK, str(judgement)
-
-
-def test_a_mask_beside_inputs_that_are_one_tensor_has_not_changed() -> None:
-    def added(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        return torch.where(mask, x + y, x - y)
-
-    def without(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        return x + y
-
-    judgement = judge(without, added, (_normal(4, 6), _normal(4, 6), torch.ones(4, 6, dtype=torch.bool)))
-    assert judgement.verdict is Ruling.WEAK, str(judgement)
+def test_a_mask_that_is_all_true_is_asked_with_others() -> None:
+    inputs = (_normal(4, 6), torch.ones(4, 6, dtype=torch.bool))
+    assert judge(masked, masked, inputs).verdict is Ruling.ACCEPTED
+    judgement = judge(without_the_mask, masked, inputs)
+    assert {each.question for each in judgement.causes} <= {"VJP:grad", "SIZE:sizes"} != set()
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,19 @@ def scaled(x: Tensor, w: Tensor, scale: float = 1.0, transposed: bool = False) -
     return y.mT if transposed else y
 
 
+def classes(t: Tensor) -> Tensor:
+    return F.one_hot(t, 8).float()
+
+
+def first_classes(t: Tensor) -> Tensor:
+    """The last class is lost."""
+    return torch.stack([t == i if i < 7 else t != t for i in range(8)], -1).float()
+
+
+def square_loss(x: Tensor, y: Tensor, reduction: str) -> Tensor:
+    return F.mse_loss(x, y, reduction=reduction)
+
+
 WRONG: dict[str, Case] = {
     "last rows of a weight gradient": (LostRows.apply, project, (rand(16, 8), rand(8, 4))),
     "last rows of a norm's weight gradient": (LostRowsOfNorm.apply, norm, (rand(16, 32), rand(32))),
@@ -141,6 +154,10 @@ WRONG: dict[str, Case] = {
     "a flag": (
         lambda x, w, scale=1.0, transposed=False: x @ w * scale, scaled, (rand(5, 5), rand(5, 5), 1.0, False)
     ),
+    "a mask": (lambda x, m: x * 1, lambda x, m: x * m, (rand(4, 8), torch.ones(4, 8, dtype=torch.bool))),
+    "an index beyond the given ones": (lambda w, i: w[i % 6], lambda w, i: w[i], (rand(6, 5), whole(0, 2, 5, 3, 3))),
+    "the last class": (first_classes, classes, (whole(3, 0, 5, 2, 2),)),
+    "a word": (lambda x, y, _: (x - y).square().mean(), square_loss, (rand(4, 4), rand(4, 4) + 1, "mean")),
 }  # fmt: skip
 
 
@@ -148,6 +165,38 @@ def right_segments(x: Tensor, ends: Tensor) -> Tensor:
     owner = torch.searchsorted(ends, torch.arange(len(x)), right=True)
     inside = owner < len(ends)
     return torch.zeros(len(ends), x.shape[1]).index_add(0, owner[inside], x[inside])
+
+
+def sliced_segments(x: Tensor, ends: Tensor) -> Tensor:
+    """The ends are tensors, which slices take."""
+    return torch.stack([x[ends[i] : ends[i + 1]].sum(0) for i in range(len(ends) - 1)])
+
+
+def right_sliced_segments(x: Tensor, ends: Tensor) -> Tensor:
+    return right_segments(x[: ends[-1]], ends)[1:]
+
+
+def products(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def right_products(a: Tensor, b: Tensor) -> Tensor:
+    """Where the axis that is summed over has one number, the backward of `einsum` sums products that are stored."""
+    return torch.einsum("bij,bjk->bik", a, b)
+
+
+def choose_experts(x: Tensor, w: Tensor, expert: Tensor) -> Tensor:
+    """At an expert of -1 the index counts from the end."""
+    return torch.einsum("td,tdo->to", x, w[expert])
+
+
+def by_experts(x: Tensor, w: Tensor, expert: Tensor, stops: bool = False) -> Tensor:
+    out = torch.zeros(len(x), w.shape[2])
+    for i, own in enumerate(w):
+        if stops and not (expert == i).any():
+            break
+        out[expert == i] = x[expert == i] @ own
+    return out
 
 
 def right_loss(x: Tensor, t: Tensor) -> Tensor:
@@ -234,6 +283,13 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
     "experts": (right_experts, experts, (rand(12, 6), rand(3, 6, 5), whole(4, 3, 5))),
     "sorted indices": (add_sorted_rows, add_rows, (rand(9, 4), whole(0, 0, 1, 3, 3, 3, 4, 5, 5), rand(6, 4))),
     "labels of 0 and 1": (right_focal, focal, draw_labels),
+    "a mask": (
+        lambda x, m: torch.where(m, x, x * 0),
+        lambda x, m: x * m,
+        (rand(4, 8), torch.ones(4, 8, dtype=torch.bool)),
+    ),
+    "ends of slices": (right_sliced_segments, sliced_segments, (rand(9, 4), whole(0, 2, 5, 9))),
+    "products of half types": (right_products, products, (rand(3, 4, 4).half(), rand(3, 4, 5).half())),
 }
 
 
@@ -250,6 +306,19 @@ def test_right_ones_are_accepted_at_all_calls(name: str) -> None:
     candidate, spec, inputs = RIGHT[name]
     judgement = opassay.judge(candidate, spec, inputs, questions=("FWD:given", "VJP:grad", "SIZE:sizes"))
     assert str(judgement.verdict) == "accepted", judgement
+
+
+def test_an_index_below_all_given_ones_is_a_suspicion_and_no_cause() -> None:
+    inputs = (rand(7, 5), rand(3, 5, 4), whole(0, 1, 2, 1, 0, 2, 2))
+    judgement = opassay.judge(by_experts, choose_experts, inputs, questions=("FWD:given", "VJP:grad", "SIZE:sizes"))
+    assert str(judgement.verdict) == "suspect", judgement
+    assert "integers below all given ones" in judgement.report()
+
+    def stops_early(x: Tensor, w: Tensor, expert: Tensor) -> Tensor:
+        return by_experts(x, w, expert, stops=True)
+
+    judgement = opassay.judge(stops_early, choose_experts, inputs, questions=("SIZE:sizes",))
+    assert str(judgement.verdict) == "rejected", judgement
 
 
 def test_a_judgement_says_which_calls_were_asked() -> None:
