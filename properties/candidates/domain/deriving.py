@@ -262,7 +262,7 @@ class _Derivation:
         (i, d), arguments = axis, self._at(shapes)
         *parts, last = (arguments.tensors[i].narrow(d, n, number) for n in range(shapes[i][d] - number + 1))
         if not is_integer(last):
-            parts = [~last if last.dtype == torch.bool else (last.float() + 0.37).to(last.dtype)]
+            parts = [~last if last.dtype == torch.bool else (0.37 - 2 * last.float()).to(last.dtype)]
         other = next((part for part in parts if not torch.equal(part, last)), None)
         if other is None:
             return True

@@ -154,16 +154,16 @@ def find_role(
     rises = flat and all(bool((t.diff() >= 0).all()) for t in draws)
     distinct = all(t.unique().numel() == t.numel() for t in draws)
     below = _limit(takes, original, sorted({n for _, n in extents}))
-    small = torch.iinfo(original.dtype).min
 
     def takes_one(value: int) -> bool:
-        return value >= small and takes(with_largest(original, value))
+        return value >= torch.iinfo(original.dtype).min and takes(with_largest(original, value))
 
     wraps = below is not None and takes_one(-1) and takes_one(-below) and not takes_one(-below - 1)
     ignores = below is not None and not wraps and takes_one(IGNORED)
-    ends = int(original.max()) if original.numel() else 0
+    if below is None and uses == {"index"} and original.numel():  # torch.take_along_dim wraps whatever it is given
+        below = min((n for _, n in extents if n > max(int(t.max()) for t in draws)), default=None)
     if rises and uses & {"numbers", "compared", "ends"} and "label" not in uses:
-        into = tuple(a for a, n in extents if n == ends)
+        into = tuple(a for a, n in extents if n == int(original.max()))
         into = into or tuple(a for a, n in extents if below is not None and n in (below, below - 1))
         return IntegerRole("offsets", below, wraps, False, True, distinct, into)
     into = tuple(a for a, n in extents if n == below)

@@ -176,6 +176,14 @@ SHAPES = [
         (rand(8, 7), rand(8, 7), rand(8, 5), whole(0, 3, 4, 8)),
         {"q.0 = k.0 = v.0, from 0", "q.1 = k.1, from 0", "v.1, from 0", "offsets.0, from 2"},
     ),
+    # torch wraps whatever it is given here, and an index is nevertheless below its axis.
+    (
+        torch.take_along_dim,
+        (rand(12, 14), (torch.arange(36) * 5 % 14).reshape(12, 3), 1),
+        {"input 0.1, from 1", "input 1: index below 14; also all equal, first and last, all the last"},
+    ),
+    # The place of an extreme is that of what is added, where its order is another.
+    (torch.argmin, (rand(16, 16, 15), 1), {"input.0, from 0", "input.1, from 1", "input.2, from 0"}),
     # What is symmetric or triangular remains square.
     (
         product,
