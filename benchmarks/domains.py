@@ -2,8 +2,8 @@
 
 For each spec, a problem file of `opassay judge --spec`: whether its domain is derived, the processor seconds that takes
 (copies of the process among them), how many calls are proposed, and how many of these the spec refuses with values.
-Problems too large to be called often are made smaller: numbers above 64 that a file gives names are halved until all
-inputs have at most 2^17 elements. A file that draws no inputs here, or none that its spec takes, is skipped.
+Problems too large to be called often are made smaller: numbers above 64 that a file gives names are halved, if it then
+can be called. A file that draws no inputs here, or none that its spec takes, is skipped.
 
 `--lines N` prints the domains of N specs, drawn at random, which somebody has to read: an axis that moves alone and
 should not, or a tie that is chance, shows in no number. A Python module may have several: FILE.py:SPECS, a dictionary
@@ -51,7 +51,7 @@ from opassay.properties.candidates.specification import Specification, specifica
 from opassay.properties.candidates.suites.opening import open_pair
 from opassay.properties.candidates.workload import most_work
 
-_MOST, _LIMITS, _BRANCHES, _SEED = 2**17, (64, 16, 8, 256, 10**9), 12, 5
+_LIMITS, _BRANCHES, _SEED = (64, 16, 8, 256, 10**9), 12, 5
 #: Seconds by the clock in which a spec must be called once; a copy of the process has some seconds for so many calls.
 _OPENING, _AT_ONCE = 60, 8
 Draw = Callable[[int], Any]
@@ -98,8 +98,6 @@ def open_problem(path: Path) -> tuple[Specification, CallArguments, Draw]:
                 problem = open_pair(str(smaller), str(smaller), Path(folder), _SEED, {}).problem
                 spec = specification(problem.spec)
                 arguments = CallArguments.of(problem.draw(_SEED)).with_names(problem.spec)
-                if sum(t.numel() for t in arguments.tensors) > _MOST and limit < _LIMITS[-1]:
-                    continue
                 spec.outputs(arguments, spec.state)
             except SkippedError:
                 raise
