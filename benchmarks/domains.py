@@ -49,7 +49,7 @@ from opassay.properties.candidates.other_calls import (
 from opassay.properties.candidates.session import Session
 from opassay.properties.candidates.specification import Specification, specification
 from opassay.properties.candidates.suites.opening import open_pair
-from opassay.properties.candidates.workload import most_work
+from opassay.properties.candidates.workload import limit_of
 
 _LIMITS, _BRANCHES, _SEED = (64, 16, 8, 256, 10**9), 12, 5
 #: Seconds by the clock in which a spec must be called once; a copy of the process has some seconds for so many calls.
@@ -140,7 +140,7 @@ def derive(make: Callable[[], tuple[Specification, CallArguments, Draw]]) -> dic
     rng = session.generator("SIZES")
     with torch.no_grad():
         calls = [
-            *calls_of_sizes(session, rng, most_work(session)), *joint_calls(session, rng),
+            *calls_of_sizes(session, rng, limit_of(session)), *joint_calls(session, rng),
             *calls_of_values(session, rng),
             *itertools.islice(calls_at_branches(session, rng), _BRANCHES), *domain.empties(arguments),
         ]  # fmt: skip

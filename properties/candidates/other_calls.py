@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...oracles.specs.work import Workload
 from ...oracles.verdicts.verdict import Code, Outcome
 from .arguments import CallArguments
 from .domain.declaration import value_of
@@ -30,7 +29,7 @@ from .inputs import WAYS, filled_tensor
 from .results import Distance, are_finite
 from .session import Session
 from .specification import SpecError, Specification
-from .workload import work_at
+from .workload import CallLimit, work_at
 
 #: Sizes that replace a size of the arguments: just above common blocks, a multiple of common blocks, and 1 or an odd
 #: number.
@@ -73,8 +72,8 @@ class OtherCall(NamedTuple):
         return max((error / size if size else error and math.inf for error, size in pairs), default=0.0)
 
 
-def calls_of_sizes(session: Session, rng: Any, most: Workload) -> Iterator[CallArguments]:
-    """Calls with at most so much work in which one size is large, a multiple of blocks, or small."""
+def calls_of_sizes(session: Session, rng: Any, limit: CallLimit) -> Iterator[CallArguments]:
+    """Calls within a limit in which one size is large, a multiple of blocks, or small."""
     # Among the large sizes the largest that fits is used, because a fault that begins at a size remains above it.
     kinds = (LARGE[::-1], [int(n) for n in rng.permutation(ALIGNED)], [int(n) for n in rng.permutation(SMALL)])
     symbols = session.domain.shapes.symbols
@@ -82,7 +81,7 @@ def calls_of_sizes(session: Session, rng: Any, most: Workload) -> Iterator[CallA
         calls = (_with_shapes(session, shapes, rng) for shapes in _fitting(session, symbol, sizes, _MOST))
         # Only of a few does it take long to see how much work they are.
         safe = safe_calls(session.spec, calls, at_once=1)
-        yield from itertools.islice((each for each in safe if work_at(session, each, most)), 1)
+        yield from itertools.islice((each for each in safe if work_at(session, each, limit)), 1)
 
 
 def calls_of_long_sizes(session: Session, rng: Any) -> Iterator[CallArguments]:

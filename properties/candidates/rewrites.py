@@ -68,6 +68,18 @@ def factors_of(graph: torch.fx.GraphModule) -> set[int]:
     return positions
 
 
+def multiplies_sums(graph: torch.fx.GraphModule) -> bool:
+    """Whether a sum of products is a factor in further sums of products, so that (a b) c may be computed as a (b c)."""
+    terms: dict[Node, int] = {}  # of what is a sum of products: how many additions of a product lie on the way to it
+    for node in graph.graph.nodes:
+        name, most = name_of(node), max((terms.get(each, 0) for each in node.all_input_nodes), default=0)
+        if most > 1 and (name in _FACTORS or (name == "sum" and name_of(node.args[0]) == "mul")):
+            return True
+        is_sum = name == "add" and "mul" in map(name_of, node.all_input_nodes)
+        terms[node] = 2 if name in _FACTORS else most + 1 if is_sum else most if name in (*MOVES, "mul") else 0
+    return False
+
+
 def name_of(node: Node) -> str:
     """The name of an operation as users know it, "softmax" of `_softmax.default`; empty for another node."""
     name = str(getattr(node.target, "overloadpacket", "")).rpartition(".")[2] if node.op == "call_function" else ""

@@ -17,6 +17,7 @@ from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
 from .call_history import CallHistory
 from .comparing import hold_in_turn, tell_unwritten
+from .decays import read_values
 from .domain.deriving import derive_domain
 from .domain.domain import Domain
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
@@ -207,8 +208,7 @@ class Session:
             return self.attach_call(call, raised(question, answer.raised, refusable))
         usual = manner is Manner.PLAIN and layout is None and cut.rows is None
         finding = self.hold(question, cut.spec_arguments, tensors, run, answer, sharp, usual=usual)
-        finding = replace(finding, sampled=cut.share)
-        finding = in_variant(finding, self.history.executed)
+        finding = in_variant(replace(finding, sampled=cut.share), self.history.executed)
         return self.attach_call(call, finding, run.names[: len(run.outputs)])
 
     def attach_call(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:
@@ -390,9 +390,9 @@ class Session:
         """The spec's outputs as balls; at the given arguments, which several questions use, they are read once."""
         own = all(state.get(name) is value for name, value in self.spec.state.items())
         if sharp or arguments is not self.given_rows or not own:
-            return self.spec.read(arguments, state, terms, sharp)
+            return read_values(self.spec, arguments, state, terms, sharp)
         if terms not in self.readings:
-            self.readings[terms] = self.spec.read(arguments, state, terms)
+            self.readings[terms] = read_values(self.spec, arguments, state, terms, sharp)
         return self.readings[terms]
 
 

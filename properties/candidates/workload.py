@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import dataclass
 
 from ...oracles.specs.tracing import without_fused_operations
 from ...oracles.specs.work import WorkCounter, Workload
@@ -23,6 +25,42 @@ _ELEMENTS = 2**26
 _FEWEST, _MOST_CALLS = 6, 96
 #: The largest number of output elements if kernels are executed as PTX, thread by thread: each may be a long sum.
 _EXECUTED = 2**15
+#: A candidate is slow that takes more seconds at the given inputs, and so many times those of the spec, as a program in
+#: Python does in place of one operation. At other sizes its calls take so many seconds together, and each at most a
+#: share of what is left, so that small ones are made whatever large ones took.
+_SLOW, _TIMES_SPEC, _SECONDS, _SHARE = 5e-4, 4, 10.0, 1 / 8
+
+
+@dataclass
+class CallLimit:
+    """What calls at other sizes may take.
+
+    Attributes:
+        most: the largest work of the spec at one. seconds: what is left for a slow candidate; infinite for another.
+        rate: its seconds for an element, at the largest call so far, of `elements`. left_out: calls it has no time for.
+    """
+
+    most: Workload
+    seconds: float = math.inf
+    rate: float = 0.0
+    elements: int = 0
+    left_out: int = 0
+
+    def note(self, arguments: CallArguments, seconds: float) -> None:
+        """Take into account what a call took."""
+        self.seconds -= seconds
+        if (count := _count(arguments)) >= self.elements:
+            self.elements, self.rate = count, seconds / max(count, 1)
+
+    @property
+    def text(self) -> str:
+        """What was left out, in words; empty for nothing."""
+        words = f"{self.left_out} calls at other sizes, for which the candidate would take more than {_SECONDS:g} s"
+        return words if self.left_out else ""
+
+
+def _count(arguments: CallArguments) -> int:
+    return sum(t.numel() for t in arguments.tensors)
 
 
 def count_work(session: Session) -> Workload:
@@ -33,15 +71,25 @@ def count_work(session: Session) -> Workload:
     return counter.work
 
 
-def most_work(session: Session) -> Workload:
-    """The largest work of a call of the spec at another size."""
+def limit_of(session: Session, times: float = 1.0) -> CallLimit:
+    """What calls at other sizes may take; `times`: those of one call that one with its backward takes."""
     work = count_work(session)
-    return Workload(
+    most = Workload(
         max(OPERATIONS, _TIMES_GIVEN * work.operations),
         max(_MULTIPLICATIONS, _TIMES_GIVEN * work.multiplications),
         max(_ELEMENTS, _TIMES_GIVEN * work.elements),
         math.inf,
     )
+    took = [session.first.repeat.seconds]
+    took += [session.call(session.arguments).repeat.seconds] if took[0] > _SLOW else []  # The first may load something.
+    starts = []
+    for _ in range(3 if took[1:] else 0):
+        starts.append(time.perf_counter())
+        session.spec.outputs(session.arguments, session.spec.state)
+    if min(took) <= _SLOW or min(took) <= _TIMES_SPEC * (starts[2] - starts[1]):
+        return CallLimit(most)
+    count = _count(session.arguments)
+    return CallLimit(most, _SECONDS, times * min(took) / max(count, 1), count)
 
 
 def calls_within(session: Session, operations: int) -> int:
@@ -52,13 +100,16 @@ def calls_within(session: Session, operations: int) -> int:
     return max(_FEWEST, min(_MOST_CALLS, int(operations // max(count_work(session).operations, 1))))
 
 
-def work_at(session: Session, arguments: CallArguments, most: Workload) -> Workload | None:
-    """The work at some arguments; None if the spec refuses them, if it is more than `most`, or if kernels are executed
-    and have many outputs.
+def work_at(session: Session, arguments: CallArguments, limit: CallLimit) -> Workload | None:
+    """The work at some arguments; None if the spec refuses them, if it is more than the limit, or if kernels are
+    executed and have many outputs.
     """
+    if limit.rate * _count(arguments) > _SHARE * limit.seconds:  # It grows as the number of elements does.
+        limit.left_out += 1
+        return None
     others = stand_in(arguments)  # outside of the count
     try:
-        with WorkCounter(most) as counter, without_fused_operations():
+        with WorkCounter(limit.most) as counter, without_fused_operations():
             outputs = session.spec.outputs(others, session.spec.state)
     except SpecError:
         return None

@@ -341,3 +341,16 @@ def test_a_sum_of_terms_that_cancel_is_off_by_u_times_its_partial_sums() -> None
     # No proof says what a closed form of second derivatives adds up, so that keeps the whole bound.
     (second,) = balls(lambda x: np.sum(x, keepdims=True), [values], contract("float32", order=2))
     assert second.radii()[0] > 1.999 * classic
+
+
+@pytest.mark.parametrize(("name", "low"), [("sigmoid", 0.0), ("tanh", -1.0)])
+def test_balls_of_functions_with_two_ends_stay_between_them(name: str, low: float) -> None:
+    """An argument that is off by any number has a result; one without a bound may be NaN, and has none."""
+    allowed, centre = contract("float32"), np.array([0.5, 3.0, -2.0])
+    for size in (1.0, 50.0, 1e30):
+        out = RULES[name](allowed, Ball(centre, np.full(3, size), allowed))
+        ends = np.maximum(out.centre - low, 1.0 - out.centre)
+        assert (out.radii() <= ends * (1 + 2.0**-20)).all()
+        reached = RULES[name](allowed, Ball(np.stack([centre - size, centre + size]), None, allowed)).centre
+        assert (np.abs(reached - out.centre) <= out.radii() * (1 + 2.0**-20)).all()
+    assert np.isinf(RULES[name](allowed, Ball(centre, np.full(3, np.inf), allowed)).radii()).all()

@@ -1,36 +1,7 @@
 """Errors that elements have in common: of a factor that is one number for a whole row.
 
-What this is for. Where a row is multiplied by a number that was computed for it, a scale or a slope, one error of that
-number is in all elements of the row, times what each was multiplied by. A ball alone forgets that: of the sum of
-k (x_i − μ) it says that it may be off by Δk Σ|x_i − μ|, although k is the same in all of them, and so no error of k is
-off by more than Δk |Σ(x_i − μ)|, which is nothing. So balls carry such errors apart, and sums, differences and products
-of them are bounded by the coefficients that are left.
-
-The rule. A ball with common errors says, for every evaluation, e_i = c_i + Σ_s a_si ε_s + ρ_i with |ε_s| ≤ 1, one ε_s
-for all elements that have the factor s in common, and |ρ_i| ≤ r_i − Σ_s |a_si|. What an operation makes of its operands
-is linear in the ε_s but for products of two errors. Its rule in `rules.py` bounds those, the ρ_i and the rounding, and
-besides that `reached`: what the coefficients of the operands reach one by one. They reach no farther than the sum
-Σ|a'_s| of the new coefficients; so r' = r − reached + Σ|a'_s| is a bound, too. For a quotient q = a / b with
-|b − c_b| ≤ r_b, the error is N / b with N = (a − c_a) − q (b − c_b), its linear part N / c_b, and |N / b − N / c_b| is
-at most |N| r_b / (|c_b| (|c_b| − r_b)): that is the bound of the rule, |N| / (|c_b| − r_b), less |N| / |c_b|.
-
-The largest element m of a row is subtracted from it before an exponential, and its error is one factor of all powers:
-with |m' − m| ≤ r, exp(x' − m') = exp(x − m) exp(Δx) (1 + (exp(r) − 1) ε), where ε is the same for the row and the rest
-is c exp(r) (exp(|Δx|) − 1) at most. Together these are c (exp(r + |Δx|) − 1), which the rule has. In a softmax it
-cancels, and what the sum of the powers has besides is a common error again, which a product of matrices takes on once.
-Where elements are moved, chosen by a mask, or come of one of two algorithms, their common errors go with them.
-
-A logarithm takes it back. With δ = m' − m and |δ| ≤ r the sum of those powers is S' = c + k (exp(−δ) − 1) + ρ, where
-k (exp(r) − 1) is its coefficient, and |ρ| what its radius has besides. So log S' = log T − δ, where T = S' exp(δ) is
-k + (c − k + ρ) exp(δ), which is (c − k) (exp(r) − 1) + |ρ| exp(r) from c at most. The logarithm has −δ for a common
-error, as x − m has, of which it is subtracted, and m itself has δ: it cancels in a log-softmax and in a log-sum-exp.
-
-What is assumed: a factor of a row is one number in an evaluation, as it is in every one that computes it and then uses
-it. A term of a row is not: x − μ may be evaluated in ways that never subtract a rounded μ from x (Welford's variance,
-or Σ g x − μ Σ g), so only products make a common error, and a square forgets them. The largest of a row counts in an
-exponential and its logarithm alone, which are the same whatever it is.
-From second derivatives on, where evaluations are of closed forms that may compute a factor once more, in another way,
-nothing is assumed (`Contract.roundings`).
+docs/design/tolerance.md derives what they are, and what is assumed ("Errors that a row has in common"). A ball carries
+coefficients a_s of numbers ε_s in [−1, 1], one for each factor s, and its radius includes them.
 """
 
 from __future__ import annotations

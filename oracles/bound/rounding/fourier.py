@@ -1,30 +1,7 @@
 """Balls of discrete Fourier transforms, along every way to compute them that adds up products with weights.
 
-A transform of length n is a sum of n products with weights of modulus 1, or it is computed level by level: n = r m,
-transforms of length r of what transforms of length m give, times weights (J. W. Cooley, J. W. Tukey, Mathematics of
-Computation 19, 1965). Whatever is computed on the way to an output is a transform of some of the x_j, no x_j comes in
-by two ways, and all weights that follow have modulus 1. So an error of a level, relative to the magnitudes that it
-adds up, is one relative to Σ|x_j| in the output, and the errors of levels multiply: an output is off by at most
-Π(1 + e) − 1 times Σ|x_j|. That is an element's own bound; N. J. Higham, Accuracy and Stability of Numerical Algorithms,
-2nd edition, 2002, Theorem 24.2, bounds the norm of all outputs by the same errors, and by Σ|x_j| <= √n (Σ|x_j|²)^½
-no element of it is closer. `_errors_along` has the largest Σe over all factors of n, in any order.
-
-A transform of real numbers may be one, Z, of half as many complex numbers, from which sums and differences take two
-apart: E + w O = (Z_k (1 - i w) + conj Z_-k (1 + i w)) / 2, whose errors are √2 those of Z at most, since
-|1 - i w| + |1 + i w| <= 2 √2. Transforms over several axes are those of the product of the lengths, whose order does
-not count.
-
-A length with a prime factor above 7 may also be a convolution with a chirp w of modulus 1, of a length m with
-2n − 1 <= m <= 4n (L. I. Bluestein, IEEE Transactions on Audio and Electroacoustics 18, 1970), or with the powers of a
-generator (C. M. Rader, Proceedings of the IEEE 56, 1968). There transforms of x and of w are off by shares e of their
-norms, and the inverse transform of the products by a share of the sum of their magnitudes over m. By Cauchy and Schwarz
-each of these three is at most e |x|₂ |w|₂ in an output, with |w|₂ <= √(2n), beside the roundings of the products.
-
-Weights are cosines and sines of angles 2πj/n with 0 <= j < n, whose three roundings move an angle by 6π u at most; in
-a level of r, where j is below r - 1 of r parts of a turn, by that share of it.
-Not covered: weights of angles that are not reduced to one turn, or by recurrences; Rader's and Brenner's weights, which
-are not bounded; Bluestein's algorithm for lengths of the primes 2, 3, 5 and 7 alone, which have levels in every library
-(it loses less than levels may, wherever it was tried); and two rows in the parts of one complex row.
+docs/design/tolerance.md derives them ("Fourier transforms"). `_errors_along` has the largest Σe of the errors e of
+levels over all factors of a length, in any order.
 """
 
 from __future__ import annotations

@@ -1,32 +1,7 @@
 """Linear recurrences h_t = a_t h_{t-1} + b_t that a text has as a loop, and a kernel as a scan.
 
-What this is for. A scan in parallel or by chunks combines (a, b) with (a', b') to (a a', a' b + b'), along any tree.
-Its partial results are states that begin with zero: where what they lack cancels them, they are larger than any state
-of the loop, and so are their roundings.
-
-The rule. Written out, h_t is the sum of the terms b_j a_{j+1} ... a_t, and their magnitudes add up to
-
-    S_t = |a_t| S_{t-1} + |b_t|.
-
-Along any tree, and with each term written out as well, there are n additions for n + 1 terms, and a term passes the
-t - j products that make it. Each addition is off by u times a partial sum, which (brought to the end by the factors
-that it lacks) is the sum of some of the terms and so Q = (S + |h|) / 2 at most, as in `rules._of_partial_sums`. Each
-product is off by u times a part of S. So the error is at most
-
-    R + n u Q + N u (exp(N u) - 1) S,    R_t = |a_t| R_{t-1} + r_a S_{t-1} + u |a_t| S_{t-1} + r_b,
-
-with R for the products and for the radii r of operands, and with N for all roundings that one term may pass: what
-comes of errors in the partial sums is in the last summand (N. J. Higham, Accuracy and Stability of Numerical
-Algorithms, 2nd ed., Lemma 3.1). S holds magnitudes |c| + r. Where an addend is itself a sum, it is a unit, whose m
-additions cost m u S and come once, not with every step. Of a product of two sums, S S' has all terms, and n + n' + 1 is
-what one of them passes: the gradient of a_t is the product of a state and of one of the recurrence that runs backwards,
-and reverse mode of a tree adds there what comes of a node's two uses.
-
-Where it holds. What is counted are steps: additions of a product. From two on another tree exists, and the radius is at
-least the above. A difference without a product is one term, and a number that is added ends a chain: (x - mean) scale +
-shift and a polynomial have their own order, and are as narrow as ever. So are quotients and functions of a chain, whose
-terms nobody adds up otherwise, and what is stored in a narrower format. A product of one step and a value is not spread
-out, (x w + b) s to x w s + b s; so gradients of a recurrence of three values are those of its loop.
+docs/design/tolerance.md derives the radius ("Loops that kernels compute as scans"). S are the magnitudes of all terms,
+and R holds the roundings of products and the radii of operands.
 """
 
 from __future__ import annotations

@@ -59,13 +59,21 @@ def of_log1p(c: Any, r: Any, y: Any) -> Any:
     return of_log(1.0 + c, r, y)
 
 
+def _within(reach: Any, r: Any, most: Any) -> Any:
+    """A spread of a function between two ends, from the farther of which it is `most` away at most.
+
+    An argument without a bound may be NaN.
+    """
+    return reach if largest_of(r) <= 0.25 else np.where(np.isfinite(r), np.minimum(reach, most), reach)
+
+
 def of_tanh(c: Any, r: Any, y: Any) -> Any:
-    return r * (1.0 - np.square(np.tanh(nearest(c, r))))  # the slope is 1 - tanh²
+    return _within(r * (1.0 - np.square(np.tanh(nearest(c, r)))), r, 1.0 + np.abs(y))  # the slope is 1 - tanh²
 
 
 def of_sigmoid(c: Any, r: Any, y: Any) -> Any:
     decay = np.exp(-nearest(c, r))  # the slope is even, and largest nearest to zero
-    return r * (decay / np.square(1.0 + decay))
+    return _within(r * (decay / np.square(1.0 + decay)), r, np.maximum(y, 1.0 - y))
 
 
 def of_power(c: Any, r: Any, exponent: float) -> Any:

@@ -31,7 +31,7 @@ from ..other_calls import (
 from ..results import Distance, distance_from
 from ..session import Asking, Session
 from ..specification import SpecError
-from ..workload import calls_within, most_work, work_at
+from ..workload import CallLimit, calls_within, limit_of, work_at
 from .gradient_call import cotangent_of, gradients_at
 from .gradient_request import GradientPlace
 
@@ -46,6 +46,8 @@ _LAYOUTS = (
 _ALONE = 4
 #: Operations of the spec in all calls at sizes where kernels may take another branch.
 _OPERATIONS = 1500
+#: About how many times as long as a call one with its backward takes.
+_WITH_BACKWARD = 4.0
 
 
 def gradients(session: Session) -> Finding:
@@ -70,7 +72,8 @@ def gradients(session: Session) -> Finding:
     others += [(session.arguments, "VJP:grad", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
     same = _with_one_for_several(session)
     others += [] if same is None else [(same[1], "VJP:grad", GradientPlace(one_as=same[0]))]
-    farthest = ((each, "VJP:grad", GradientPlace(other=True)) for each in _farthest_of_other_calls(session))
+    limit = limit_of(session, _WITH_BACKWARD)
+    farthest = ((each, "VJP:grad", GradientPlace(other=True)) for each in _farthest_of_other_calls(session, limit))
     refusals, doubt = [], None
     for arguments, draws, place in itertools.chain(others, farthest):
         try:
@@ -86,33 +89,33 @@ def gradients(session: Session) -> Finding:
             return replace(other, wrong=other.wrong.with_lines(place.text))
         refusals += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
         finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
-    return doubt or replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals])))
+    return doubt or replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals, limit.text])))
 
 
-def _farthest_of_other_calls(session: Session) -> Iterator[CallArguments]:
+def _farthest_of_other_calls(session: Session, limit: CallLimit) -> Iterator[CallArguments]:
     """Calls at other sizes, integers and options, at which the gradients differ most from torch's."""
     if session.spec.numpy or session.share or not any(g is not None for g in session.history.gradients.values()):
         return
-    rng, most = session.generator("GRAD calls"), most_work(session)
+    rng = session.generator("GRAD calls")
     calls = itertools.chain(
-        joint_calls(session, rng), calls_of_values(session, rng), calls_of_sizes(session, rng, most),
+        joint_calls(session, rng), calls_of_values(session, rng), calls_of_sizes(session, rng, limit),
         itertools.islice(calls_at_branches(session, rng), calls_within(session, _OPERATIONS)),
     )  # fmt: skip
     rated = []
     for arguments in safe_calls(session.spec, calls):
-        work = work_at(session, arguments, most) if len(arguments.tensors) == len(session.arguments.tensors) else None
+        work = work_at(session, arguments, limit) if len(arguments.tensors) == len(session.arguments.tensors) else None
         if work is not None:
             at = _marked(session, arguments)
-            rated.append(OtherCall(at, _distances_at(session, at, rng), work.seconds))
+            rated.append(OtherCall(at, _distances_at(session, at, rng, limit), work.seconds))
     # Of a kernel by chunks the bound of a loop is too sharp at some sizes, so only what stands out is held there.
     least = 0.0
     if has_decays(session.spec, session.arguments, session.spec.state):
         at = _marked(session, session.arguments)
-        least = STANDS_OUT * OtherCall(at, _distances_at(session, at, rng), 0.0).distance(itertools.repeat(0.0))
+        least = STANDS_OUT * OtherCall(at, _distances_at(session, at, rng, limit), 0.0).distance(itertools.repeat(0.0))
     yield from (each.arguments for each in worth_reading(rated, session.domain.shapes.start, least))
 
 
-def _distances_at(session: Session, arguments: CallArguments, rng: Any) -> list[Distance]:
+def _distances_at(session: Session, arguments: CallArguments, rng: Any, limit: CallLimit) -> list[Distance]:
     """How far each gradient of the candidate is from torch's; none where either gives none."""
     spec, state = session.spec, session.spec.state
     operands = [operand for operand, gradient in session.history.gradients.items() if gradient is not None]
@@ -124,6 +127,7 @@ def _distances_at(session: Session, arguments: CallArguments, rng: Any) -> list[
     inputs = [each for each in operands if isinstance(each, int)]
     names = [each for each in operands if isinstance(each, str)]
     answer = session.call(arguments, backward=BackwardCall(inputs, names, cotangents))
+    limit.note(arguments, _WITH_BACKWARD * answer.repeat.seconds)
     if answer.raised or len(answer.pulled.gradients) != len(operands):
         return []
     own = backward(spec, arguments, state, operands, cotangents).gradients

@@ -32,6 +32,7 @@ from ..inputs import (
     of_whole_format,
     ties_of,
 )
+from ..rewrites import multiplies_sums
 from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -72,8 +73,13 @@ def of_a_way(code: str, session: Session) -> Finding:
 
 
 def _of_whole_format(session: Session) -> Iterator[CallArguments]:
-    """Numbers of the whole format, where squares overflow or vanish."""
-    yield session.filled(session.given_rows, of_whole_format, session.generator("WIDE whole"))
+    """Numbers of the whole format, where squares overflow or vanish; below 1, where a kernel may have other products on
+    the way, as of queries and keys in place of keys and values, which overflow where those of the spec do not.
+    """
+    spec, rows, way = session.spec, session.given_rows, of_whole_format
+    if not spec.numpy and multiplies_sums(spec.traced_at(rows, spec.state).graph):
+        way = functools.partial(of_whole_format, exponent=0)
+    yield session.filled(rows, way, session.generator("WIDE whole"))
 
 
 def _near_ones(session: Session) -> Iterator[CallArguments]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import msgspec
 
-from ....oracles.specs.work import Workload
 from ....oracles.verdicts.verdict import Outcome
 from ....oracles.verdicts.violation import Violation
 from ..arguments import CallArguments, Tensor
@@ -34,7 +33,7 @@ from ..results import Distance, distance_from
 from ..row_sample import draw_tensor, part_of
 from ..session import Asking, Session
 from ..specification import SpecError
-from ..workload import calls_within, count_work, most_work, work_at
+from ..workload import CallLimit, calls_within, count_work, limit_of, work_at
 
 #: Operations of the spec in all calls at sizes where kernels may take another branch.
 _OPERATIONS = 4000
@@ -53,13 +52,14 @@ def sizes(session: Session) -> Finding:
         return session.packed["SIZE:sizes"]
     if session.share:
         return not_asked("SIZE:sizes", "the candidate is wrong at the given size")
-    most, rng = most_work(session), session.generator("SIZES")
-    others = list(_calls_at(session, [*calls_of_sizes(session, rng, most), *calls_of_long_sizes(session, rng)], most))
-    joint = _calls_at(session, joint_calls(session, rng), most)
+    limit, rng = limit_of(session), session.generator("SIZES")
+    large = itertools.chain(calls_of_sizes(session, rng, limit), calls_of_long_sizes(session, rng))
+    others = list(_calls_at(session, large, limit))
+    joint = _calls_at(session, joint_calls(session, rng), limit)
     branches = calls_at_branches(session, session.generator("SIZES at branches"))
-    swept = _calls_at(session, itertools.islice(branches, calls_within(session, _OPERATIONS)), most)
+    swept = _calls_at(session, itertools.islice(branches, calls_within(session, _OPERATIONS)), limit)
     swept = (each for each in swept if any(distance.error for distance in each.distances))
-    valued = _calls_at(session, calls_of_values(session, session.generator("SIZES values")), most)
+    valued = _calls_at(session, calls_of_values(session, session.generator("SIZES values")), limit)
     judged, doubt = 0, None
     for each_kind in (others, joint, swept, valued):
         calls = [each for each in each_kind if not each.answer.raised]
@@ -79,16 +79,16 @@ def sizes(session: Session) -> Finding:
     if many.is_wrong:
         return with_lines(replace(many, question="SIZE:sizes"), "call       where torch has several threads")
     if judged:
-        return doubt or passing("SIZE:sizes", judged)
+        return doubt or replace(passing("SIZE:sizes", judged), left_out=limit.text)
     refusals = [raised("SIZE:sizes", each.answer.raised, refusable=True) for each in others if each.answer.raised]
     return refusals[-1] if refusals else not_asked("SIZE:sizes", "the spec takes no other sizes")
 
 
-def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) -> Iterator[OtherCall]:
-    """Calls of the candidate at those arguments that the spec accepts with at most `most` work."""
+def _calls_at(session: Session, every: Iterable[CallArguments], limit: CallLimit) -> Iterator[OtherCall]:
+    """Calls of the candidate at those arguments that the spec accepts, within a limit."""
     writes = session.writes_at(session.given_rows, session.spec.state)
     for arguments in safe_calls(session.spec, every):
-        work = work_at(session, arguments, most)
+        work = work_at(session, arguments, limit)
         if work is None:
             continue
         # The candidate is called before the spec, so that it cannot find the right result in memory.
@@ -98,6 +98,7 @@ def _calls_at(session: Session, every: Iterable[CallArguments], most: Workload) 
             if not is_below(session, arguments):
                 raise
             continue
+        limit.note(arguments, answer.repeat.seconds)
         try:
             outputs = session.spec.outputs(arguments, session.spec.state)
         except SpecError:  # It does not take these values.
@@ -148,7 +149,7 @@ def _many_rows(session: Session) -> Finding | None:
     # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
     most = count_work(session)._replace(multiplications=math.inf, elements=math.inf, steps=math.inf)
     few = session.domain.at(session.arguments, tuple(shapes))
-    if work_at(session, session.filled(few, WAYS["FWD:signs"], rng), most) is None:
+    if work_at(session, session.filled(few, WAYS["FWD:signs"], rng), CallLimit(most)) is None:
         return None
     part = part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.repeat.seconds * _SOME > _SECONDS:

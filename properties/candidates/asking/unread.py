@@ -4,7 +4,8 @@ What this is for: slots of a page that no token has, masked rows, and what is be
 kernel that multiplies them by 0 gives NaN where they do, which random NaNs show by luck alone.
 
 What is hard here: a gradient of 0 says nothing by itself, because of a negative number relu has one as well. So it has
-to be 0 at several numbers, and the spec has to give the same bits with NaN, and with numbers, in these elements.
+to be 0 at several numbers and at their negatives, one of which passes any comparison; and the spec has to give the
+same bits with NaN, and with numbers, in these elements.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..session import Asking, Session
 from ..specification import SpecError
 
 #: How many numbers an element must have a gradient of 0 at, from small to large ones.
-_DRAWS = 8
+_DRAWS = 9
 #: Which elements of operands, by the name of a parameter or buffer, or the position of a tensor argument.
 Elements = Mapping[str | int, Tensor]
 
@@ -81,7 +82,8 @@ def _unread(session: Session) -> Elements:
             gradient = own.gradients.get(name)
             unread[place] &= name not in own.refusals and (True if gradient is None else gradient == 0)
         unread = {place: elements for place, elements in unread.items() if bool(elements.any())}
-        values = _draw(unread, 4.0 ** (draw - 2), rng)
+        other_sign = {place: -values[place] for place in unread} if draw % 2 else None
+        values = other_sign or _draw(unread, 4.0 ** (draw - 2), rng)
     others = [dict.fromkeys(unread, torch.tensor(torch.nan)), _draw(unread, 2.0**10, rng), _draw(unread, 1.0, rng)]
     alone = {place: each for place, each in unread.items() if _is_unread(session, {place: each}, others)}
     return alone if cotangents and _is_unread(session, alone, others) else {}

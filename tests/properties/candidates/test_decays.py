@@ -1,4 +1,4 @@
-"""Gradients of logarithms of decays: loops, kernels by chunks, and errors at elements that are zeros of the loop."""
+"""Loops with decays: values and gradients of kernels by chunks, and errors at elements that are zeros of the loop."""
 
 from __future__ import annotations
 
@@ -157,3 +157,59 @@ def test_wrong_gradients_of_decays_are_refused(change: Callable[[Tensor], Tensor
 
     judged = _judge(wrong, _decay_loop, _draw(*_DECAY))
     assert [cause.question for cause in judged.causes] == ["VJP:grad"]
+
+
+def _decays_ahead(x: Tensor, b: Tensor) -> Tensor:
+    state, out = torch.zeros_like(b[0]), []
+    for decay, addend in zip(torch.sigmoid(-x).unbind(0), b, strict=True):
+        state = decay[..., None] * state + addend
+        out.append(state)
+    return torch.stack(out)
+
+
+def _outer_products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    state, out = torch.zeros(k.shape[-1], v.shape[-1]), []
+    for t in range(len(q)):
+        state = state + k[t][:, None] * v[t]
+        out.append(q[t] @ state)
+    return torch.stack(out)
+
+
+def _scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The products of queries and keys overflow where those of keys and values do not."""
+    return (q @ k.T).tril() @ v
+
+
+_HOSTILE = ("FWD:given", "FWD:wide", "SPECIAL:nan", "SPECIAL:inf")
+
+
+@pytest.mark.one_fast_in(3)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("kernel", "spec", "shapes"),
+    [
+        (functools.partial(_decay_chunks, size=16), _decay_loop, ((16,), (16, 3))),
+        (functools.partial(_decay_chunks, size=16), _decays_ahead, ((16,), (16, 3))),
+        (_gated_linear_chunks, _gated_linear, _LINEAR),
+        (_scores, _outer_products, ((10, 4), (10, 4), (10, 5))),
+    ],
+)
+def test_values_by_running_sums_of_logarithms_are_accepted(kernel: Spec, spec: Spec, shapes: Any, seed: int) -> None:
+    assert not opassay.judge(kernel, spec, _draw(*shapes), seed=seed, questions=_HOSTILE).causes
+
+
+@pytest.mark.parametrize("share", [1e-4, 2.0**-9])
+def test_decays_of_fewer_digits_are_refused(share: float) -> None:
+    def kernel(x: Tensor, b: Tensor) -> Tensor:
+        return _decay_chunks(x, b, 16) + share * _decay_chunks(x, torch.cat([b[:1] * 0, b[:-1]]), 16)
+
+    judged = opassay.judge(kernel, _decay_loop, _draw((16,), (16, 3)), questions=["FWD:given", "FWD:signs"])
+    assert [cause.question for cause in judged.causes] == ["FWD:given", "FWD:signs"], judged
+
+
+def test_scores_without_the_last_key_are_refused() -> None:
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.T).tril(-1) @ v
+
+    judged = opassay.judge(kernel, _outer_products, _draw((10, 4), (10, 4), (10, 5)), questions=["FWD:wide"])
+    assert judged.causes

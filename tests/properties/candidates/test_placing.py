@@ -334,3 +334,11 @@ def test_a_gradient_of_zero_alone_is_no_element_that_nobody_reads(spec: Callable
 
     finding = judge(kernel, spec, (_normal(6, 8),), questions=["FWD:given", "POISON"]).findings[-1]
     assert not finding.is_wrong, finding
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_comparison_drops_for_one_sign_is_read(seed: int) -> None:
+    """A NaN that `x > 0` drops comes out of relu; negative numbers alone would not show that the place is read."""
+    questions = ["FWD:given", "POISON"]
+    x = torch.randn(64, 64, generator=GENERATOR)
+    assert not judge(torch.relu, lambda x: torch.where(x > 0, x, 0.0), [x], questions=questions, seed=seed).causes

@@ -93,3 +93,34 @@ def test_a_result_in_memory_that_a_later_call_writes_is_held_as_it_was_given() -
 
     judgement = _sizes(in_one_buffer, lambda x: x * 2.0, torch.randn(3, 5, generator=_generator()))
     assert not judgement.causes, judgement
+
+
+def _slowly(x: Tensor) -> Tensor:
+    """A softmax, an element after another."""
+    rows = []
+    for row in x:
+        powers = [torch.exp(element - row.amax()) for element in row]
+        total = torch.stack(powers).sum()
+        rows.append(torch.stack([power / total for power in powers]))
+    return torch.stack(rows)
+
+
+def test_a_candidate_far_slower_than_its_spec_is_asked_fewer_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "_SECONDS", 0.5)
+    x = torch.randn(6, 24, generator=_generator())
+    judgement = judge(_slowly, lambda x: torch.softmax(x, -1), [x], questions=["SIZE:sizes", "VJP:grad"], seed=0)
+    assert not judgement.causes
+    assert all("calls at other sizes, for which" in finding.left_out for finding in judgement.findings), judgement
+    quick = _sizes(lambda x: torch.exp(torch.log_softmax(x, -1)), lambda x: torch.softmax(x, -1), x)
+    assert not any(finding.left_out for finding in quick.findings)
+
+
+def test_what_is_left_out_hides_no_fault_of_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "_SECONDS", 0.5)
+
+    def candidate(x: Tensor) -> Tensor:
+        return _slowly(x) if x.shape[1] % 8 == 0 else torch.cat([_slowly(x[:, :-1]), 0 * x[:, -1:]], 1)
+
+    x = torch.randn(6, 24, generator=_generator())
+    judgement = _sizes(candidate, lambda x: torch.softmax(x, -1), x)
+    assert [cause.question for cause in judgement.causes] == ["SIZE:sizes"]
