@@ -36,10 +36,10 @@ def read_values(
 ) -> tuple[Reading, ...]:
     """The balls of `Specification.read`; of a loop with decays, with the errors of a kernel by chunks."""
     readings = spec.read(arguments, state, terms, sharp)
-    if terms.algorithms is None or sharp or not has_decays(spec, arguments, state):
+    if terms.algorithms is None or not has_decays(spec, arguments, state):
         return readings
     others = spec.with_trace(_text_of(spec, arguments, state, pairs=False)).read(arguments, state, terms)
-    return tuple(map(_widened, readings, others))
+    return tuple(map(functools.partial(_widened, exact=sharp), readings, others))
 
 
 def read_gradients(
@@ -93,12 +93,14 @@ def _operands_of(spec: Specification, arguments: CallArguments, state: State) ->
     return {number for number, node in enumerate(places) if node in every}
 
 
-def _widened(own: Reading, other: Reading) -> Reading:
+def _widened(own: Reading, other: Reading, exact: bool = False) -> Reading:
+    """A ball with the radius of another, if that is larger; `exact`: where it has one at all."""
     if not isinstance(own, Ball) or not isinstance(other, Ball):
         return own
     with np.errstate(invalid="ignore"):
         radius = np.abs(other.centre - own.centre) + other.radii()
     wide = copy.copy(own)
+    radius = np.where((own.radii() == 0) & exact, 0.0, radius)
     wide.radius = np.where(np.isnan(radius) & ~np.isnan(own.radii()), np.inf, np.maximum(radius, own.radii()))
     return wide
 

@@ -180,7 +180,7 @@ def _scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.T).tril() @ v
 
 
-_HOSTILE = ("FWD:given", "FWD:wide", "SPECIAL:nan", "SPECIAL:inf")
+_HOSTILE = ("FWD:given", "DATA:integers", "FWD:wide", "SPECIAL:nan", "SPECIAL:inf")
 
 
 @pytest.mark.one_fast_in(3)
