@@ -144,8 +144,8 @@ def derive(make: Callable[[], tuple[Specification, CallArguments, Draw]]) -> dic
             *calls_of_values(session, rng),
             *itertools.islice(calls_at_branches(session, rng), _BRANCHES), *domain.empties(arguments),
         ]  # fmt: skip
-    asked = [calls[n : n + _AT_ONCE] for n in range(0, len(calls), _AT_ONCE)]
-    answers = b"".join(run_in_copies(functools.partial(takes_each, spec, some)) for some in asked)
+    batches = [calls[n : n + _AT_ONCE] for n in range(0, len(calls), _AT_ONCE)]
+    answers = b"".join(run_in_copies(functools.partial(takes_each, spec, some)) for some in batches)
     refusals = [" ".join(map(str, call.shapes)) for call, took in zip(calls, answers, strict=True) if not took]
     lines = [f"given {arguments.text}", *domain.describe(arguments)]
     note = domain.shapes.note

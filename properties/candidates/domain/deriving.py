@@ -66,13 +66,13 @@ def derive_domain(
     if few and not spec.numpy and any(map(is_integer, arguments.tensors)):
         with contextlib.suppress(SpecError):
             spec.traced_at(arguments, spec.state)  # tells whether it reads values of integers
-    drawn = None if draw is None else lambda number: CallArguments.of(draw(seed_of(number)))
+    call_of = None if draw is None else lambda number: CallArguments.of(draw(seed_of(number)))
     try:
-        payload = run_in_copies(lambda log: _Derivation(spec, arguments, drawn, log, declaration).run())
+        payload = run_in_copies(lambda log: _Derivation(spec, arguments, call_of, log, declaration).run())
     except CopyError as err:
         return fixed_domain(arguments.shapes, f"the spec was not asked for other calls: {err}")
     except RuntimeError:  # CUDA has started, so there are no copies; stand-ins are asked here.
-        payload = _Derivation(spec, arguments, drawn, AnswerLog([]), declaration).run()
+        payload = _Derivation(spec, arguments, call_of, AnswerLog([]), declaration).run()
     if payload.startswith(_CLASH):
         raise DomainError(payload.removeprefix(_CLASH).decode())
     return replace(msgspec.msgpack.decode(payload, type=Domain), declaration=declaration)
@@ -109,7 +109,7 @@ class _Derivation:
         log: AnswerLog, declaration: Declaration,
     ) -> None:  # fmt: skip
         self._spec, self._log, self._declaration = spec, log, declaration
-        self._written = list(spec.state)
+        self._writes = list(spec.state)
         self._arguments = arguments.changed(lambda t: t.detach())
         self._tensors, self._shapes = self._arguments.tensors, tuple(arguments.shapes)
         self._draws = [self._arguments, *self._further_draws(draw)]
@@ -163,12 +163,12 @@ class _Derivation:
     def _call(self, arguments: CallArguments) -> tuple[Tensor, ...]:
         """The outputs. Of the state only what calls write is copied, because a network has millions of parameters."""
         state = self._spec.state
-        own = copied_state({name: state[name] for name in self._written})
+        own = copied_state({name: state[name] for name in self._writes})
         with torch.no_grad():
             outputs = run_with_own_derivatives(
                 lambda: result_of(self._spec.call_at({**state, **own}, arguments.copied().args)).tensors
             )
-        self._written = [name for name, t in own.items() if t._version]
+        self._writes = [name for name, t in own.items() if t._version]
         return outputs
 
     def _takes(self, arguments: CallArguments, numbers: bool = False) -> bool:

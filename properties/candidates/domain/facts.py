@@ -76,9 +76,9 @@ def _some(tensor: Tensor, most: int = _SOME, whole: int = -1) -> Tensor:
     return tensor
 
 
-def find_ranges(takes: Callable[[Tensor], bool], given: Tensor, draws: Sequence[Tensor]) -> tuple[str, ...]:
+def find_ranges(takes: Callable[[Tensor], bool], original: Tensor, draws: Sequence[Tensor]) -> tuple[str, ...]:
     """The range of a tensor's draws outside of which numbers, in place of some given ones, are refused; or none."""
-    sizes = 2 * given.abs() + 1
+    sizes = 2 * original.abs() + 1
     signs = sizes * (-1) ** torch.arange(sizes.numel(), device=sizes.device).reshape(sizes.shape)
     if takes(signs):
         return ()

@@ -214,8 +214,8 @@ def _limit(takes: Callable[[Tensor], bool], original: Tensor, likely: Sequence[i
     guesses, step = [low + 1, *(value for n in likely for value in (n, n - 1))], 1
     while high - low > 1:  # upwards, because a value may say how much memory is taken
         value = next((n for n in guesses if low < n < high), min(low + step, (low + high) // 2))
-        taken = takes(with_largest(original, value))
-        low, high, step = (value, high, 2 * step) if taken else (low, value, step)
+        accepts = takes(with_largest(original, value))
+        low, high, step = (value, high, 2 * step) if accepts else (low, value, step)
     return high
 
 

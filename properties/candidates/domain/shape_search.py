@@ -310,11 +310,11 @@ def shrink(takes: Callable[[Shapes], bool], shapes: Shapes) -> Shapes:
 
     every = (some for k in range(1, len(few) + 1) for some in itertools.combinations(few, k))
     sets = sorted(({n: few[n] for n in some} for some in every), key=lambda to: sum(map(math.prod, at(to))))
-    chosen = next((to for to in sets[:_SETS] if takes(at(to))), {})
-    for n in few.keys() - chosen.keys():  # a multiple of groups, or the least image of a network
-        chosen[n] = next((m for m in _smaller(n) if m not in used and takes(at({**chosen, n: m}))), n)
-        used.add(chosen[n])
-    return at(chosen)
+    small = next((to for to in sets[:_SETS] if takes(at(to))), {})
+    for n in few.keys() - small.keys():  # a multiple of groups, or the least image of a network
+        small[n] = next((m for m in _smaller(n) if m not in used and takes(at({**small, n: m}))), n)
+        used.add(small[n])
+    return at(small)
 
 
 def _smaller(extent: int) -> list[int]:

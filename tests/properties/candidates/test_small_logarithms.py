@@ -38,6 +38,6 @@ def test_a_sum_of_logarithms_that_lose_digits_is_refused(name: str) -> None:
     inputs = (torch.randn(6, 8), (torch.rand(6, 8) < 0.5).float())[:count]
     wrong = judge(lambda *args: text(_lossy_tail, *args), spec, inputs, questions=["FWD:given", "FWD:nearone"], seed=0)
     assert [cause.question for cause in wrong.causes] == ["FWD:nearone"]
-    asked = ["FWD:given", "FWD:nearone", "FWD:small", "FWD:offset", "FWD:wide", "VJP:grad", "LIKELY"]
-    right = judge(lambda *args: text(_tail, *args), spec, inputs, questions=asked, seed=0)
+    codes = ["FWD:given", "FWD:nearone", "FWD:small", "FWD:offset", "FWD:wide", "VJP:grad", "LIKELY"]
+    right = judge(lambda *args: text(_tail, *args), spec, inputs, questions=codes, seed=0)
     assert right.verdict.value == "accepted"

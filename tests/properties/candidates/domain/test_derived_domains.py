@@ -244,10 +244,10 @@ def test_a_state_that_calls_write_is_that_of_the_given_call_in_each() -> None:
 
 
 def test_extents_that_there_is_no_time_to_ask_for_are_not_taken() -> None:
-    asked = itertools.count()
+    count = itertools.count()
 
     def ask(shapes: Shapes) -> bool:
-        if next(asked) > 3:
+        if next(count) > 3:
             raise OutOfTimeError
         return True
 
@@ -277,8 +277,8 @@ def test_labels_of_two_classes_are_facts_and_remain_so() -> None:
     assert domain.facts == {1: ("-1 or 1",)}
     rng = np.random.default_rng(0)
     for values in (np.zeros((8, 5)), np.full((8, 5), np.nan), rng.normal(size=(8, 5))):
-        kept = keep_facts(domain.facts[1], sides, values, rng)
-        assert set(np.unique(kept)) == {-1.0, 1.0}
+        sides_again = keep_facts(domain.facts[1], sides, values, rng)
+        assert set(np.unique(sides_again)) == {-1.0, 1.0}
 
 
 def test_facts_of_large_tensors_are_those_of_some_rows() -> None:
