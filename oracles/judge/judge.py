@@ -16,6 +16,7 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -283,8 +284,8 @@ class Judge:
         """
         script, is_own = defer_script(path), self.subject_name == OWN
         if not path.word:
-            home = [torch.empty(0, device=self.device)] * len(computed)
-            self.require_alike(computed, home, "device", where="forward", make_script=script)
+            home = [SimpleNamespace(device=y.device if y.device.type == self.device else self.device) for y in computed]
+            self.require_alike(computed, home, "device", names=path.names(), where="forward", make_script=script)
         if not path.word and is_own:
             promised = of_dtypes(self.op.promises.dtypes(path.problem.args))
             self.require_alike(computed, promised, "dtype", where="forward", path="", make_script=script)

@@ -127,7 +127,6 @@ def _op_of_pair(text: str, host: CandidateHost) -> CandidateOp:
 
 
 #: The samples: the given inputs, and others, by their ways; none where the spec gives a NaN or an infinity there.
-#: Of other sizes both signs are drawn.
 _REGIMES = ("FWD:given", "FWD:seeds", "FWD:signs")
 #: Elements of the inputs that a sample may have: a check makes dozens of calls, and reads each of them.
 MOST = 2**18
