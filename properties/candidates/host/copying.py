@@ -39,12 +39,7 @@ def process_copied(hello: Mapping[str, Any]) -> Process | None:
         hello: the first message to it.
     """
     with imports_set_aside():
-        # What torch's compiler imports for sharded parameters takes a tenth of a second, and may be missing.
-        sharding: Any = {} if (name := "torch.distributed.fsdp") in sys.modules else {name: None}
-        sys.modules.update(sharding)
         process.settle()
-        for name in sharding:
-            del sys.modules[name]
         from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
     if not _has_one_thread() or torch.cuda.is_initialized():
         return None
