@@ -177,11 +177,11 @@ def candidate(x):
     ),
     "prints a lot": _honest("def candidate(x):\n    print('x' * 200_000)\n    return x * 2\n"),
     "remembers what it may": _honest("""
-SIZE:sizes = {}
+SIZES = {}
 def candidate(x):
-    if x.shape not in SIZE:sizes:
-        SIZE:sizes[x.shape] = torch.full(x.shape, 2, dtype=x.dtype)
-    return x * SIZE:sizes[x.shape].to(x.dtype)
+    if x.shape not in SIZES:
+        SIZES[x.shape] = torch.full(x.shape, 2, dtype=x.dtype)
+    return x * SIZES[x.shape].to(x.dtype)
 """),
     "is slow to import": _honest("time.sleep(3)\ndef candidate(x):\n    return x * 2\n"),
     "tunes itself in its first call": _honest("""
