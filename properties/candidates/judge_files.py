@@ -111,8 +111,7 @@ def judge_file(
         judgement = excuse(judgement, confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
-        timing = _measure(make_again, words) if timed else None
-        return replace(judgement, assignment=of, timing=timing)
+        return replace(judgement, assignment=of, timing=_measure(make_again, words) if timed else None)
 
 
 def _ask_within(

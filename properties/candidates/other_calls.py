@@ -168,18 +168,17 @@ def _with_shapes(session: Session, shapes: Shapes, rng: Any) -> CallArguments:
 
 
 def is_below(session: Session, arguments: CallArguments, *, is_special: bool = False) -> bool:
-    """Whether the spec may take a call by chance, because integers are below all given ones.
+    """Whether the spec may take a call by chance, because integers are below those of every draw.
 
     Below zero an index counts from the end, unless the spec ignores one such number; bits have no sign. Of a length or
     a number that is small, NaN or infinity is a convention, as of a softmax over no key: `is_special`.
     """
-    tensors, own = arguments.tensors, session.arguments.tensors
-    for i, role in session.domain.integers.items() if len(tensors) == len(own) else ():
+    tensors = arguments.tensors
+    for i, role in session.domain.integers.items() if len(tensors) == len(session.arguments.tensors) else ():
         counted = tensors[i][tensors[i] != IGNORED] if role.ignores else tensors[i]
-        if role.kind != "bits" and counted.numel() and own[i].numel():
-            low, least = int(counted.min()), int(own[i].min())
-            if low < 0 <= least or (low < least and is_special and role.kind in ("lengths", "numbers")):
-                return True
+        low = int(counted.min()) if counted.numel() and role.kind != "bits" else role.least
+        if low < 0 <= role.least or (low < role.least and is_special and role.kind in ("lengths", "numbers")):
+            return True
     return False
 
 

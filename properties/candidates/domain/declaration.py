@@ -30,7 +30,7 @@ Option = bool | int | float | str | None | tuple[int, ...]
 _WORDS = (
     "none mean sum", "sum mean max", "sum prod mean amax amin", "none tanh", "zeros reflect replicate circular",
     "constant reflect replicate circular", "nearest linear bilinear bicubic trilinear area nearest-exact",
-    "bilinear nearest bicubic", "zeros border reflection", "same valid", "floor trunc",
+    "zeros border reflection", "same valid", "floor trunc",
 )  # fmt: skip
 _EXTENT = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?:\+(\d+))?|([A-Za-z_]\w*)\*([A-Za-z_]\w*)|(\d+)")
 _RELATION = re.compile(r"([\w*+]+)(<=|<|==|>=|>)([\w*+]+)")

@@ -48,7 +48,7 @@ class IntegerRole:
         ignores: whether the spec takes -100.
         rises: whether no element was smaller than the one before, in any draw. distinct: whether all differed.
         into: axes whose extent the values end at. first: the number of the first place there, 0 or 1.
-        sums_to: axes whose extent is their sum. reaches: whether the limit is an extent of an input or an output.
+        sums_to: axes whose extent is their sum. reaches: whether the limit is an extent, an output's, say. least: of all draws.
     """
 
     kind: str
@@ -61,6 +61,7 @@ class IntegerRole:
     first: int = 0
     sums_to: tuple[Axis, ...] = ()
     reaches: bool = False
+    least: int = 0
 
     def describe(self) -> str:
         limit = "" if self.below is None else f" below {self.below}"
@@ -153,6 +154,7 @@ def find_role(
     flat = all(t.ndim == 1 and t.numel() > 1 for t in draws)
     rises = flat and all(bool((t.diff() >= 0).all()) for t in draws)
     distinct = all(t.unique().numel() == t.numel() for t in draws)
+    least = min((int(t.min()) for t in draws if t.numel()), default=0)
     below = _limit(takes, original, sorted({n for _, n in extents}))
 
     def takes_one(value: int) -> bool:
@@ -165,7 +167,7 @@ def find_role(
     if rises and uses & {"numbers", "compared", "ends"} and "label" not in uses:
         into = tuple(a for a, n in extents if n == int(original.max()))
         into = into or tuple(a for a, n in extents if below is not None and n in (below, below - 1))
-        return IntegerRole("offsets", below, wraps, False, True, distinct, into)
+        return IntegerRole("offsets", below, wraps, False, True, distinct, into, least=least)
     into = tuple(a for a, n in extents if n == below)
     first = int(not into and all(t.numel() and int(t.min()) > 0 for t in draws))
     into = into or tuple(a for a, n in extents if first and below is not None and n == below - 1)
@@ -182,7 +184,7 @@ def find_role(
         else "numbers"
     )  # fmt: skip
     reaches = bool(into) or below in of_outputs
-    return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums, reaches)
+    return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums, reaches, least)
 
 
 def _ends_of(original: Tensor, draws: Sequence[Tensor], extents: Sequence[tuple[Axis, int]]) -> tuple[Axis, ...]:

@@ -321,6 +321,14 @@ def test_an_index_below_all_given_ones_is_a_suspicion_and_no_cause() -> None:
     assert str(judgement.verdict) == "rejected", judgement
 
 
+def test_an_index_below_zero_that_some_draw_has_is_a_cause() -> None:
+    def draw(seed: int) -> tuple[Tensor, ...]:
+        return rand(7, 5), rand(3, 5, 4), whole(0, 1, 2, 1, 0, 2, -1 if seed % 2 else 2)
+
+    judgement = opassay.judge(by_experts, choose_experts, draw, questions=("SIZE:sizes",))
+    assert str(judgement.verdict) == "rejected", judgement
+
+
 def test_a_judgement_says_which_calls_were_asked() -> None:
     judgement = opassay.judge(scaled, scaled, (rand(5, 6), rand(6, 5), 1.0, False), questions=("SIZE:sizes",))
     text = "other sizes of x.0, w.1, x.1 = w.0; scale=1.7; scale=0.5; transposed=True"
