@@ -48,7 +48,7 @@ class IntegerRole:
         ignores: whether the spec takes -100.
         rises: whether no element was smaller than the one before, in any draw. distinct: whether all differed.
         into: axes whose extent the values end at. first: the number of the first place there, 0 or 1.
-        sums_to: axes whose extent is their sum. reaches: whether the limit is an extent, an output's, say. least: of all draws.
+        sums_to: axes whose extent is their sum. reaches: whether an extent is the limit. least: of all draws.
     """
 
     kind: str
