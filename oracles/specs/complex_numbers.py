@@ -21,16 +21,19 @@ from .associations import OPERATIONS
 from .calls import UntraceableError
 from .complex_products import (
     Parts,
+    WholeParts,
     add_by,
     add_product,
     conjugate,
+    factor_by_cholesky,
+    invert,
     multiply,
     multiply_matrices,
     multiply_matrix,
     multiply_vectors,
     parts_of,
+    solve,
 )
-from .complex_systems import WholeParts, factor_by_cholesky, invert, solve
 from .lines import autocast_at, line_of
 from .rules.table import MOVES, overloads
 

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of real ones, and their products: of numbers, of vectors and of matrices.
+"""Complex numbers as pairs of real ones, their products, and factors and solutions, which are judged by residuals.
 
 Under autocast torch casts no complex factors of a product. A kernel that multiplies their parts multiplies real
 numbers, which autocast casts.
@@ -104,3 +104,40 @@ def add_product(product_of: Callable[[Any, Any], Parts]) -> Callable[..., Parts]
         return add_by(torch.add)(c, product)
 
     return rule
+
+
+_ops = torch.ops.opassay_specs
+
+
+class WholeParts(Parts):
+    """Complex numbers whose parts are judged together; `pairs` has them along its last axis."""
+
+    def __init__(self, pairs: Any) -> None:
+        super().__init__(pairs[..., 0], pairs[..., 1])
+        self.pairs = pairs
+
+
+def factor_by_cholesky(a: Any, upper: bool = False, check_errors: bool = False) -> tuple[Parts, Any]:
+    pairs, info = _ops.cholesky_parts(a.real, a.imaginary, upper)
+    return WholeParts(pairs), info
+
+
+def invert(a: Any, check_errors: bool = False) -> tuple[Parts, Any]:
+    pairs, info = _ops.inv_parts(a.real, a.imaginary)
+    return WholeParts(pairs), info
+
+
+def solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
+    """The solution X of A X = B, or of X A = B, then what torch keeps for derivatives, and the status."""
+    a, b = parts_of(a), parts_of(b)
+    shape, of_right = a.real.shape, b.real.shape
+    is_vector = len(of_right) == 1 or (len(of_right) == len(shape) - 1 and of_right == shape[:-1])
+    turns = not left and not is_vector  # X A = B is A^T X^T = B^T.
+    operands = [a.real, a.imaginary, b.real, b.imaginary]
+    if turns:
+        operands = [x.mT for x in operands]
+    if is_vector:
+        operands[2:] = [x.unsqueeze(-1) for x in operands[2:]]
+    pairs, info = _ops.solve_parts(*operands)
+    pairs = pairs.squeeze(-2) if is_vector else pairs.transpose(-2, -3) if turns else pairs
+    return WholeParts(pairs), None, None, info

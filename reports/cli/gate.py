@@ -14,8 +14,7 @@ from ...oracles.verdicts.verdict import quantity
 from .. import baseline, exit_codes
 from ..gate import Files, GateFinding, accept, exit_code, find_regressions, finding_line, is_shard
 from ..record import Run
-from ..store.files import write_atomically
-from ..store.output import PAGE, require_replaceable
+from ..store.files import PAGE, require_replaceable, write_atomically
 from ..text import github_command, number, one_line
 from .host import Stop
 from .options import forgiving_options

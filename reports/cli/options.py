@@ -1,9 +1,15 @@
-"""The options that commands share: which cells they ask about, how, and in which places; and what follows from them."""
+"""The options that commands share: which cells they ask about, how, and in which places; and what follows from them.
+
+The expression of `-k` has words joined by `and`, `or`, `not` and parentheses, as pytest has it. It is read by recursive
+descent, one function per level of binding. The parser is ours, because pytest's own one compiles the expression to
+Python code, and recurses without a limit.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,12 +29,75 @@ from ...properties.table import PROPERTIES
 from ...properties.worlds import World, launched
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
-from ..keyword import KeywordError, matcher
 from .addresses import require_in_file
 from .host import Host, Stop
 from .project.hints import HintedChoice, completing
 from .reading import as_usage
 from .session import Request, worker_count
+
+# A word ends only at a blank or a parenthesis, because the names of cells hold `::`, `[` and `-`.
+_TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
+#: How deep parentheses and nots may nest; Python's own stack would allow several hundred.
+_DEEPEST = 100
+
+Matcher = Callable[[str], bool]
+
+
+class KeywordError(ValueError):
+    """An expression that cannot be read."""
+
+
+def matcher(expression: str) -> Matcher:
+    """A function that says whether a name holds the words that an expression asks for, in upper or lower case alike.
+
+    Raises:
+        KeywordError: the expression cannot be read; the text says where.
+    """
+    words = _TOKEN.findall(expression)
+    if not words:
+        raise KeywordError("-k: got an empty expression, need words, and, or, not, ( and )")
+    matches, rest = _any(words, 0)
+    if rest:
+        raise KeywordError(f"-k: got -k={expression!r}, need and, or or the end before {rest[0]!r}")
+    return lambda name: matches(name.lower())
+
+
+def _any(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
+    if depth > _DEEPEST:
+        raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
+    return _joined(words, "or", any, lambda rest: _joined(rest, "and", all, lambda words: _term(words, depth)))
+
+
+def _joined(
+    words: list[str], joint: str, combine: Callable[[Iterable[bool]], bool],
+    reader: Callable[[list[str]], tuple[Matcher, list[str]]],
+) -> tuple[Matcher, list[str]]:  # fmt: skip
+    part, rest = reader(words)
+    parts = [part]
+    while rest and rest[0] == joint:
+        part, rest = reader(rest[1:])
+        parts.append(part)
+    return (lambda name: combine(part(name) for part in parts)), rest
+
+
+def _term(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
+    if not words or words[0] in (")", "and", "or"):
+        got = repr(words[0]) if words else "the end"
+        raise KeywordError(f"-k: got {got} where a word, not or ( is needed")
+    word, rest = words[0], words[1:]
+    # A `not` nests without any parenthesis, so it has to count its own depth; `_any` counts that of parentheses.
+    if word == "not":
+        if depth > _DEEPEST:
+            raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
+        operand, rest = _term(rest, depth + 1)
+        return (lambda name: not operand(name)), rest
+    if word == "(":
+        inner, rest = _any(rest, depth + 1)
+        if not rest or rest[0] != ")":
+            raise KeywordError("-k: got ( without its )")
+        return inner, rest[1:]
+    return (lambda name: word.lower() in name), rest
+
 
 _GIB = 2**30
 #: Ranks of a team that this program starts itself.

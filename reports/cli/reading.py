@@ -13,7 +13,7 @@ import click
 from ...oracles.verdicts.verdict import REPORT_FOLDER
 from .. import exit_codes
 from ..record import RecordError, Run, load
-from ..store.output import PAGE, write_output
+from ..store.files import PAGE, write_output
 from .host import Stop
 
 #: The types of arguments that name a file or a folder.

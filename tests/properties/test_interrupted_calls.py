@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.calls.interrupted import call_interrupted
+from opassay.properties.checks.calls.independence import call_interrupted
 
 X = torch.ones(2)
 

@@ -37,7 +37,7 @@ from opassay.reports.page.html import render
 from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError, Run, decode, encode
 from opassay.reports.store import files
-from opassay.reports.store.output import JUNIT, PAGE, RECORD, require_replaceable, write_output
+from opassay.reports.store.files import JUNIT, PAGE, RECORD, require_replaceable, write_output
 from opassay.reports.text import short_hex, verdict_line, wrap_lines
 from tests.reports.conftest import failed, make_run, verdict
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ..compiling import ARCHITECTURE
 from .accesses import copy, is_strong, load, store
+from .arithmetic import compare_pairs
 from .atomics import update
-from .comparisons import compare_pairs
 from .flow import barrier, branch, end, fence, rank_blocks
 from .grammar import require_known, unknown
 from .integers import carry

@@ -9,7 +9,9 @@ sets of arguments of one structure are judged by the formula first, on tensors t
 every call on equal values must return the bits of these results, in values and in gradients.
 
 Two threads that run freely rarely disturb each other, and never at the same place twice. So two threads also take
-turns: each hands over to the other one before every function of torch that it calls.
+turns: each hands over to the other one before every function of torch that it calls. And a kernel may run out of memory
+anywhere: calls end in an exception at one of the calls of torch that a subject makes, and the next call must be right.
+A flag that was set for a moment, a half-written workspace, a count of nested calls must not stay as they were then.
 """
 
 from __future__ import annotations
@@ -17,21 +19,77 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor, flat_outputs
 from ....oracles.op.transforms import Vmap
+from ....oracles.process import interrupt, undisturbed
 from ....oracles.verdicts.violation import Code, Violation, raised
 from ...collector import set_aside
 from ..agreement import require_same
-from .interrupted import AtEveryFunction, call_expecting_error, call_interrupted
 from .memory import require_no_growth, require_release
 from .truth import Truth, establish_truth, observe_truth
+
+
+class Interrupted(RuntimeError):
+    """The exception that a call of torch is made to raise; a RuntimeError, as torch's own errors are."""
+
+
+#: To read an attribute is no call. To switch gradients on or off cannot fail, and blocks restore the switch by it.
+_READS, _SWITCHES = frozenset({"__get__"}), frozenset({"_set_grad_enabled"})
+
+
+class AtEveryFunction(TorchFunctionMode):
+    """Calls `do` before every function of torch that this thread calls, except functions of the names in `but`."""
+
+    def __init__(self, do: Callable[[], object], but: frozenset[str] = _READS) -> None:
+        super().__init__()
+        self.do, self.but = do, but
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") not in self.but:
+            self.do()
+        return func(*args, **(kwargs or {}))
+
+
+def call_interrupted(call: Callable[[], Any], at: int) -> bool:
+    """Make a call in which torch's function number `at` fails; whether there was a function of that number.
+
+    The result or the exception of the call is not judged.
+    """
+    called = 0
+
+    def count() -> None:
+        nonlocal called
+        called += 1
+        if called == at:
+            raise Interrupted("a call of torch that fails")
+
+    def run() -> None:
+        with AtEveryFunction(count, _READS | _SWITCHES):
+            call()
+
+    try:
+        undisturbed(run, ())
+    except BaseException:
+        interrupt.reraise()
+    return called >= at
+
+
+def call_expecting_error(call: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Make a call that should raise, for what it may leave behind. Whether it raises, ERROR judges."""
+    with contextlib.suppress(Exception):
+        undisturbed(call, args)
+    interrupt.reraise()
+
 
 #: Calls by each of two threads that run freely.
 AT_ONCE = 8

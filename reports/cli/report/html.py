@@ -8,8 +8,7 @@ import click
 
 from ... import exit_codes
 from ...record import RecordError
-from ...store.files import read_capped
-from ...store.output import CTRF, JUNIT, PAGE, require_replaceable, write_output
+from ...store.files import CTRF, JUNIT, PAGE, read_capped, require_replaceable, write_output
 from ..reading import FILE, RECORD_PATH, as_usage, load_run
 
 

@@ -13,8 +13,8 @@ from ...merge import MissingShards, merge
 from ...progress import make_console
 from ...record import RecordError, encode
 from ...store import log
+from ...store.files import RECORD, require_replaceable, write_output
 from ...store.folder import Folder, FolderError
-from ...store.output import RECORD, require_replaceable, write_output
 from ...text import headline, one_line
 from ..host import Stop
 from ..reading import FILE, RECORD_PATH, as_usage, load_run
