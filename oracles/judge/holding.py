@@ -112,7 +112,12 @@ def hold(
     values, fmt = to_array(computed), format_of(computed.dtype)
     ball = reading if fmt.computes else before_cast(reading, fmt)
     elements = accept.place_in_accept_sets(values, fmt, ball, exact, facts is OperandFacts.FINITE, order)
-    if facts not in (OperandFacts.FINITE, OperandFacts.UNKNOWN):
+    if facts is OperandFacts.FINITE and order == 0 and native is not None and not elements.judged.all():
+        # No rounding leads to this infinity, or away from it: it is a mask's, or log(0), and so the only right value.
+        surely = np.isinf(ball.centre) & (ball.radii() == 0) & (to_array(native) == ball.centre)
+        accepted = np.where(surely, values == ball.centre, elements.accepted)
+        elements = replace(elements, accepted=accepted, judged=elements.judged | surely)
+    elif facts not in (OperandFacts.FINITE, OperandFacts.UNKNOWN):
         accepted, judged = _special(values, ball, native, elements, facts, order)
         elements = replace(elements, accepted=accepted, judged=judged)
     count = int(np.count_nonzero(elements.judged))

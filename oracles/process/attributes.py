@@ -25,6 +25,8 @@ OWNERS: tuple[Any, ...] = (
 )  # fmt: skip
 #: Where torch's compiler lives, which replaces some methods of torch when it is first used, and for good.
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+#: The code of what it puts in the place of a function that it does not trace.
+_UNTRACED = getattr(torch._disable_dynamo(math.floor), "__code__", None)
 #: How the environment variables begin that the compiler sets for its own processes.
 _OF_COMPILER = ("TORCH", "_TORCH", "TRITON")
 #: The number of elements from which on torch divides a tensor among its threads.
@@ -115,7 +117,7 @@ def _restored_attributes(owner: Any, earlier: _Attributes) -> list[str]:
     now, before, lines = vars(owner), dict(zip(earlier.names, earlier.values, strict=True)), []
     for name, old in before.items():
         new = now.get(name, _MISSING)
-        if new is not old and not str(getattr(new, "__module__", "")).startswith(_COMPILER):
+        if new is not old and not _is_of_compiler(new, old):
             lines.append(f"{_name(owner)}.{name}: {'deleted' if new is _MISSING else 'replaced'}")
             setattr(owner, name, old)
     for name in [name for name in now if name not in before]:
@@ -123,6 +125,15 @@ def _restored_attributes(owner: Any, earlier: _Attributes) -> list[str]:
             lines.append(f"{_name(owner)}.{name}: replaced")
             delattr(owner, name)
     return lines
+
+
+def _is_of_compiler(new: Any, old: Any) -> bool:
+    """Whether torch's compiler made a new attribute: one of its own, or the old one that it will not trace.
+
+    Importing the compiler puts such a wrapper around `torch.manual_seed`, which bears the module of what it wraps.
+    """
+    wraps = getattr(new, "__wrapped__", None) is old and getattr(new, "__code__", None) is _UNTRACED
+    return wraps or str(getattr(new, "__module__", "")).startswith(_COMPILER)
 
 
 def _name(owner: Any) -> str:

@@ -30,7 +30,7 @@ class WorkExceededError(ValueError):
 
 
 class Workload(NamedTuple):
-    """Numbers: of operations of torch, of multiplications in matrix products, of elements, of steps in operations."""
+    """Numbers: of operations of torch, of multiplications in products, of elements, of steps in operations."""
 
     operations: float
     multiplications: float
@@ -57,13 +57,21 @@ class WorkCounter(TorchDispatchMode):
             multiplications += left.numel() * right.shape[-1]
         if func.overloadpacket in _STEPS:
             steps += _STEPS[func.overloadpacket](*args, **(kwargs or {}))
-        self.work = Workload(operations + 1, multiplications, elements, steps)
-        if any(count > most for count, most in zip(self.work, self.most, strict=True)):
-            raise WorkExceededError("has too many operations at this size")
+        self._add(Workload(operations + 1, multiplications, elements, steps))
         result = func(*args, **(kwargs or {}))
         count = sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
-        self.work = self.work._replace(elements=elements + count)
+        if func.overloadpacket is _aten.convolution:
+            # A transposed one is read as a sum over the whole window, most of which meets zeros between the elements.
+            weight, transposed, groups = args[1], args[6], args[8]
+            channels = len(weight) // groups if transposed else weight.shape[1]
+            multiplications += count * channels * math.prod(weight.shape[2:])
+        self._add(self.work._replace(elements=elements + count, multiplications=multiplications))
         return result
+
+    def _add(self, work: Workload) -> None:
+        self.work = work
+        if any(count > most for count, most in zip(work, self.most, strict=True)):
+            raise WorkExceededError("has too many operations at this size")
 
 
 def exceeds(spec: Callable[..., Any], args: Sequence[Any], operations: float) -> bool:

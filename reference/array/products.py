@@ -119,7 +119,7 @@ def _matmul(a: Any, b: Any) -> Any:
         raise ValueError(f"matmul: got shapes {np.shape(a)}, {np.shape(b)}, need the same number of terms in both")
     if np.ndim(right) == 2:
         # One matrix for all: the rows of every batch are rows of one matrix, and so the gradient of `b` is one sum.
-        left = np.reshape(left, (-1, np.shape(left)[-1])) if np.ndim(left) > 2 else left
+        left = np.reshape(left, (math.prod(rows), np.shape(left)[-1])) if np.ndim(left) > 2 else left
         flat: Any = bind("matmul", (left, right), {})
         product: Any = np.reshape(flat, (*rows, *columns))
     else:
@@ -135,7 +135,7 @@ def _dot(a: Any, b: Any) -> Any:
     if np.ndim(b) < 2:
         return _matmul(a, b)
     right = np.moveaxis(b, -2, 0)
-    product = _matmul(a, np.reshape(right, (np.shape(right)[0], -1)))
+    product = _matmul(a, np.reshape(right, (np.shape(right)[0], math.prod(np.shape(right)[1:]))))
     return np.reshape(product, (*np.shape(a)[:-1], *np.shape(right)[1:]))
 
 
@@ -154,9 +154,9 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     free_a = [i for i in range(np.ndim(a)) if i not in of_a]
     free_b = [i for i in range(np.ndim(b)) if i not in of_b]
     shape = [np.shape(a)[i] for i in free_a] + [np.shape(b)[i] for i in free_b]
-    terms = int(np.prod([np.shape(a)[i] for i in of_a], dtype=np.int64))
-    left = np.reshape(np.transpose(a, free_a + of_a), (-1, terms))
-    right = np.reshape(np.transpose(b, of_b + free_b), (terms, -1))
+    rows, terms = (math.prod(np.shape(a)[i] for i in axes) for axes in (free_a, of_a))
+    left = np.reshape(np.transpose(a, free_a + of_a), (rows, terms))
+    right = np.reshape(np.transpose(b, of_b + free_b), (terms, math.prod(shape[len(free_a) :])))
     return np.reshape(np.matmul(left, right), shape)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import subprocess
@@ -135,6 +136,15 @@ def test_a_process_that_a_sample_forked_ends_at_the_end_of_the_sample() -> None:
 def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
     compiled = torch.compile(lambda x, w: x * w, backend="aot_eager")
     assert violation(check_purity, declared(compiled), sample(1)) is None
+
+
+def test_what_the_import_of_torch_s_compiler_wraps_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process.watched(*TIERS) as of_compiler:
+        monkeypatch.setattr(torch, "manual_seed", torch._disable_dynamo(torch.manual_seed))
+    with process.watched(*TIERS) as of_subject:
+        monkeypatch.setattr(torch, "manual_seed", functools.wraps(torch.manual_seed)(lambda seed: None))
+    assert of_compiler == []
+    assert of_subject == ["torch.manual_seed: replaced"]
 
 
 def test_the_filter_that_an_import_of_pkg_resources_adds_is_no_change() -> None:

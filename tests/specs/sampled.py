@@ -102,6 +102,7 @@ _COUNTER: dict[str, Making] = {
     ),
     "histc": lambda: (lambda x: torch.histc(x, 7, -2, 2), normal(60)),
     "histc_of_all": lambda: (lambda x: torch.histc(x, 5), normal(60)),
+    "bincount": lambda: (lambda x: torch.bincount(torch.arange(x.numel()) % 7, x.detach(), 9), normal(60)),
     "quantile": lambda: (lambda x: (torch.quantile(x, 0.3, 1), x.quantile(0.5, keepdim=True)), normal(4, 11)),
     "quantile_nearest": lambda: (lambda x: torch.quantile(x, 0.3, 1, interpolation="nearest"), normal(4, 12)),
     "index_reduce_prod": lambda: (_reduced("prod", True), normal(3, 5), normal(4, 5)),

@@ -164,6 +164,13 @@ def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> A
     return _add_at_index(x, source, _index_along(x, dim, np.asarray(index)))
 
 
+def _bincount(index: Any, weights: Any = None, minlength: int = 0) -> Any:
+    index = np.asarray(index)
+    if weights is None:
+        return np.bincount(index, minlength=minlength)
+    return scatter(weights, (index,), (max(minlength, int(index.max(initial=-1)) + 1),), in_place=True)
+
+
 def _index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     if not np.ndim(x):
         return np.reshape(source, ())
@@ -288,6 +295,7 @@ enter(
         "index_put _unsafe_index_put": _index_put,
         "put": _put,
         "masked_scatter": _masked_scatter,
+        "bincount": _bincount,
         "index_add": _index_add,
         "index_reduce": _index_reduce,
         "embedding_renorm": _renorm_rows,

@@ -98,8 +98,9 @@ def _multiply_groups(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dty
         return np.stack([np.matmul(a[:, part], b[part]) for part in parts], axis=0)
     if np.ndim(a) == 2:
         product = np.concatenate([np.matmul(a[part], b[i]) for i, part in enumerate(parts)], axis=0)
-        rest = np.shape(a)[0] - np.shape(product)[0]
-        return product if not rest else np.concatenate([product, np.zeros((rest, np.shape(product)[1]))], axis=0)
+        if np.shape(a)[0] != np.shape(product)[0]:  # torch writes neither these rows nor their gradients
+            raise NoReadingError(f"rows from {np.shape(product)[0]} on are in no group; give the others alone")
+        return product
     return np.concatenate([np.matmul(a[i], b[:, part]) for i, part in enumerate(parts)], axis=1)
 
 

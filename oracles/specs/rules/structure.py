@@ -98,8 +98,8 @@ enter_moves(
 )
 #: Moves for which NumPy has no function.
 for _operation in overloads(
-    "flip roll repeat unfold as_strided diagonal pixel_shuffle pixel_unshuffle channel_shuffle movedim.int rot90"
-    " repeat_interleave.self_int"
+    "flip roll repeat unfold as_strided diagonal pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle"
+    " movedim.int rot90 repeat_interleave.self_int"
 ):
     MOVES.add(_operation)
     RULES[_operation] = _by_places(_operation)

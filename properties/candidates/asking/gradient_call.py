@@ -80,7 +80,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
         own = SpecBackward({operand: torch.ones(()) for operand in operands})
     else:
-        own = backward(spec, others, state, operands, cotangents)
+        own = backward(spec, others, state, operands, _laid_out(cotangents, elsewhere.cotangents))
     owed = [operand for operand in operands if operand not in own.refusals]
     request = GradientRequest(arguments, state, cotangents, owed, own, marked)
     if not owed:
@@ -140,15 +140,16 @@ def _with_call(session: Session, request: GradientRequest, finding: Finding, at:
     """The finding with the call and the backward that show it, unless a second backward is wrong."""
     if finding.wrong is not None and any(line.startswith(_SECOND) for line in finding.wrong.lines):
         return finding
-    cotangents = [
-        g if at.cotangents is None else place_in_memory(g, strides_of(at.cotangents, g.shape))
-        for g in request.cotangents
-    ]
+    cotangents = _laid_out(request.cotangents, at.cotangents)
     call = FailingCall(
         request.arguments, request.state, at.operands, at.manner,
         backward=FailingBackward(request.operands, cotangents, at.inner),
     )  # fmt: skip
     return session.attach_call(call, finding, [f"gradient of {request.label(operand)}" for operand in request.operands])
+
+
+def _laid_out(cotangents: Sequence[Tensor], layout: MemoryLayout | None) -> list[Tensor]:
+    return [g if layout is None else place_in_memory(g, strides_of(layout, g.shape)) for g in cotangents]
 
 
 def _operands_of(session: Session, arguments: CallArguments, marked: bool, only: int | str | None) -> list[int | str]:

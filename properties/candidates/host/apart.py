@@ -29,7 +29,7 @@ from .operations import Operations
 from .quarters import Confinement, Quarters
 from .timing import Timing
 from .watching import Watch
-from .weighing import OwnTime, descendants, watch_load
+from .weighing import OwnTime, descendants, left_in_memory, watch_load
 
 #: Seconds that the start of the process may take, besides those that the candidate is given.
 _START = 60.0
@@ -218,14 +218,18 @@ class CandidateApart:
         """See `calls.Answering`."""
         # In a namespace all of them end with the process.
         names = {pid: program_name(pid) for pid in descendants(self._process.pid) if self._is_apart(pid)}
+        in_memory = left_in_memory(self._process.pid)
         self._process.kill()
         names |= {pid: program_name(pid) for pid in self._started() if pid not in names}
         lines = [f"a process was left running: {name or 'ended by now'}" for name in names.values()]
         end_all(self._started)
-        return [*lines, *self._watch.changes(writable(self._exchange.own, self._quarters.isolation))]
+        return [*lines, *in_memory, *self._watch.changes(writable(self._exchange.own, self._quarters.isolation))]
 
     def _started(self) -> list[int]:
         """The processes that it started and that are still running, now that it has ended."""
+        isolation = self._quarters.isolation
+        if isolation is not None and isolation.has_namespace:
+            return []  # they ended with it: what is a child of this process was started by the spec
         pids = children(os.getpid()) if self._quarters.adopts else _marked(self._process.mark)
         return [pid for pid in pids if self._is_apart(pid)]
 

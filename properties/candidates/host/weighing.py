@@ -9,6 +9,7 @@ processes and threads that take the processor from each other: what all of them 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -72,6 +73,10 @@ _EVERY = 0.25
 _MOST = 512
 #: What is in memory and is called a file.
 _IN_MEMORY, _SHARED = ("/memfd:", "/dev/shm/"), "/dev/shm"
+#: By a file of this name LLVM's OpenMP finds out, until the process ends, that it is loaded twice.
+_REGISTER = "__KMP_REGISTERED_LIB_"
+#: Files that are looked at, at most.
+_FILES = 4096
 
 
 def watch_load(root: int, most: int) -> Callable[[], str]:
@@ -140,6 +145,26 @@ def _in_files(pids: list[int]) -> int:
                         status = entry.stat()
                         sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
     return used + sum(size for (device, _), size in sizes.items() if device != own)
+
+
+def left_in_memory(root: int) -> list[str]:
+    """A line for a file in a `/dev/shm` of the processes' own that none of them has open or mapped.
+
+    It goes with that place, but would stay in memory after a process that shares `/dev/shm` with all others.
+    """
+    if _own_shared(root)[0] < 0:
+        return []
+    held = set()
+    for pid in descendants(root):
+        with contextlib.suppress(OSError):
+            held |= {int(line.split()[4]) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
+            held |= {entry.stat().st_ino for entry in os.scandir(f"/proc/{pid}/fd") if _SHARED in os.readlink(entry)}
+    with contextlib.suppress(OSError):
+        for path in itertools.islice(Path(f"/proc/{root}/root{_SHARED}").rglob("*"), _FILES):
+            status = path.lstat()
+            if status.st_blocks and status.st_ino not in held and not path.name.startswith(_REGISTER):
+                return [f"a file was left in {_SHARED}: {path.name!a}, {status.st_size} bytes"]
+    return []
 
 
 def _own_shared(root: int) -> tuple[int, int]:

@@ -26,7 +26,7 @@ NAMES = (
     "grid_sample_bilinear_zeros", "grid_sample_nearest_reflection", "grid_sample_bicubic_border_corners",
     "grid_sample_volume", "affine_grid", "antialiased_bicubic", "conv_tbc", "ctc_loss_one_by_one", "searchsorted",
     "histc", "index_reduce_mean", "prod_of_all", "fold_unfold", "embedding_renormed", "gaussian_nll_loss_of_variances",
-    "selu_in_place", "quantile",
+    "selu_in_place", "quantile", "bincount",
 )  # fmt: skip
 #: What torch 2.13 has no kernel for in bfloat16 on CPUs.
 IN_FLOAT32_ALONE = ("antialiased", "ctc_loss", "quantile")

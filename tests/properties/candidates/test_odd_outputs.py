@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -74,3 +75,27 @@ def test_complex_numbers_are_compared_bit_by_bit() -> None:
         assert same_bits(x, x.clone())
         assert not same_bits(x, x.conj().resolve_conj())
         assert same_bits(x.conj(), x.conj().resolve_conj())
+
+
+_MASK = torch.eye(3, 4, dtype=torch.bool)
+
+
+def _logits(x: torch.Tensor, least: float = -math.inf) -> torch.Tensor:
+    return x.masked_fill(_MASK, least)
+
+
+def _largest_of_groups(x: torch.Tensor, least: float = -math.inf) -> torch.Tensor:
+    return torch.full((4, x.shape[1]), least).index_reduce(0, torch.tensor([0, 0, 2]), x, "amax")
+
+
+def _logarithm(x: torch.Tensor, least: float = -math.inf) -> torch.Tensor:
+    return torch.log(torch.relu(x)).clamp(min=least)
+
+
+@pytest.mark.parametrize("spec", [_logits, _largest_of_groups, _logarithm])
+@pytest.mark.parametrize("least", [-math.inf, -3.4e38, 0.0, math.nan, math.inf])
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_an_infinity_that_no_rounding_reaches_is_the_only_right_value(spec: Any, least: float) -> None:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(2))
+    judgement = judge(lambda x: spec(x, least), spec, (x,), questions=("FWD:given",))
+    assert judgement.verdict == ("accepted" if least == -math.inf else "rejected"), judgement

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from opassay.oracles.specs.work import WorkCounter, Workload
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates import workload
 from opassay.properties.candidates.arguments import CallArguments, State
 from opassay.properties.candidates.judgement import Judgement
@@ -124,3 +129,23 @@ def test_what_is_left_out_hides_no_fault_of_small_sizes(monkeypatch: pytest.Monk
     x = torch.randn(6, 24, generator=_generator())
     judgement = _sizes(candidate, lambda x: torch.softmax(x, -1), x)
     assert [cause.question for cause in judgement.causes] == ["SIZE:sizes"]
+
+
+@pytest.mark.parametrize("spec", [F.conv2d, F.conv_transpose2d, F.grouped_mm])
+def test_torch_against_itself_holds_at_other_sizes(spec: Callable[..., Tensor]) -> None:
+    # A batch without elements cannot be read everywhere, rows in no group have no value, and torch's own backward of a
+    # grouped product refuses an expanded cotangent: none of it is the candidate's fault.
+    inputs = [torch.randn(shape, generator=_generator()) for shape in ((3, 3, 7, 6), (3, 3, 3, 2))]
+    if spec is F.grouped_mm:
+        inputs = [torch.randn(shape, generator=_generator()).bfloat16() for shape in ((8, 16), (2, 16, 8))]
+        spec = functools.partial(spec, offs=torch.tensor([4, 8], dtype=torch.int32))
+    judgement = judge(spec, spec, inputs, questions=["FWD:given", "SIZE:sizes", "VJP:grad"], seed=0)
+    assert {finding.outcome for finding in judgement.findings} == {Outcome.VERIFIED}, judgement
+
+
+def test_a_convolution_counts_the_products_that_its_reading_has() -> None:
+    counter = WorkCounter(Workload(*[math.inf] * 4))
+    with counter:
+        F.conv_transpose1d(torch.ones(2, 3, 5), torch.ones(3, 4, 7), stride=2)  # 2 x 4 x 15 sums of 3 x 7 products
+        F.conv1d(torch.ones(2, 4, 9), torch.ones(6, 2, 3), groups=2)  # 2 x 6 x 7 sums of 2 x 3 products
+    assert counter.work.multiplications == 120 * 21 + 84 * 6

@@ -70,7 +70,7 @@ def _convolution(
         first = np.reshape(bias, (*np.shape(own)[:2], 1, *(1,) * axes))
         own = np.concatenate([own, insert_zeros(first, (0,) * axes, [n - 1 for n in sizes], (1,) * axes)], axis=2)
     out: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
-    out = np.reshape(out, (np.shape(x)[0], -1, *np.shape(out)[3:]))
+    out = np.reshape(out, (np.shape(x)[0], math.prod(np.shape(own)[:2]), *np.shape(out)[3:]))
     if transposed and any(padding):
         out = out[(..., *(slice(p, n - p) for p, n in zip(padding, np.shape(out)[2:], strict=True)))]
     return out

@@ -129,7 +129,7 @@ def _adaptive_average(axes: int) -> Callable[..., Any]:
 
 def _mean_one_by_one(cell: Any, axes: int) -> Any:
     """The mean over the last axes, as torch has it of volumes: added one by one to what is stored."""
-    flat = np.moveaxis(np.reshape(cell, (*np.shape(cell)[:-axes], -1)), -1, 0)
+    flat = np.moveaxis(np.reshape(cell, (*np.shape(cell)[:-axes], math.prod(np.shape(cell)[-axes:]))), -1, 0)
     count = np.shape(flat)[0]
     total = scatter(flat, np.zeros(count, dtype=np.int64), (1, *np.shape(flat)[1:]), in_place=True)[0]
     return may_store(total) / float(count)

@@ -116,6 +116,14 @@ def candidate(x):
 """,
         codes="FWD:given FWD:seeds PURE:left",
     ),
+    "keeps memory that it shares": _honest("""
+from multiprocessing import shared_memory
+FACTOR = torch.full((4,), 2.0).share_memory_()
+MEMORY = shared_memory.SharedMemory(create=True, size=4096)
+MEMORY.buf[0] = 2
+def candidate(x):
+    return x * MEMORY.buf[0] * (FACTOR[0] / 2)
+"""),
     "computes in NumPy": _honest(
         "def candidate(x):\n    return torch.from_numpy(x.detach().numpy() * x.detach().numpy().dtype.type(2))\n"
     ),

@@ -81,12 +81,11 @@ def candidate(x):
     ),
     "leaves files in memory": Attack(
         """
-attempt(lambda: open("/dev/shm/opassay-left", "wb").write(bytes(2**20)))
+attempt(lambda: open("/dev/shm/opassay-left", "wb").write(b"1" * 2**20))
 def candidate(x):
     return x * 2
 """,
-        "",
-        verdict="accepted",
+        "PURE:left",
     ),
     "has children take the memory": Attack(
         """
