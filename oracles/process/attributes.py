@@ -128,10 +128,7 @@ def _restored_attributes(owner: Any, earlier: _Attributes) -> list[str]:
 
 
 def _is_of_compiler(new: Any, old: Any) -> bool:
-    """Whether torch's compiler made a new attribute: one of its own, or the old one that it will not trace.
-
-    Importing the compiler puts such a wrapper around `torch.manual_seed`, which bears the module of what it wraps.
-    """
+    """Whether torch's compiler made a new attribute, as the wrapper around `torch.manual_seed` when it is imported."""
     wraps = getattr(new, "__wrapped__", None) is old and getattr(new, "__code__", None) is _UNTRACED
     return wraps or str(getattr(new, "__module__", "")).startswith(_COMPILER)
 

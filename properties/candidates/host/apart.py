@@ -227,8 +227,7 @@ class CandidateApart:
 
     def _started(self) -> list[int]:
         """The processes that it started and that are still running, now that it has ended."""
-        isolation = self._quarters.isolation
-        if isolation is not None and isolation.has_namespace:
+        if self._quarters.isolation and self._quarters.isolation.has_namespace:
             return []  # they ended with it: what is a child of this process was started by the spec
         pids = children(os.getpid()) if self._quarters.adopts else _marked(self._process.mark)
         return [pid for pid in pids if self._is_apart(pid)]

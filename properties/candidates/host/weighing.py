@@ -9,7 +9,6 @@ processes and threads that take the processor from each other: what all of them 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from collections.abc import Callable
@@ -75,8 +74,6 @@ _MOST = 512
 _IN_MEMORY, _SHARED = ("/memfd:", "/dev/shm/"), "/dev/shm"
 #: By a file of this name LLVM's OpenMP finds out, until the process ends, that it is loaded twice.
 _REGISTER = "__KMP_REGISTERED_LIB_"
-#: Files that are looked at, at most.
-_FILES = 4096
 
 
 def watch_load(root: int, most: int) -> Callable[[], str]:
@@ -148,21 +145,18 @@ def _in_files(pids: list[int]) -> int:
 
 
 def left_in_memory(root: int) -> list[str]:
-    """A line for a file in a `/dev/shm` of the processes' own that none of them has open or mapped.
-
-    It goes with that place, but would stay in memory after a process that shares `/dev/shm` with all others.
-    """
+    """A line for a file in a `/dev/shm` of the processes' own that none of them has open: elsewhere it would stay."""
     if _own_shared(root)[0] < 0:
         return []
-    held = set()
+    nodes = set()
     for pid in descendants(root):
         with contextlib.suppress(OSError):
-            held |= {int(line.split()[4]) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
-            held |= {entry.stat().st_ino for entry in os.scandir(f"/proc/{pid}/fd") if _SHARED in os.readlink(entry)}
+            nodes |= {int(line.split()[4]) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
+            nodes |= {entry.stat().st_ino for entry in os.scandir(f"/proc/{pid}/fd") if _SHARED in os.readlink(entry)}
     with contextlib.suppress(OSError):
-        for path in itertools.islice(Path(f"/proc/{root}/root{_SHARED}").rglob("*"), _FILES):
+        for path in Path(f"/proc/{root}/root{_SHARED}").rglob("*"):
             status = path.lstat()
-            if status.st_blocks and status.st_ino not in held and not path.name.startswith(_REGISTER):
+            if status.st_blocks and status.st_ino not in nodes and not path.name.startswith(_REGISTER):
                 return [f"a file was left in {_SHARED}: {path.name!a}, {status.st_size} bytes"]
     return []
 
