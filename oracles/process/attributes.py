@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import _compile
 
 from .settings import QUIET
 
@@ -26,7 +27,7 @@ OWNERS: tuple[Any, ...] = (
 #: Where torch's compiler lives, which replaces some methods of torch when it is first used, and for good.
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 #: The code of what it puts in the place of a function that it does not trace.
-_UNTRACED = getattr(torch._disable_dynamo(math.floor), "__code__", None)
+_UNTRACED = getattr(_compile._disable_dynamo(math.floor), "__code__", None)
 #: How the environment variables begin that the compiler sets for its own processes.
 _OF_COMPILER = ("TORCH", "_TORCH", "TRITON")
 #: The number of elements from which on torch divides a tensor among its threads.
