@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from torch._compile import _disable_dynamo
 
 from opassay.oracles import process
 from opassay.properties.checks.purity import check_purity
@@ -140,7 +141,7 @@ def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
 
 def test_what_the_import_of_torch_s_compiler_wraps_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     with process.watched(*TIERS) as of_compiler:
-        monkeypatch.setattr(torch, "manual_seed", torch._disable_dynamo(torch.manual_seed))
+        monkeypatch.setattr(torch, "manual_seed", _disable_dynamo(torch.manual_seed))
     with process.watched(*TIERS) as of_subject:
         monkeypatch.setattr(torch, "manual_seed", functools.wraps(torch.manual_seed)(lambda seed: None))
     assert of_compiler == []
