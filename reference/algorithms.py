@@ -98,16 +98,33 @@ def declare_all(formula: Formula, others: tuple[Algorithm, ...]) -> None:
     formula.algorithms = Declared(formula, others)  # type: ignore[attr-defined]
 
 
-def under_name(name: str, formula: _F) -> _F:
-    """The same formula, with all its algorithms, as that of another op."""
+def reordered(
+    name: str, formula: Formula, parameters: str = "", outputs: Callable[[Any], Any] = lambda results: results,
+    **others: Any,
+) -> Any:  # fmt: skip
+    """The same formula, with all its algorithms, as that of another op, whose signature is another one.
 
-    @functools.wraps(formula)
-    def same(*args: Any, **kwargs: Any) -> Any:
-        return formula(*args, **kwargs)
+    Args:
+        name: of the op. formula: what it means.
+        parameters: of the op, in its order, those of the formula by default: `epsilon=eps` for one that the formula
+            calls otherwise, and `reserve=` for one that it does not have.
+        outputs: (results of the formula) -> those of the op. others: what the formula takes and the op does not.
+    """
+    words = parameters.split() or list(inspect.signature(formula).parameters)
+    pairs = [(word.partition("=")[0], word.rpartition("=")[2]) for word in words]
 
-    same.__name__ = name
-    declare_all(same, declared(formula))
-    return same  # type: ignore[return-value]
+    def as_op(text: Formula) -> Any:
+        def same(*args: Any) -> Any:
+            named = {own: value for (_, own), value in zip(pairs, args, strict=True) if own}
+            return outputs(text(**named, **others))
+
+        return same
+
+    op, kind = as_op(formula), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    op.__name__, op.__module__, op.__doc__ = name, formula.__module__, formula.__doc__
+    op.__signature__ = inspect.Signature([inspect.Parameter(each, kind) for each, _ in pairs])
+    declare_all(op, tuple(Algorithm(as_op(other), label) for other, label in declared(formula)))
+    return op
 
 
 def algorithms(formula: Formula, allowed: Collection[str] = ()) -> tuple[Formula, ...]:

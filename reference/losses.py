@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import under_name
+from .algorithms import reordered
 from .array import constant, scatter
 
 Array = Any
@@ -112,7 +112,7 @@ def nll_loss_forward(
 
 
 #: Of (N, C, H, W).
-nll_loss2d_forward = under_name("nll_loss2d_forward", nll_loss_forward)
+nll_loss2d_forward = reordered("nll_loss2d_forward", nll_loss_forward)
 
 
 def nll_loss_backward(
@@ -138,7 +138,7 @@ def nll_loss_backward(
 
 
 #: Of (N, C, H, W).
-nll_loss2d_backward = under_name("nll_loss2d_backward", nll_loss_backward)
+nll_loss2d_backward = reordered("nll_loss2d_backward", nll_loss_backward)
 
 
 def cross_entropy(

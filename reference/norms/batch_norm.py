@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms import Inapplicable, also, under_name
+from ..algorithms import Inapplicable, also, reordered
 from ..array import constant
 from . import moments
 from .moments import FOLDED, OTHER, SHIFTED, USUAL, Array, Grads, in_other_ways
@@ -169,49 +169,17 @@ def sync_batch_norm(
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, way=way)
 
 
-native_batch_norm_legit = under_name("native_batch_norm_legit", native_batch_norm)
-
-
-@in_other_ways
-def native_batch_norm_legit_no_stats(
-    input: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float,
-    *, way: str = USUAL,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """As `native_batch_norm`, without running statistics.
-
-    Args:
-        input, weight, bias, training, momentum, eps, way: as in `native_batch_norm`.
-    """
-    return native_batch_norm(input, weight, bias, None, None, training, momentum, eps, way=way)[:3]
-
-
-@in_other_ways
-def cudnn_batch_norm(
-    input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
-    training: bool, exponential_average_factor: float, epsilon: float, *, way: str = USUAL,
-) -> tuple[Array | None, ...]:  # fmt: skip
-    """As `native_batch_norm`; the fourth output is bytes, of no value.
-
-    Args:
-        input, ..., way: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
-    """
-    arguments = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-    out, mean, invstd, *running = native_batch_norm(*arguments, way=way)
-    return (out, mean, invstd, None, *running)
-
-
-@in_other_ways
-def miopen_batch_norm(
-    input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
-    training: bool, exponential_average_factor: float, epsilon: float, *, way: str = USUAL,
-) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
-    """As `native_batch_norm`.
-
-    Args:
-        input, ..., way: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
-    """
-    arguments = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-    return native_batch_norm(*arguments, way=way)
+_OF_CUDNN = "input weight bias running_mean running_var training exponential_average_factor=momentum epsilon=eps"
+native_batch_norm_legit = reordered("native_batch_norm_legit", native_batch_norm)
+native_batch_norm_legit_no_stats = reordered(
+    "native_batch_norm_legit_no_stats", native_batch_norm, "input weight bias training momentum eps",
+    lambda results: results[:3], running_mean=None, running_var=None,
+)  # fmt: skip
+#: Its fourth output is bytes, of no value.
+cudnn_batch_norm = reordered(
+    "cudnn_batch_norm", native_batch_norm, _OF_CUDNN, lambda results: (*results[:3], None, *results[3:])
+)
+miopen_batch_norm = reordered("miopen_batch_norm", native_batch_norm, _OF_CUDNN)
 
 
 @also(rstd_last=True)
@@ -259,49 +227,19 @@ def native_batch_norm_backward(
     return moments.mask_gradients((d_input, d_weight, np.sum(grad_out, axis=axes)), output_mask)
 
 
-@also(rstd_last=True)
-def batch_norm_backward(
-    grad_out: Array, input: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
-    save_mean: Array | None, save_var: Array | None, update: bool, eps: float, output_mask: Sequence[bool],
-    reserve: Any,
-    *, rstd_last: bool = False,
-) -> Grads:  # fmt: skip
-    """As `native_batch_norm_backward`; `save_var` is 1/√(σ² + ε).
-
-    Args:
-        grad_out, ..., output_mask: in the order of `native_batch_norm_backward`. reserve: bytes, of no value.
-        rstd_last: as there.
-    """
-    rest = (running_mean, running_var, save_mean, save_var, update, eps, output_mask)
-    return native_batch_norm_backward(grad_out, input, weight, *rest, rstd_last=rstd_last)
-
-
-@also(rstd_last=True)
-def cudnn_batch_norm_backward(
-    input: Array, grad_output: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
-    save_mean: Array | None, save_var: Array | None, epsilon: float, reserveSpace: Any,
-    *, rstd_last: bool = False,
-) -> Grads:  # fmt: skip
-    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε).
-
-    Args:
-        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there, in another order.
-        reserveSpace: bytes, of no value. rstd_last: as there.
-    """
-    rest = (running_mean, running_var, save_mean, save_var, True, epsilon, (True, True, True))
-    return native_batch_norm_backward(grad_output, input, weight, *rest, rstd_last=rstd_last)
-
-
-@also(rstd_last=True)
-def miopen_batch_norm_backward(
-    input: Array, grad_output: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
-    save_mean: Array | None, save_var: Array | None, epsilon: float,
-    *, rstd_last: bool = False,
-) -> Grads:  # fmt: skip
-    """As `cudnn_batch_norm_backward`, without a reserve.
-
-    Args:
-        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon, rstd_last: as there.
-    """
-    arguments = (input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon)
-    return cudnn_batch_norm_backward(*arguments, None, rstd_last=rstd_last)
+#: What these call `save_var` is 1/√(σ² + ε), and `reserve` is bytes, of no value.
+batch_norm_backward = reordered(
+    "batch_norm_backward", native_batch_norm_backward,
+    "grad_out input weight running_mean running_var save_mean save_var=save_invstd update=train eps output_mask"
+    " reserve=",
+)  # fmt: skip
+_BACKWARD_OF_CUDNN = (
+    "input grad_output=grad_out weight running_mean running_var save_mean save_var=save_invstd epsilon=eps"
+)
+_IN_TRAINING: dict[str, Any] = {"train": True, "output_mask": (True, True, True)}
+cudnn_batch_norm_backward = reordered(
+    "cudnn_batch_norm_backward", native_batch_norm_backward, f"{_BACKWARD_OF_CUDNN} reserveSpace=", **_IN_TRAINING
+)
+miopen_batch_norm_backward = reordered(
+    "miopen_batch_norm_backward", native_batch_norm_backward, _BACKWARD_OF_CUDNN, **_IN_TRAINING
+)
