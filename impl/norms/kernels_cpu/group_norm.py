@@ -93,13 +93,7 @@ def _normalize_then_scale(x: Tensor, weight: Tensor, bias: Tensor | None, groups
     return (out if bias is None else out.add_(per_channel(bias.to(up.dtype), x))).to(x.dtype)
 
 
-def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN.
-
-    Args:
-        x, weight, bias, groups, eps: as for `group_norm`.
-    """
-    return with_infinite_means(x, group_norm(x, weight, bias, groups, eps), Groups(groups))
+native_group_norm = with_infinite_means(group_norm, Groups)
 
 
 class GroupBackward(NamedTuple):

@@ -54,13 +54,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     return out, mean, rstd
 
 
-def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """`layer_norm`, where the mean of a row with an infinity is that infinity; ATen returns NaN.
-
-    Args:
-        x, weight, bias, row_ndim, eps: as for `layer_norm`.
-    """
-    return with_infinite_means(x, layer_norm(x, weight, bias, row_ndim, eps), rows_of(row_ndim))
+native_layer_norm = with_infinite_means(layer_norm, rows_of)
 
 
 class LayerBackward(NamedTuple):

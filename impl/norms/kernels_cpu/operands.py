@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -16,6 +17,8 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of input, weight and bias; None where the mask leaves one out."""
 Moved = tuple[Tensor, Tensor | None, Tensor | None]
 """Tangents of out, mean and rstd; None where the call does not ask for one, or where it is zero."""
+ForwardKernel = Callable[[Tensor, Tensor | None, Tensor | None, int, float], Outputs]
+"""(x, weight, bias, row_ndim or groups, eps) -> (out, mean, rstd)."""
 
 L = TypeVar("L", bound=Layout)
 
@@ -71,16 +74,25 @@ def normalize_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, layo
     return out.to(x.dtype), mean, rstd
 
 
-def with_infinite_means(x: Tensor, outputs: Outputs, layout: Layout) -> Outputs:
-    """The outputs of a norm of x, where the mean of what holds an infinity is that infinity; ATen returns NaN."""
-    out, mean, rstd = outputs
-    # On CUDA this test waits for the device. Only the native ops pay for it, because only there the mean is a result
-    # that users see; in the others it is there for the backward, where such a row is NaN anyway.
-    if bool(torch.isnan(mean).any()):
-        view = layout.view(x)
-        exact = view.mean(layout.dims(view.dim()), keepdim=True, dtype=mean.dtype)
-        mean = torch.where(torch.isnan(mean), layout.flat_statistics(exact), mean)
-    return out, mean, rstd
+def with_infinite_means(norm: ForwardKernel, layout_of: Callable[[int], Layout]) -> ForwardKernel:
+    """A forward kernel, where the mean of what holds an infinity is that infinity; ATen returns NaN.
+
+    Args:
+        norm: the kernel. layout_of: (its number of dims of a row, or of groups) -> the norm's layout.
+    """
+
+    def native(x: Tensor, weight: Tensor | None, bias: Tensor | None, number: int, eps: float) -> Outputs:
+        out, mean, rstd = norm(x, weight, bias, number, eps)
+        # On CUDA this test waits for the device. Only the native ops pay for it, because only there the mean is a
+        # result that users see; in the others it is there for the backward, where such a row is NaN anyway.
+        if bool(torch.isnan(mean).any()):
+            layout = layout_of(number)
+            view = layout.view(x)
+            exact = view.mean(layout.dims(view.dim()), keepdim=True, dtype=mean.dtype)
+            mean = torch.where(torch.isnan(mean), layout.flat_statistics(exact), mean)
+        return out, mean, rstd
+
+    return native
 
 
 def complete_gradients(

@@ -76,13 +76,14 @@ class Cut(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def cut_of(shape: torch.Size, last: bool, double: bool, operands: int) -> Cut:
+def cut_of(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype, operands: int) -> Cut:
     """How a tensor is cut. Nothing but `channels` and the number of tiles depends on how many channels there are.
 
     Args:
-        shape: (N, C, *), without zeros. last: whether the channels lie side by side in memory.
-        double: whether sums are float64. operands: of the input's size that a program holds.
+        shape, memory, dtype: of the input, (N, C, *) without zeros; channels_last where channels lie side by side.
+        operands: of the input's size that a program holds.
     """
+    last = memory is not torch.contiguous_format
     batch, channels, positions = shape[0], shape[1], math.prod(shape[2:])
     samples, lines, length, each = batch, channels, positions, 1
     if last or positions == 1:
@@ -95,7 +96,7 @@ def cut_of(shape: torch.Size, last: bool, double: bool, operands: int) -> Cut:
     side = max(least, min(_LINES_MOST, _FILLED // operands // (at_once * together)))
     over = ceil_div(length, at_once)
     tile = {"SAMPLES": together, "POSITIONS": at_once}
-    double_of = {"DOUBLE": double}
+    double_of = {"DOUBLE": dtype is torch.float64}
     return Cut(
         extents=(samples, lines, length, over, ceil_div(lines, side)),
         channels=channels,
@@ -134,7 +135,7 @@ def _forward(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype,
     """
     from ..kernels_triton import batch_norm as texts
 
-    wide, cut = compute_dtype(dtype), cut_of(shape, memory is not torch.contiguous_format, dtype is torch.float64, 1)
+    wide, cut = compute_dtype(dtype), cut_of(shape, memory, dtype, 1)
     samples, lines, length, over, _ = cut.extents
     count, less, added = (as_operand(float(value), wide) for value in (cut.elements, cut.elements - 1, eps))
     results = cut.pieces * lines
@@ -220,11 +221,7 @@ def _evaluation(shape: torch.Size, memory: torch.memory_format, dtype: torch.dty
     Args:
         shape, memory, dtype: of the input, `memory` its memory format. eps: added to the variance.
     """
-    return _apply(
-        cut_of(shape, memory is not torch.contiguous_format, dtype is torch.float64, 1),
-        True,
-        as_operand(float(eps), compute_dtype(dtype)),
-    )
+    return _apply(cut_of(shape, memory, dtype, 1), True, as_operand(float(eps), compute_dtype(dtype)))
 
 
 @by_triton("batch_norm_evaluation", cpu.batch_norm_evaluation)
@@ -274,7 +271,7 @@ def _backward(
     """
     from ..kernels_triton import batch_norm_backward as texts
 
-    wide, cut = compute_dtype(dtype), cut_of(shape, memory is not torch.contiguous_format, dtype is torch.float64, 2)
+    wide, cut = compute_dtype(dtype), cut_of(shape, memory, dtype, 2)
     count = as_operand(float(cut.elements), wide)
     number = count if eps is None else as_operand(float(eps), wide)
     constants = {"CONSTANT": eps is not None, **cut.constants}

@@ -6,7 +6,6 @@ those of the forward's output.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ...gpu.launching import as_operand, dense, empty, launch, solid
@@ -32,7 +31,7 @@ def batch_norm_jvp(
     from ..kernels_triton import batch_norm_jvp as texts
 
     wide, memory = compute_dtype(x.dtype), memory_format(x)
-    cut = _cut(x, memory)
+    cut = cut_of(x.shape, memory, x.dtype, 2)
     out = output_like(x, memory)
     x, t = x.contiguous(memory_format=memory), dense(solid(t_input), memory)
     factors = [dense(solid(p)) for p in (weight, t_weight, t_bias)]
@@ -64,7 +63,7 @@ def batch_norm_evaluation_jvp(
     from ..kernels_triton import batch_norm_jvp as texts
 
     memory = memory_format(x)
-    cut = _cut(x, memory)
+    cut = cut_of(x.shape, memory, x.dtype, 2)
     out = output_like(x, memory)
     # Without a tangent of the weight x is an operand that the kernel does not read, and need not be dense for it.
     x = x if t_weight is None else x.contiguous(memory_format=memory)
@@ -106,10 +105,6 @@ def _statistics(
     operands: tuple[object, ...] = (*partial, mean, invstd, bar, slope, t_invstd, *extents, *numbers)
     launch(texts.batch_norm_jvp_combine, cut.combining, operands, {**cut.parts, **tile}, COMBINING_WARPS)
     return mean, invstd, bar, slope
-
-
-def _cut(x: Tensor, memory: torch.memory_format) -> Cut:
-    return cut_of(x.shape, memory is not torch.contiguous_format, x.dtype is torch.float64, 2)
 
 
 def _wide(x: Tensor, *shape: int) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ from ...gpu import blocks
 from ...gpu.launching import as_operand, by_triton, dense, empty, launch, solid
 from ...operator.precision import HALF, compute_dtype
 from ..kernels_cpu import group_norm as cpu
-from ..kernels_cpu.operands import Gradients, Moved, Outputs
+from ..kernels_cpu.operands import ForwardKernel, Gradients, Moved, Outputs
 from ..layout import Groups
 from . import partial_sums
 
@@ -29,9 +28,6 @@ from . import partial_sums
 _FORWARD_MOST, _BACKWARD_MOST = 16384, 8192
 #: Elements of a program that keeps several groups at once, and of a piece of a group that does not fit.
 _ELEMENTS = 4096
-
-Forward = Callable[[Tensor, Tensor | None, Tensor | None, int, float], Outputs]
-"""(x, weight, bias, groups, eps) -> (out, mean, rstd)."""
 
 
 def group_norm_jvp(
@@ -68,7 +64,7 @@ def group_norm_jvp(
     return out, t_mean, t_rstd
 
 
-def _in_float32(norm: Forward) -> Forward:
+def _in_float32(norm: ForwardKernel) -> ForwardKernel:
     """A kernel of the CPU between conversions."""
 
     def rounded(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
