@@ -31,31 +31,24 @@ OFFSETS, STEP = 16, 5
 
 def lay_out(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
     """A tensor of equal values in another layout, and the whole buffer of which it is a view, canaries around it."""
-    shape = tuple(tensor.shape)
-    if layout == "transposed" and tensor.ndim > 1:
-        buffer, view = _frame(tensor, shape[::-1], lambda t: t.permute(*reversed(range(t.ndim))))
-    elif layout == "stepped" and tensor.ndim > 0:
-        buffer, view = _frame(tensor, (*shape[:-1], 2 * shape[-1]), lambda t: t[..., ::2])
-    elif layout == "expanded" and tensor.ndim > 0 and torch.equal(tensor, tensor[:1].expand(shape)):
-        # All rows of an expanded view are one piece of memory, into which torch refuses to copy. So the first row is
-        # filled in before it is expanded, and the copy at the end is skipped.
-        buffer, view = _frame(tensor[:1], (1, *shape[1:]), lambda t: t.expand(shape))
-        return view, buffer
-    elif layout == "channels_last" and tensor.ndim > 2:
-        buffer, view = _frame(tensor, (shape[0], *shape[2:], shape[1]), lambda t: t.movedim(-1, 1))
-    else:
-        buffer, view = _frame(tensor, shape, lambda t: t)
-    view.copy_(tensor)
-    return view, buffer
-
-
-def _frame(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, Tensor]:
-    """A buffer with canaries on both sides, and `view` of the part between; values are copied where they fit."""
+    shape, dense = tuple(tensor.shape), functools.partial(torch.empty, device="meta")
+    strides = dense(shape).stride()
+    if layout == "transposed":
+        strides = dense(shape[::-1]).stride()[::-1]
+    elif layout == "stepped":
+        strides = tuple(2 * step for step in strides)
+    elif layout == "expanded" and shape and torch.equal(tensor, tensor[:1].expand(shape)):
+        strides = (0, *strides[1:])
+    elif layout == "channels_last" and len(shape) > 2:
+        strides = dense((shape[0], *shape[2:], shape[1])).movedim(-1, 1).stride()
+    extent = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if tensor.numel() else 0
     # Five elements are no multiple of 16 bytes, so every view is misaligned for vector loads, too.
-    buffer, inner = surround(tensor, shape, 5, 10)
-    if tuple(tensor.shape) == shape:
-        inner.copy_(tensor)
-    return buffer, view(inner)
+    buffer, _ = surround(tensor, (extent,), 5, 10)
+    view = buffer.as_strided(shape, strides, 5)
+    # All rows of an expanded view are one piece of memory, into which torch refuses to copy them all.
+    target, values = (view[:1], tensor[:1]) if 0 in strides else (view, tensor)
+    target.copy_(values)
+    return view, buffer
 
 
 def surround(tensor: Tensor, shape: Sequence[int], start: int, more: int) -> tuple[Tensor, Tensor]:

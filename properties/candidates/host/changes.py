@@ -17,7 +17,7 @@ _ROOT = __name__.removesuffix("properties.candidates.host.changes")
 _BETWEEN = (
     *(f"{_ROOT}properties.candidates.{name}" for name in ("host.", "results", "arguments", "layouts")),
     *(f"{_ROOT}properties.places.{name}" for name in ("wire", "serving")),
-    *(f"{_ROOT}oracles.{name}" for name in ("op.bits", "process.attributes", "process.watch")),
+    *(f"{_ROOT}oracles.{name}" for name in ("op.bits", "op.copies", "process.attributes", "process.watch")),
 )
 
 

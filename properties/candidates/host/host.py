@@ -21,6 +21,7 @@ from ....oracles import process
 from ....oracles.machine.limits import beyond_machine
 from ....oracles.machine.ptx.account import ACCOUNT, on_variant
 from ....oracles.op.bits import same_results
+from ....oracles.op.copies import put_another
 from ....oracles.process import interrupt
 from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.specs.evaluation import evaluating
@@ -56,8 +57,6 @@ from .surroundings import surrounding
 _FEW = 2**22
 #: What a first call replaces, a second may find replaced; what later ones replace is told in the end.
 _BASELINE_CALL = 2
-#: How many objects are made in search of one with the identity of an object that is gone.
-_REBIRTHS = 32
 
 
 @dataclass
@@ -309,10 +308,7 @@ class CandidateHost:
                 # No version counter tells of it: a cache that asks for one is asked for more than that.
                 earlier[i].data.copy_(values)
             if reborn:
-                target = earlier[i]
-                earlier[i] = values
-                tensors.append(_born_again(target.untyped_storage(), id(target), target))
-                continue
+                put_another(earlier, i)
             tensors.append(earlier[i])
         return tensors
 
@@ -349,17 +345,6 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
             f"takes {names}, which the spec does not take: so it was given memory for outputs, and wrote nothing there"
         )
     return replace(result_of(places), form=DESTINATIONS)
-
-
-def _born_again(storage: Any, old_id: int, like: Tensor) -> Tensor:
-    """A new tensor in given memory, and with the identity of an earlier one where Python gives that again."""
-    tensors: list[Tensor] = []
-    for _ in range(_REBIRTHS):
-        empty = torch.empty(0, dtype=like.dtype, device=storage.device)
-        tensors.append(empty.set_(storage, like.storage_offset(), like.shape, like.stride()))
-        if id(tensors[-1]) == old_id:
-            break
-    return tensors[-1]
 
 
 def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
+from ....oracles.op.copies import put_another
 from ....oracles.op.declaration import Sample, Tensor, flat_outputs
 from ....oracles.op.transforms import Vmap
 from ....oracles.process import interrupt, undisturbed
@@ -174,8 +175,6 @@ MANY, THOUSAND, THOUSANDS = 200, 1000, 5000
 MANY_SHARE = 2
 #: At most this many functions of torch are made to fail, one in each call.
 FAILING = 12
-#: How many objects are made in search of one with the identity of an object that is gone.
-_REBIRTHS = 32
 
 
 def check_independence(judge: Judge, sample: Sample) -> None:
@@ -228,28 +227,12 @@ def _same_addresses(judge: Judge, first: Truth, second: Truth, grad: bool) -> No
     arguments = first.copies(grad)
     first.ask(judge, arguments, "at first")
     _write(arguments, second, new_versions=False)
-    for i, earlier in enumerate(arguments):
-        if isinstance(earlier, Tensor):
-            arguments[i] = None
-            arguments[i] = _remake(earlier.untyped_storage(), earlier, i in second.problem.wrt and grad)
+    for i in [i for i, argument in enumerate(arguments) if isinstance(argument, Tensor)]:
+        put_another(arguments, i)
+        arguments[i].requires_grad_(i in second.problem.wrt and grad)
     second.ask(judge, arguments, "with other objects at the same addresses")
     arguments = [_copy_elsewhere(a) for a in arguments]
     second.ask(judge, arguments, "at other addresses")
-
-
-def _remake(storage: Any, earlier: Tensor, grad: bool) -> Tensor:
-    """A new tensor in the memory of an earlier one, and with the same `id`, if Python uses that again.
-
-    The earlier tensor is deleted, so the caller must hold no other reference to it.
-    """
-    old_id, shape, strides, dtype = id(earlier), earlier.shape, earlier.stride(), earlier.dtype
-    del earlier
-    tensors: list[Tensor] = []
-    for _ in range(_REBIRTHS):
-        tensors.append(torch.empty(0, dtype=dtype, device=storage.device).set_(storage, 0, shape, strides))
-        if id(tensors[-1]) == old_id:
-            break
-    return tensors[-1].requires_grad_(grad) if grad else tensors[-1]
 
 
 def _copy_elsewhere(value: Any) -> Any:
