@@ -72,8 +72,8 @@ _EVERY = 0.25
 _MOST = 512
 #: What is in memory and is called a file.
 _IN_MEMORY, _SHARED = ("/memfd:", "/dev/shm/"), "/dev/shm"
-#: By a file of this name LLVM's OpenMP finds out, until the process ends, that it is loaded twice.
-_REGISTER = "__KMP_REGISTERED_LIB_"
+#: Bytes of a file that fills memory; a log, or a name by which libraries find each other, does not.
+_LARGE = 2**20
 
 
 def watch_load(root: int, most: int) -> Callable[[], str]:
@@ -145,7 +145,7 @@ def _in_files(pids: list[int]) -> int:
 
 
 def left_in_memory(root: int) -> list[str]:
-    """A line for a file in a `/dev/shm` of the processes' own that none of them has open: elsewhere it would stay."""
+    """A line for a large file in the processes' own `/dev/shm` that none has open: elsewhere it would stay."""
     if _own_shared(root)[0] < 0:
         return []
     nodes = set()
@@ -156,7 +156,7 @@ def left_in_memory(root: int) -> list[str]:
     with contextlib.suppress(OSError):
         for path in Path(f"/proc/{root}/root{_SHARED}").rglob("*"):
             status = path.lstat()
-            if status.st_blocks and status.st_ino not in nodes and not path.name.startswith(_REGISTER):
+            if status.st_blocks * 512 >= _LARGE and status.st_ino not in nodes:
                 return [f"a file was left in {_SHARED}: {path.name!a}, {status.st_size} bytes"]
     return []
 
