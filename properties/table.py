@@ -380,8 +380,6 @@ KINDS: dict[str, Property] = {
 }
 #: code -> property or kind.
 TABLE: dict[str, Property] = KINDS | PROPERTIES
-#: code -> property that a candidate is asked by default.
-QUESTIONS: dict[str, Property] = {code: TABLE[code] for code in dict.fromkeys(property_of(kind) for kind in KINDS)}
 #: The name that a kind had before it had its property's -> its code; such names are taken until 0.2.
 FORMER_NAMES: dict[str, str] = {former_name(code): code for code in KINDS if ":" in code}
 

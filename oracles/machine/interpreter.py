@@ -26,8 +26,7 @@ from ..op.declaration import Tensor
 from ..verdicts.violation import Code, Violation
 from . import types
 from .fused import fma
-from .memory import Book, Memory
-from .poison import poisoned_tensor
+from .memory import Book, Memory, poisoned_tensor
 
 #: The order of a launch's programs comes from this and from the number of the launch.
 SEED = 20_13

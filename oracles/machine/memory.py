@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import functools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -335,3 +336,9 @@ class Book:
         whole.loaded += traffic.loaded
         whole.stored += traffic.stored
         whole.touched += traffic.touched
+
+
+def poisoned_tensor(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor of NaN, or of the lowest integers, so that an element that no kernel writes is seen."""
+    poison = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
+    return torch.full(tuple(shape), poison, dtype=dtype, device=device)

@@ -32,9 +32,9 @@ class Ruling(enum.StrEnum):
 
 #: The number of what `Judgement.as_json` gives.
 SCHEMA = 2
-#: The marks of outcomes that reject nothing.
 #: What is asked at calls unlike the given one.
 OF_OTHER_CALLS = ("VJP:grad", "SIZE:sizes")
+#: The marks of outcomes that reject nothing.
 _MARKS = {Outcome.VERIFIED: "ok", Outcome.WEAK: "vacuous", Outcome.REFUSED: "refused"}
 #: Codes whose findings say all that there is to say: what these usually mean for ops is of no use beside it.
 _TOLD = (Code.RAISED, Code.ATTRIBUTE, Code.CRASHED, Code.TIMED_OUT)

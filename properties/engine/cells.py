@@ -36,9 +36,10 @@ from .. import worlds
 from ..catalog.loading import load_op
 from ..declaring import kinds
 from ..table import BINNED, PROPERTIES
-from . import other_ops, source_numbers
+from . import other_ops
 from .documented_limits import require_promise, with_documented_promises
 from .failures import MOST_CALLS, calls_of, kernel_of
+from .limits import without_source_numbers
 from .profiles import PROFILES
 from .samples import OneSample, Opened, Picked, Samples, Settings, Tell, ask_watched, judge_one
 
@@ -164,7 +165,7 @@ def _judge_samples(opened: Opened, samples: Samples) -> Verdict:
     """The verdict on samples: that on the first failure, else what the tally counted."""
     cell, tally = opened.cell, opened.judge.tally
     try:
-        with source_numbers.exclude():
+        with without_source_numbers():
             samples.judge()
     except (Violation, hypothesis.errors.Flaky) as err:
         interrupt.reraise()

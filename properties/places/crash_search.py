@@ -8,6 +8,7 @@ have caused the end, and neither is in the program.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -66,18 +67,15 @@ def _does_process_end(
     stopped: Callable[[], bool],
 ) -> bool:  # fmt: skip
     """Whether a process that judges the cell, and writes each sample to `record` first, ends by itself."""
-    process = Process(ALONE, command=command)
-    try:
+    with contextlib.closing(Process(ALONE, command=command)) as process:
         process.ask({"cell": astuple(cell), "settings": settings, "retell": str(record)})
-        for _ in ("ready", "retold"):
-            process.answer(time.monotonic() + seconds, stopped)
-    except EndedError:
-        return process.ended
-    except AnswerError:
-        return False
-    finally:
-        process.kill()
-        process.close()
+        try:
+            for _ in ("ready", "retold"):
+                process.answer(time.monotonic() + seconds, stopped)
+        except EndedError:
+            return process.ended
+        except AnswerError:
+            pass
     return False
 
 

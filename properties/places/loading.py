@@ -6,6 +6,7 @@ end the process. So the process that decides the exit code never loads one.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -28,8 +29,8 @@ def require_loadable(
     names = [name for name in ops if owner_of(name)]
     if not names:
         return
-    process = Process(ALONE, command=command)
-    try:
+    # The process is ended at once and not told to go, because what was imported there may have left anything running.
+    with contextlib.closing(Process(ALONE, command=command)) as process:
         until = time.monotonic() + DEADLINE
         # The first answer only says that the worker is ready, so it is taken before any name is asked for.
         _answer(process, "", until, stopped)
@@ -38,11 +39,6 @@ def require_loadable(
             error = _answer(process, name, until, stopped).get("loaded")
             if error:
                 raise PluginError(f"op {name!r} cannot be loaded: {error}")
-    finally:
-        # The process is ended at once and not told to go, because what was imported there may have left anything
-        # running.
-        process.kill()
-        process.close()
 
 
 def _answer(process: Process, name: str, until: float, stopped: Callable[[], bool]) -> dict[str, object]:

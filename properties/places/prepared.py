@@ -94,7 +94,6 @@ class Worker:
         process, self.process = self.process, None
         if process is not None:
             atexit.unregister(self.close)
-            process.kill()
             process.close()
 
     def _start(self) -> None:

@@ -19,8 +19,6 @@ from .elementwise import gammaln as gammaln
 from .elementwise import polygamma as polygamma
 from .elementwise import polygamma_in as polygamma_in
 from .elementwise import sigmoid as sigmoid
-from .fourier import fourier as fourier
-from .fourier import fourier_of_numbers as fourier_of_numbers
 from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE
 from .kind import MOVING as MOVING
@@ -45,9 +43,11 @@ from .kind import order_of as order_of
 from .kind import scatter as scatter
 from .kind import store as store
 from .products import contract_pair as contract_pair
+from .products import fourier as fourier
+from .products import fourier_of_numbers as fourier_of_numbers
+from .rearranging import windows as windows
 from .reductions import amax as amax
 from .scans import scanned as scanned
 from .selection import extreme_at as extreme_at
 from .selection import sorting_order as sorting_order
 from .shapes import normalize_axes as normalize_axes
-from .windows import windows as windows

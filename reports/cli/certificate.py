@@ -182,7 +182,6 @@ class Facts:
     def close(self) -> None:
         """End the worker, and all that an op started there."""
         if self._process is not None:
-            self._process.kill()
             self._process.close()
         self._process = None
 

@@ -17,7 +17,7 @@ COMMANDS: Table = {
     "run": (".run", "Run cells and write the report."),
     "replay": (".replay", "Run a case file again."),
     "report": Branch("Read records of runs: pages, causes, comparisons.", "html", {
-        "html": (".report.html", "Render a run record as one HTML file."),
+        "html": (".report.single", "Render a run record as one HTML file."),
         "causes": (".report.single", "Group the failures of a run into causes, a page about each."),
         "accuracy": (".report.single", "Print the measured accuracy of each op as a table."),
         "compare": (".report.compare", "Say what has changed from one run to another."),

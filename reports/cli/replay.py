@@ -202,7 +202,6 @@ def _judge_case(path: Path, cell: Cell, host: Host, timeout: float, ending: Endi
     except (AnswerError, ValueError) as err:
         return Verdict(cell, Outcome.CRASH, Code.CRASHED, f"the process said {err}")
     finally:
-        process.kill()
         process.close()
 
 

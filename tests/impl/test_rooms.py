@@ -21,7 +21,7 @@ FAMILIES = ("linalg", "losses", "norms", "pointwise", "response_norm", "softmax"
 ROOMS = {
     "__init__", "public", "operators", "rules", "expressions", "layout", "batching", "kernels_cpu", "kernels_cuda",
     "kernels_triton",
-    "running", "modules", "aten_names", "operands", "partial_sums", "scaling", "tangents",
+    "running", "modules", "aten_names", "operands", "partial_sums", "tangents",
 }  # fmt: skip
 
 #: Backward ops whose derivatives are closed forms; the reason stands where the op is defined.

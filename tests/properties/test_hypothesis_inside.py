@@ -19,8 +19,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = {
     "hypothesis.internal.conjecture.data:ConjectureData": "properties/picking/drafting.py draws nothing",
     "hypothesis.internal.conjecture.providers:_get_local_constants": "samples depend on which modules are loaded",
-    "hypothesis.internal.conjecture.providers:Constants": "properties/engine/source_numbers.py raises",
-    "hypothesis.internal.conjecture.providers:CONSTANTS_CACHE": "properties/engine/source_numbers.py raises",
+    "hypothesis.internal.conjecture.providers:Constants": "properties/engine/limits.py raises",
+    "hypothesis.internal.conjecture.providers:CONSTANTS_CACHE": "properties/engine/limits.py raises",
 }
 
 

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from opassay.properties.engine import source_numbers
+from opassay.properties.engine.limits import without_source_numbers
 
 NUMBER = 3141592653
 
@@ -31,14 +31,14 @@ def _draw() -> list[int]:
 
 def test_numbers_in_modules_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
-    with source_numbers.exclude():
+    with without_source_numbers():
         before = _draw()
     (tmp_path / "with_numbers.py").write_text(f"NUMBERS = [{NUMBER}, 2718281828]\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.import_module("with_numbers")
     try:
         assert NUMBER in providers._get_local_constants().integers  # what Hypothesis would draw from
-        with source_numbers.exclude():
+        with without_source_numbers():
             assert NUMBER not in providers._get_local_constants().integers
             assert _draw() == before
         assert NUMBER in providers._get_local_constants().integers  # and it is put back

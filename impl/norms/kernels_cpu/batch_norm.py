@@ -15,8 +15,7 @@ from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ...operator.torch_private import without_wrapper
 from ..layout import memory_format
-from .operands import Gradients
-from .scaling import find_out_of_range, per_channel, replace_out_of_range, scale_and_shift
+from .operands import Gradients, find_out_of_range, per_channel, replace_out_of_range, scale_and_shift
 
 _FEW = 8
 """The most elements per channel for which x is centred before it is scaled; ATen computes x a + (b - mean a)."""

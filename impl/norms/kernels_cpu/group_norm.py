@@ -18,8 +18,16 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
-from .operands import Gradients, Operands, Outputs, complete_gradients, normalize_single, with_infinite_means
-from .scaling import find_out_of_range, per_channel
+from .operands import (
+    Gradients,
+    Operands,
+    Outputs,
+    complete_gradients,
+    find_out_of_range,
+    normalize_single,
+    per_channel,
+    with_infinite_means,
+)
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
 _layer_norm_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)

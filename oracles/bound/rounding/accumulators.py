@@ -16,7 +16,7 @@ so does a product with a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ from ....reference.array import Params
 from ..contract import Contract
 from .ball import ACCUMULATED, Ball, centre_of
 from .spread import SLACK
-
-_Rule = Callable[[str, Ball, Sequence[Ball], Params], None]
 
 
 def sum_of(centre: Any, radius: Any, contract: Contract, count: Any, size: Any) -> Ball:

@@ -18,8 +18,7 @@ import numpy as np
 from ...op.declaration import Tensor
 from ...verdicts.violation import Code, Violation
 from ..compiling import CAPABILITIES, compile_for, compiled
-from ..memory import bytes_of, runs_of
-from ..poison import poisoned_tensor
+from ..memory import bytes_of, poisoned_tensor, runs_of
 from . import hardware
 from .account import ACCOUNT
 from .chunk import Context, Extents, whole_warps

@@ -51,7 +51,7 @@ def serve_command(
             raise Stop(exit_codes.USAGE, f'{name} is not installed; pip install "opassay[serve]"')
     require("torch", "mpmath", "msgspec")
     from .judges import ClusterJudge, ItemJudge, LocalJudge
-    from .server import serve_folder
+    from .web import serve_folder
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:

@@ -1,22 +1,31 @@
-"""The queue over HTTP: JSON in, JSON out, a token in every request."""
+"""The queue over HTTP: JSON in, JSON out, a token in every request; and the server, until a signal ends it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
+import signal
+import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from .judges import ItemJudge
 from .queue import FullError, JudgementQueue, OtherContentError, ProblemRequest, QueueItem
+from .requests import require_request
+from .slots import Slot
 
 #: Bytes of a request; seconds after which somebody who was turned away may try again, and the longest wait.
 MOST_BYTES, RETRY_AFTER, LONGEST_WAIT = 8 * 2**20, 5, 60.0
@@ -122,3 +131,31 @@ class Service:
         return json_response(
             counts if slots else {**counts, "error": "; ".join(dict.fromkeys(failures))}, 200 if slots else 503
         )
+
+
+def serve_folder(
+    folder: Path, token: str, bound: socket.socket, *, judges: Sequence[ItemJudge], most: int, days: float
+) -> None:
+    """Serve until SIGINT or SIGTERM; items that are running then wait for the next server.
+
+    Args:
+        folder: of the queue. token: that requests must have. bound: a socket that has its address.
+        judges: as many as judge at once. most: items that may wait. days: after which answers are removed.
+    """
+    queue, stopped = JudgementQueue(folder / "queue.sqlite", most), threading.Event()
+    queue.forget(days)
+    slots = [Slot(queue, judge, stopped) for judge in judges]
+    threads = [threading.Thread(target=slot.run) for slot in slots]
+    for thread in threads:
+        thread.start()
+    # When it has stopped, uvicorn raises the signal that stopped it once more, for the handler that was there before.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app = Service(queue, token, require_request, lambda: [slot.failure for slot in slots]).app()
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+        queue.close()

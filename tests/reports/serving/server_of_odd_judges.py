@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from opassay.reports.cli.serving.judges import LocalJudge
-from opassay.reports.cli.serving.server import serve_folder
+from opassay.reports.cli.serving.web import serve_folder
 
 bound = socket.create_server(("127.0.0.1", 0))
 print(bound.getsockname()[1], flush=True)
