@@ -18,9 +18,8 @@ import msgspec
 import ray
 from ray.util import ActorPool
 
-from opassay.reports.cli.serving.judges import LocalJudge
+from opassay.reports.cli.serving.judges import LocalJudge, require_request
 from opassay.reports.cli.serving.queue import ProblemRequest
-from opassay.reports.cli.serving.requests import require_request
 from opassay.reports.cli.serving.slots import describe_answer
 
 

@@ -1,10 +1,52 @@
-"""What each reason code means, what usually causes it, and what to look at. Standard library only."""
+"""Reason codes, what each means, what usually causes it, and what to look at. Standard library only."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
-from .codes import Code
+
+class Code(enum.StrEnum):
+    """Reason codes; `opassay explain CODE` tells what each means and what to look at."""
+
+    HELD = "OA100"
+    VALUE = "OA101"  # an element outside its accept set
+    SPECIAL = "OA102"  # NaN, infinity or overflow where the exact reading has another value
+    ATTRIBUTE = "OA103"  # dtype, shape, device, number of outputs
+    BITS = "OA104"  # bits differ where they must be equal
+    RAISED = "OA105"  # the subject raised on valid input
+    NOT_RAISED = "OA106"  # the subject accepted documented invalid input, or raised another error
+    MUTATED = "OA107"  # an input, a version counter, memory around a view, or a global changed
+    ALIASED = "OA108"  # an output shares memory that the op did not declare
+    ADJOINT = "OA109"  # <y, Jv> and <J^T y, v> differ by more than both bounds
+    MEMORY = "OA110"  # more saved for backward than declared
+    BIAS = "OA111"  # a systematic error far below one bound width
+    OUT_OF_BOUNDS = "OA112"  # a kernel touched memory that is no operand's
+    RACE = "OA113"  # programs or threads of a kernel touched one address, and no order is decided
+    MISALIGNED = "OA114"  # a kernel touched an address that is no multiple of the bytes it touches there
+    UNDEFINED = "OA115"  # a result of a kernel depends on memory to which nothing was written
+    DIVERGENT = "OA116"  # threads of a warp do not come together to a barrier or a shuffle
+    SPREAD = "OA117"  # a NaN or an infinity of an operand reaches more elements than in the spec, or fewer
+    FEW_SAMPLES = "OA201"
+    MOSTLY_NOT_JUDGED = "OA202"
+    REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged
+    VALUE_NOT_MET = "OA204"  # a declared value was in no sample, or nothing of the samples with it could be judged
+    NOT_DIFFERENTIABLE = "OA301"
+    DTYPE_OUTSIDE = "OA302"
+    NO_SUBJECT = "OA303"
+    NOT_APPLICABLE = "OA304"
+    REFUSED = "OA305"  # the subject documents that it does not take this, and raised a clear error
+    OPCODE = "OA306"  # an instruction of a compiled kernel that no meaning is built for
+    NO_DEVICE = "OA401"
+    INTERRUPTED = "OA402"
+    DESELECTED = "OA403"
+    NOT_BUILT = "OA404"
+    RETIRED = "OA405"  # the op ended its process too often; its other cells were not asked
+    CRASHED = "OA501"
+    TIMED_OUT = "OA502"
+    HARNESS = "OA503"
+    READING = "OA504"  # two readings of one formula contradict each other
+    DECLARATION = "OA505"  # the declaration of the op is wrong: it does not say what it has to
 
 
 @dataclass(frozen=True)

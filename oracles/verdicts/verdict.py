@@ -23,8 +23,8 @@ from .cleaning import quantity as quantity
 from .cleaning import replaying as replaying
 from .cleaning import shorten as shorten
 from .cleaning import without_requests as without_requests
-from .codes import Code as Code
 from .explanations import EXPLANATIONS
+from .explanations import Code as Code
 
 
 class Outcome(enum.StrEnum):

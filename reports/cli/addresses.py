@@ -1,9 +1,13 @@
-"""What a user names, looked for in the text of a file: before torch is imported, which takes seconds."""
+"""What a user names: what it may have been meant to be, and whether it is in the text of a file, without torch."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from ...properties.candidates.cases import parts_of
 from ...properties.names import nearest_of
@@ -50,3 +54,26 @@ def _require_name(address: str, path: Path, name: str) -> None:
     if not name or "::" in name or name in defined or "*" in defined or (names | defined) & {*_DYNAMIC}:
         return
     raise Stop(exit_codes.USAGE, f"{address}: has no {name}{nearest_of(name, defined)}")
+
+
+# Before version 8.2 click's class takes no type in brackets at run time.
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice
+
+
+def completing(names: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """What a shell offers for the beginning of an argument: the names that begin so, in upper or lower case."""
+    return lambda context, parameter, begun: [name for name in names if name.lower().startswith(begun.lower())]
+
+
+class HintedChoice(_Choice):
+    """A choice of names that says of an unknown one which is near."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as err:
+            hint = nearest_of(str(value), map(str, self.choices))
+            self.fail(f"{err.message.rstrip('.')}{hint}.", param, ctx)

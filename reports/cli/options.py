@@ -29,9 +29,8 @@ from ...properties.table import PROPERTIES
 from ...properties.worlds import World, launched
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
-from .addresses import require_in_file
+from .addresses import HintedChoice, completing, require_in_file
 from .host import Host, Stop
-from .project.hints import HintedChoice, completing
 from .reading import as_usage
 from .session import Request, worker_count
 

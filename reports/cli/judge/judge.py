@@ -28,9 +28,8 @@ from ....properties.table import FORMER_NAMES, TABLE
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
-from ..addresses import require_in_file
+from ..addresses import completing, require_in_file
 from ..host import Host, Stop, require
-from ..project.hints import completing
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 

@@ -15,7 +15,7 @@ from ...record import RecordError
 from ...schemas.documents import NAMES, text_of
 from ...store.files import CTRF, JUNIT, PAGE, read_capped, require_replaceable, write_atomically, write_output
 from ...text import one_line
-from ..project.hints import HintedChoice
+from ..addresses import HintedChoice
 from ..reading import FILE, FOLDER, RECORD_PATH, as_usage, load_run
 
 

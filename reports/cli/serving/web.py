@@ -22,9 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .judges import ItemJudge
+from .judges import ItemJudge, require_request
 from .queue import FullError, JudgementQueue, OtherContentError, ProblemRequest, QueueItem
-from .requests import require_request
 from .slots import Slot
 
 #: Bytes of a request; seconds after which somebody who was turned away may try again, and the longest wait.

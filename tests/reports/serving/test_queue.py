@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from opassay.reports.cli.serving import slots
-from opassay.reports.cli.serving.judges import JudgeAnswer
+from opassay.reports.cli.serving.judges import JudgeAnswer, question_of, require_request
 from opassay.reports.cli.serving.queue import (
     FullError,
     JudgementLimits,
@@ -20,7 +20,6 @@ from opassay.reports.cli.serving.queue import (
     ProblemRequest,
     QueueItem,
 )
-from opassay.reports.cli.serving.requests import question_of, require_request
 
 
 def _request(text: str = "x", **fields: Any) -> ProblemRequest:

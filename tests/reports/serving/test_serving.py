@@ -23,8 +23,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from opassay.reports.cli.serving.judges import require_request
 from opassay.reports.cli.serving.queue import JudgementQueue
-from opassay.reports.cli.serving.requests import require_request
 from opassay.reports.cli.serving.web import Service
 
 ODD = Path(__file__).with_name("server_of_odd_judges.py")
