@@ -1,7 +1,5 @@
 """What SHIPS: production PyTorch ops."""
 
-import types as _types
-
 # `import X as X` tells type checkers that a name is offered on purpose, and linters that it is not unused.
 from . import decompositions as decompositions
 from .comm import Broadcast as Broadcast
@@ -20,6 +18,7 @@ from .function import Function as Function
 from .hooks import BackwardHookFunction as BackwardHookFunction
 from .hooks import backward_hook_identity as backward_hook_identity
 from .linalg.trace import trace as trace
+from .listing import list_names as __dir__  # noqa: F401
 from .losses.public import cross_entropy as cross_entropy
 from .losses.public import nll_loss as nll_loss
 from .losses.public import nll_loss2d_backward as nll_loss2d_backward
@@ -61,13 +60,3 @@ from .softmax.public import log_softmax as log_softmax
 from .softmax.public import log_softmax_backward_data as log_softmax_backward_data
 from .softmax.public import softmax as softmax
 from .softmax.public import softmax_backward_data as softmax_backward_data
-
-
-def __dir__() -> list[str]:
-    """The public ops, classes and modules of this package, sorted, without the other folders in which they stand."""
-    named = {"comm", "decompositions"}  # the modules that are meant to be used by name
-    return sorted(
-        name
-        for name, value in globals().items()
-        if not name.startswith("_") and (name in named or not isinstance(value, _types.ModuleType))
-    )
