@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib
 import signal
@@ -11,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-
-from tests import warm_processes
 
 # A shell starts what runs in the background with SIGINT ignored, and nohup starts everything with SIGHUP ignored; so do
 # all processes that these start. Tests send both, to this process and to others, and would wait for ever for what they
@@ -47,18 +44,6 @@ def few_calls(request: pytest.FixtureRequest) -> Iterator[None]:
         workload = importlib.import_module("opassay.properties.candidates.workload")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(workload, "_MOST_CALLS", _FEW_CALLS)
-            yield
-    else:
-        yield
-
-
-@pytest.fixture(autouse=True)
-def warm_candidates(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Processes of candidates copy one that has torch, unless the test is slow or has `new_processes`."""
-    if "torch" in sys.modules and not any(map(request.node.get_closest_marker, ("slow", "new_processes"))):
-        quarters = importlib.import_module("opassay.properties.candidates.host.quarters")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(quarters, "Process", functools.partial(warm_processes.start, quarters.Process))
             yield
     else:
         yield
