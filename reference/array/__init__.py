@@ -3,7 +3,9 @@
 The modules beside `kind` are the words: what each NumPy function means in primitives.
 """
 
-from . import products as products  # The modules of words enter themselves into the table of words.
+from . import contractions as contractions  # The modules of words enter themselves into the table of words.
+from . import ordering as ordering
+from . import products as products
 from . import rearranging as rearranging
 from . import selection as selection
 from .constants import LOG_2 as LOG_2
@@ -19,6 +21,8 @@ from .elementwise import gammaln as gammaln
 from .elementwise import polygamma as polygamma
 from .elementwise import polygamma_in as polygamma_in
 from .elementwise import sigmoid as sigmoid
+from .fourier import fourier as fourier
+from .fourier import fourier_of_numbers as fourier_of_numbers
 from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE
 from .kind import MOVING as MOVING
@@ -42,12 +46,10 @@ from .kind import one_of_several as one_of_several
 from .kind import order_of as order_of
 from .kind import scatter as scatter
 from .kind import store as store
+from .ordering import extreme_at as extreme_at
+from .ordering import sorting_order as sorting_order
 from .products import contract_pair as contract_pair
-from .products import fourier as fourier
-from .products import fourier_of_numbers as fourier_of_numbers
-from .rearranging import windows as windows
 from .reductions import amax as amax
 from .scans import scanned as scanned
-from .selection import extreme_at as extreme_at
-from .selection import sorting_order as sorting_order
 from .shapes import normalize_axes as normalize_axes
+from .windows import windows as windows

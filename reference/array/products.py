@@ -1,4 +1,4 @@
-"""The words of a formula that are products of matrices and of higher arrays, and what is made of these.
+"""The words of a formula that are products of matrices and of higher arrays.
 
 All of them are one primitive, `matmul`, whose terms may be summed in any order: so a bound on it holds for every
 evaluation. What contracts no axis, or leaves no axis free, is elementwise products and a sum, which is bounded alike.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..missing import NoReadingError
-from .kind import WORDS, Array, Params, bind
+from .kind import WORDS, Array, bind
 from .reductions import total_of
 from .shapes import diagonal
 
@@ -140,81 +140,3 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 WORDS.update({np.einsum: _einsum, np.matmul: _matmul, np.dot: _dot})
-
-
-def _flat(x: Any) -> Any:
-    return np.reshape(x, (-1,))
-
-
-def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    if isinstance(axes, (int, np.integer)):
-        of_a, of_b = list(range(np.ndim(a) - axes, np.ndim(a))), list(range(axes))
-    else:
-        of_a, of_b = ([int(i) % np.ndim(x) for i in np.atleast_1d(part)] for x, part in zip((a, b), axes, strict=True))
-    free_a = [i for i in range(np.ndim(a)) if i not in of_a]
-    free_b = [i for i in range(np.ndim(b)) if i not in of_b]
-    shape = [np.shape(a)[i] for i in free_a] + [np.shape(b)[i] for i in free_b]
-    rows, terms = (math.prod(np.shape(a)[i] for i in axes) for axes in (free_a, of_a))
-    left = np.reshape(np.transpose(a, free_a + of_a), (rows, terms))
-    right = np.reshape(np.transpose(b, of_b + free_b), (terms, math.prod(shape[len(free_a) :])))
-    return np.reshape(np.matmul(left, right), shape)
-
-
-def _inner(a: Any, b: Any) -> Any:
-    if np.ndim(a) == 0 or np.ndim(b) == 0:
-        return a * b
-    return _tensordot(a, b, axes=(-1, -1))
-
-
-def _kron(a: Any, b: Any) -> Any:
-    """Kronecker's product of two matrices."""
-    (rows, columns), (its_rows, its_columns) = np.shape(a), np.shape(b)
-    blocks = np.reshape(a, (rows, 1, columns, 1)) * np.reshape(b, (1, its_rows, 1, its_columns))
-    return np.reshape(blocks, (rows * its_rows, columns * its_columns))
-
-
-def _cross(a: Any, b: Any) -> Any:
-    """The vector product along the last axis, of length 3."""
-    x, y, z = (a[..., i] for i in range(3))
-    u, v, w = (b[..., i] for i in range(3))
-    return np.stack([y * w - z * v, z * u - x * w, x * v - y * u], axis=-1)
-
-
-WORDS.update(
-    {
-        np.outer: lambda a, b: np.reshape(_flat(a), (-1, 1)) * np.reshape(_flat(b), (1, -1)),
-        np.vdot: lambda a, b: np.sum(_flat(a) * _flat(b)),
-        np.tensordot: _tensordot,
-        np.inner: _inner,
-        np.kron: _kron,
-        np.cross: _cross,
-    }
-)
-
-
-def fourier(x: Any, axes: Sequence[int], *, inverse: bool = False, power: int = 0, real: bool = False) -> Any:
-    """Σ x_j exp(∓2πi j·k/n) over the axes, times N^(−power/2) with N the product of their lengths.
-
-    Args:
-        x: (*shape, 2), the real and the imaginary parts along the last axis. axes: of shape.
-        inverse: whether the sign of the exponent is +. power: 0, 1 or 2.
-        real: whether the imaginary parts of x are zero, or those of the result are not used, so that an evaluation may
-            make one complex number of two real ones.
-
-    Returns:
-        (*shape, 2).
-    """
-    x = x if isinstance(x, Array) else np.asarray(x)
-    places = tuple(sorted(int(axis) % (x.ndim - 1) for axis in axes))
-    params: Params = {"axes": places, "inverse": bool(inverse), "power": int(power), "real": bool(real)}
-    return bind("fourier", (x,), params) if isinstance(x, Array) else fourier_of_numbers(x, **params)
-
-
-def fourier_of_numbers(x: Any, axes: tuple[int, ...], inverse: bool, power: int, real: bool = False) -> Any:
-    """The transform of numbers of float64, or of longdouble where NumPy transforms these as they are."""
-    scale = x.dtype.type(math.prod(x.shape[axis] for axis in axes)) ** (x.dtype.type(power) / -2)
-    complex_ = np.empty(x.shape[:-1], np.result_type(x.dtype, np.complex64))
-    complex_.real, complex_.imag = x[..., 0], x[..., 1]
-    # The names that NumPy has for a transform of either sign without a factor.
-    out = np.fft.ifftn(complex_, axes=axes, norm="forward") if inverse else np.fft.fftn(complex_, axes=axes)
-    return np.stack([out.real, out.imag], axis=-1) * scale

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .kind import WORDS, Array, bind, scatter
+from .kind import WORDS, Array, scatter
 from .shapes import normalize_axes, reshape
 
 
@@ -164,29 +164,3 @@ WORDS.update(
 )
 if hasattr(np, "unstack"):  # from NumPy 2.1 on
     WORDS[np.unstack] = lambda x, axis=0: tuple(_along(x, axis, i) for i in range(x.shape[axis]))
-
-
-def windows(x: Any, sizes: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
-    """The windows of the last axes: those count windows then, and new axes behind them count their elements.
-
-    Args:
-        x: (..., *lengths). sizes, stride, dilation: a number per axis (`reference.windows.positions_of`).
-    """
-    params = {"sizes": tuple(sizes), "stride": tuple(stride), "dilation": tuple(dilation)}
-    return bind("windows", (x,), params)
-
-
-def _sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
-    """`numpy.lib.stride_tricks.sliding_window_view`."""
-    sizes = (window_shape,) if isinstance(window_shape, int) else tuple(window_shape)
-    axes = normalize_axes(axis, x.ndim)
-    if len(axes) != len(sizes):
-        raise ValueError(f"window_shape: got {len(sizes)} lengths for axis={axis}, need one for each axis")
-    rest = [i for i in range(x.ndim) if i not in axes]
-    view = windows(np.transpose(x, (*rest, *axes)), sizes, (1,) * len(sizes), (1,) * len(sizes))
-    order = [*rest, *axes]
-    back = [order.index(i) for i in range(x.ndim)]
-    return np.transpose(view, (*back, *range(x.ndim, x.ndim + len(sizes))))
-
-
-WORDS[np.lib.stride_tricks.sliding_window_view] = _sliding_window_view

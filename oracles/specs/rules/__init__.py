@@ -7,6 +7,7 @@ from . import codes as codes
 from . import counting as counting
 from . import elementwise as elementwise
 from . import equations as equations
+from . import fourier as fourier
 from . import images as images
 from . import indexing as indexing
 from . import losses as losses

@@ -1,4 +1,4 @@
-"""Operations on complex numbers, on their parts: those that have several algorithms, and Fourier transforms."""
+"""Operations on complex numbers that have several algorithms, on their parts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from ....reference.algorithms import Algorithm
-from ....reference.array import Array, among, constant, fourier
+from ....reference.array import Array, among, constant
 from ....reference.whole import unbounded
-from .table import DECOMPOSED, LIBRARY, RULES, enter
+from .table import LIBRARY, RULES
 
 
 def _divide(a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -67,29 +67,3 @@ LIBRARY.define("divide_parts(Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor")
 for _key in ("CPU", "Meta"):
     LIBRARY.impl("divide_parts", lambda a, b, c, d: torch.view_as_real(torch.complex(a, b) / torch.complex(c, d)), _key)
 RULES[torch.ops.opassay_specs.divide_parts.default] = _divide
-
-
-def _transform_tensor(x: Any, dim: Any, inverse: bool, power: int, real: bool) -> Any:
-    complex_, names = torch.view_as_complex(x.contiguous()), ("backward", "ortho", "forward")
-    if inverse:
-        return torch.view_as_real(torch.fft.ifftn(complex_, dim=dim, norm=names[2 - power]))
-    return torch.view_as_real(torch.fft.fftn(complex_, dim=dim, norm=names[power]))
-
-
-def _frequencies(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, **how: Any) -> torch.Tensor:
-    """k / (n d), of which torch multiplies k with the quotient."""
-    k = (torch.arange(n, device=device) + n // 2) % n - n // 2
-    return k.to(dtype or torch.get_default_dtype()) / (n * d)
-
-
-def _first_frequencies(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, **how: Any) -> torch.Tensor:
-    return torch.arange(n // 2 + 1, device=device).to(dtype or torch.get_default_dtype()) / (n * d)
-
-
-LIBRARY.define("fourier(Tensor x, int[] dim, bool inverse, int power, bool real) -> Tensor")
-LIBRARY.impl("fourier", _transform_tensor, "CPU")
-LIBRARY.impl("fourier", lambda x, *_: torch.empty_like(x), "Meta")
-RULES[torch.ops.opassay_specs.fourier.default] = lambda x, dim, inverse, power, real: fourier(
-    x, dim, inverse=inverse, power=power, real=real
-)
-enter({"fft_fftfreq": _frequencies, "fft_rfftfreq": _first_frequencies}, DECOMPOSED)
