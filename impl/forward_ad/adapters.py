@@ -120,8 +120,8 @@ def _batch_norm_slopes(args: Record) -> Gradients:
         rstd = layout.view_statistics(raised(args.save_invstd))
         slopes = norms.gradients(layout, g, rows, weight, eps=None, rstd=rstd)
     else:
-        mean, var = args.running_mean, args.running_var
-        slopes = norms.gradients_by_constants(layout, g, rows, weight, mean=mean, var=var, eps=args.eps)
+        constants = args.running_mean, args.running_var
+        slopes = norms.gradients(layout, g, rows, weight, eps=args.eps, constants=constants)
     d_input, d_weight, d_bias = slopes
     return None if d_input is None else d_input.reshape(x.shape), d_weight, d_bias
 

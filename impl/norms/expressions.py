@@ -12,7 +12,8 @@ which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalizatio
 
     d_x = r (g - bar(g) - xh (bar(g xh) + r ds / N)) + dm / N,   d_w = sum(dy xh),   d_b = sum(dy).
 
-A norm without a mean (`centred=False`) has m = 0, and no bar(dx) nor bar(g) in these.
+A norm without a mean (`centred=False`) has m = 0, and no bar(dx) nor bar(g) in these. Statistics that are constants
+have no derivative: d xh = r dx, and d_x = r g.
 
 Half-precision operands are taken to float32 on entry and each result is rounded once, by the caller, so no two
 half-precision contributions are ever added. The statistics are recomputed from x: a saved one does not carry its
@@ -29,9 +30,12 @@ import torch
 from torch import Tensor
 
 from ..operator import sums
-from ..operator.precision import compute_dtype, raised
+from ..operator.precision import raised
 from .kernels_cpu.operands import Gradients
 from .layout import Layout
+
+Constants = tuple[Tensor, Tensor]
+"""Mean and variance, (C,), which are constants and no functions of x: they take no gradient, as in torch."""
 
 
 class Row(NamedTuple):
@@ -43,6 +47,7 @@ class Row(NamedTuple):
         n: the row length.
         xh, r: see the module.
         centred: whether the norm takes off the mean.
+        constant: whether mean and r are constants, and no functions of x.
     """
 
     shape: torch.Size
@@ -51,6 +56,7 @@ class Row(NamedTuple):
     xh: Tensor
     r: Tensor
     centred: bool
+    constant: bool = False
 
     def bar(self, t: Tensor) -> Tensor:
         """Mean over the row, dims kept."""
@@ -69,7 +75,9 @@ class Row(NamedTuple):
         return t - self.along(self.bar(t))
 
     def normalize(self, t: Tensor) -> Tensor:
-        """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
+        """r (t - bar(t) - xh bar(t xh)), or r t of constants: the derivative of xh, which is its own adjoint."""
+        if self.constant:
+            return self.along(self.r) * t
         # bar(t xh) equals bar((t - bar(t)) xh), because a row of xh sums to 0. It does so only nearly in
         # floating point, and a large bar(t) would leak in through the difference; a centred t has no mean to leak.
         centred = self.centre(t)
@@ -120,6 +128,20 @@ def row_statistics(
     return Row(x.shape, dims, n, deviation * sums.spread(r, x.shape), r, centred)
 
 
+def _row(
+    layout: Layout, x: Tensor, eps: float | None, rstd: Tensor | None, constants: Constants | None, centred: bool
+) -> Row:
+    """The rows of x by statistics of its own, or by constants; x as the layout views it."""
+    x = raised(x)
+    if constants is None:
+        return row_statistics(x, layout.dims(x.dim()), eps, rstd, centred)
+    assert eps is not None
+    mean, var = (layout.view_statistics(raised(t.detach())) for t in constants)
+    # As in `row_statistics`, torch's derivative of rsqrt would go by r^3.
+    r = (var + eps).sqrt().reciprocal()
+    return Row(x.shape, (), 1, (x - mean) * r, r, centred, constant=True)
+
+
 def recompute_mean_var(
     input: Tensor, rstd: Tensor, inner_dim_indices: Sequence[int], keepdim: bool
 ) -> tuple[Tensor, Tensor]:
@@ -145,7 +167,8 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 def moved_outputs(
     x: Tensor, weight: Tensor | None, layout: Layout, eps: float,
-    tangents: tuple[Tensor | None, Tensor | None, Tensor | None], centred: bool = True,
+    tangents: tuple[Tensor | None, Tensor | None, Tensor | None], constants: Constants | None = None,
+    centred: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Tangents of (out, mean, rstd): (d xh) w + xh tw + tb, bar(tx), -r^2 bar(tx xh).
 
@@ -155,6 +178,7 @@ def moved_outputs(
         layout: which elements share statistics and parameters.
         eps: added to the variance.
         tangents: of x, weight and bias; None for zero.
+        constants: the statistics, or None where they are functions of x.
         centred: whether the norm takes off the mean.
 
     Returns:
@@ -163,10 +187,10 @@ def moved_outputs(
     tx, tw, tb = map(raised, tangents)
     out = t_mean = t_rstd = None
     if tx is not None or tw is not None:
-        row = row_statistics(x.to(compute_dtype(x.dtype)), layout.dims(x.dim()), eps, None, centred)
+        row = _row(layout, x, eps, None, constants, centred)
         if tx is not None:
-            # These are d m = bar(dx) and d r = -r^2 bar(dx xh) of the module's docstring.
-            t_mean, t_rstd = row.bar(tx), row.slope(tx)
+            if not row.constant:  # These are d m = bar(dx) and d r = -r^2 bar(dx xh) of the module's docstring.
+                t_mean, t_rstd = row.bar(tx), row.slope(tx)
             normalized = row.normalize(tx)
             out = normalized if weight is None else normalized * layout.spread(raised(weight), x.dim())
         if tw is not None:
@@ -181,11 +205,11 @@ def moved_outputs(
 
 
 def gradients(
-    layout: Layout, grad_out: Tensor, x: Tensor, weight: Tensor | None, *, eps: float | None, rstd: Tensor,
-    grad_mean: Tensor | None = None, grad_rstd: Tensor | None = None,
-    mask: tuple[bool, bool, bool] = (True, True, True), centred: bool = True,
+    layout: Layout, grad_out: Tensor, x: Tensor, weight: Tensor | None, *, eps: float | None,
+    rstd: Tensor | None = None, grad_mean: Tensor | None = None, grad_rstd: Tensor | None = None,
+    mask: tuple[bool, bool, bool] = (True, True, True), constants: Constants | None = None, centred: bool = True,
 ) -> Gradients:  # fmt: skip
-    """(d_input, d_weight, d_bias) of a norm whose statistics are functions of x; see the module.
+    """(d_input, d_weight, d_bias) of a norm; see the module.
 
     Args:
         layout: which elements share statistics and parameters.
@@ -196,6 +220,7 @@ def gradients(
         rstd: the given one, viewed to broadcast against x; `eps` is found from it if need be.
         grad_mean, grad_rstd: the cotangents of mean and rstd, viewed likewise; None for zero.
         mask: which of the three to compute.
+        constants: the statistics, or None where they are functions of x.
         centred: whether the norm takes off the mean.
 
     Returns:
@@ -205,7 +230,7 @@ def gradients(
     d_input = d_weight = None
     # d_bias = sum(dy) reads neither x nor its statistics.
     if mask[0] or mask[1]:
-        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd, centred)
+        row = _row(layout, x, eps, rstd, constants, centred)
         if mask[0]:
             d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
             # This is the term r ds / N in the bracket of d_x. It stands apart because there is mostly no
@@ -218,60 +243,3 @@ def gradients(
         if mask[1]:
             d_weight = layout.collect(dy * row.xh)
     return d_input, d_weight, layout.collect(dy) if mask[2] else None
-
-
-def constant_scale(layout: Layout, x: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """(xh, r) from statistics (C,) that are constants: they take no gradient, as in torch.
-
-    Args:
-        layout: which elements share statistics.
-        x: the input, as the layout views it.
-        mean, var: (C,).
-        eps: added to the variance.
-
-    Returns:
-        Both in the dtype of formulas; r viewed to broadcast against x.
-    """
-    mean, var = (layout.view_statistics(raised(t.detach())) for t in (mean, var))
-    # As in `row_statistics`, torch's derivative of rsqrt would go by r^3.
-    r = (var + eps).sqrt().reciprocal()
-    return (raised(x) - mean) * r, r
-
-
-def gradients_by_constants(
-    layout: Layout, grad_out: Tensor, x: Tensor, weight: Tensor | None, *, mean: Tensor, var: Tensor, eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(d_input, d_weight, d_bias) of a norm by constant statistics: dy w r, sum(dy xh), sum(dy).
-
-    Args:
-        layout, grad_out, x, weight: as for `gradients`, which returns the same.
-        mean, var, eps: as for `constant_scale`.
-    """
-    xh, r = constant_scale(layout, x, mean, var, eps)
-    dy = raised(grad_out)
-    scale = r if weight is None else r * layout.spread(raised(weight), x.dim())
-    return dy * sums.spread(scale, x.shape), layout.collect(dy * xh), layout.collect(dy)
-
-
-def moved_by_constants(
-    layout: Layout, x: Tensor, weight: Tensor | None, mean: Tensor, var: Tensor, eps: float,
-    tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
-) -> Tensor:  # fmt: skip
-    """The tangent of a norm by constant statistics, shaped as x and in its dtype: tx r w + xh tw + tb.
-
-    Args:
-        layout, x, weight, tangents: as for `moved_outputs`.
-        mean, var, eps: as for `constant_scale`.
-    """
-    tx, tw, tb = map(raised, tangents)
-    out = None
-    if tx is not None or tw is not None:
-        xh, r = constant_scale(layout, x, mean, var, eps)
-        if tx is not None:
-            out = tx * (r if weight is None else r * layout.spread(raised(weight), x.dim()))
-        if tw is not None:
-            out = _plus(out, xh * layout.spread(tw, x.dim()))
-    out = _plus(out, None if tb is None else layout.spread(tb, x.dim()))
-    if out is None:
-        return torch.zeros_like(x, memory_format=torch.contiguous_format)
-    return out.expand(x.shape).to(x.dtype).contiguous()

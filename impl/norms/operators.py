@@ -221,7 +221,7 @@ batch_norm_evaluation_backward = Operator(
         channels.fake_gradients,
     ),
     batching.into_channels(1, 0, 0),
-    Expression(rules.constants_gradients),
+    Expression(channels.gradients),
     outputs=_GRADIENTS,
 )
 batch_norm_evaluation_jvp = Composed(
@@ -237,5 +237,11 @@ batch_norm_evaluation = Operator(
     " float eps) -> Tensor",
     Kernels(batch_cpu.batch_norm_evaluation, batch_cuda.batch_norm_evaluation, channels.fake_output),
     batching.into_channels(1),
-    rules.constants_rules(batch_norm_evaluation_backward, batch_norm_evaluation_jvp),
+    Forward(
+        channels_in,
+        batch_norm_evaluation_backward,
+        _of_channels,
+        batch_norm_evaluation_jvp,
+        lambda args: (args.running_mean, args.running_var),
+    ).rules_by_constants(),
 )

@@ -23,12 +23,12 @@ from ..operator.records import Grads, Record, new
 from ..operator.rules import Rules
 from . import expressions
 from .kernels_cpu.operands import Gradients, L, Moved
-from .layout import Channels, channels_in, groups_in, rows_in
+from .layout import channels_in, groups_in, rows_in
 
 
 @dataclass(frozen=True, slots=True)
 class Norm(Generic[L]):
-    """The fakes and the expressions of a norm whose statistics are functions of the input.
+    """The fakes and the expressions of a norm.
 
     Attributes:
         layout: the layout for the arguments of an op.
@@ -68,7 +68,7 @@ class Norm(Generic[L]):
         x, layout = args.input, self.layout(args)
         t_input = None if args.t_input is None else layout.view(args.t_input)
         out, mean, rstd = expressions.moved_outputs(
-            layout.view(x), args.weight, layout, args.eps, (t_input, args.t_weight, args.t_bias)
+            layout.view(x), args.weight, layout, args.eps, (t_input, args.t_weight, args.t_bias), _constants_in(args)
         )
         out = out.reshape(x.shape)
         if mean is None or rstd is None or not args.statistics:
@@ -78,24 +78,29 @@ class Norm(Generic[L]):
     def gradients(self, args: Record) -> Gradients:
         """The backward op as an expression of grad_out, input, weight and the cotangents of the statistics."""
         layout = self.layout(args)
-        grad_mean, grad_rstd = (
-            None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
-        )
+        statistics = (getattr(args, name, None) for name in ("rstd", "grad_mean", "grad_rstd"))
+        rstd, grad_mean, grad_rstd = (None if t is None else layout.view_statistics(t) for t in statistics)
         d_input, d_weight, d_bias = expressions.gradients(
             layout,
             layout.view(args.grad_out),
             layout.view(args.input),
             args.weight,
             eps=args.eps,
-            rstd=layout.view_statistics(args.rstd),
+            rstd=rstd,
             grad_mean=grad_mean,
             grad_rstd=grad_rstd,
             mask=_read_mask(args),
+            constants=_constants_in(args),
         )
         return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
 
 
 rows, groups, channels = Norm(rows_in), Norm(groups_in), Norm(channels_in)
+
+
+def _constants_in(args: Record) -> expressions.Constants | None:
+    """The statistics of an op that has them as arguments, which take no gradient."""
+    return (args.running_mean, args.running_var) if hasattr(args, "running_mean") else None
 
 
 def _read_mask(args: Record) -> tuple[bool, bool, bool]:
@@ -133,7 +138,8 @@ class Forward(Generic[L]):
 
     Attributes:
         layout: the layout for the arguments of a forward op.
-        backward_op: an op of (grad_out, grad_mean, grad_rstd, input, mean, rstd, ..., output_mask).
+        backward_op: an op of (grad_out, grad_mean, grad_rstd, input, mean, rstd, ..., output_mask); without the
+            cotangents of statistics where these are constants.
         operands: the arguments of that op between rstd and output_mask, from the values that the forward op has saved.
         jvp_op: an op of (input, weight, tangents of input, weight and bias, ..., eps, statistics).
         extents: the arguments of that op between the tangents and eps, from the arguments of the forward op.
@@ -167,8 +173,19 @@ class Forward(Generic[L]):
         apart = (*(() if statistics else ("mean", "rstd")), *others)
         return Rules(SavedNorm, self._saved, self._gradients_of_arguments, jvp, apart)
 
+    def rules_by_constants(self) -> Rules[SavedNorm[L]]:
+        """The rules of a forward op with constant statistics, which has one output."""
+
+        def jvp(args: Record, tangents: Record) -> Tensor:
+            moved = (tangents.input, tangents.weight, tangents.bias)
+            out: Tensor = self.jvp_op(args.input, args.weight, *self.extents(args), *moved, args.eps)
+            return out
+
+        return Rules(SavedNorm, self._saved, self._gradients_of_arguments, jvp)
+
     def _saved(self, args: Record, outputs: Record, needs: Record) -> SavedNorm[L]:
-        x, weight, bias, mean, rstd = args.input, args.weight, args.bias, outputs.mean, outputs.rstd
+        x, weight, bias, constants = args.input, args.weight, args.bias, _constants_in(args)
+        mean, scale = (outputs.mean, outputs.rstd) if constants is None else constants
         weight_dtype = None if weight is None else weight.dtype
         bias_dtype = None if bias is None else bias.dtype
         # d_weight = sum(dy xh) does not read the weight, and d_bias = sum(dy) reads neither input nor
@@ -176,9 +193,11 @@ class Forward(Generic[L]):
         if not needs.input:
             weight = None
             if not needs.weight:
-                x = mean = rstd = None
+                x = mean = scale = None
+        if constants is not None and mean is not None:  # a later call in training mode writes to the originals
+            mean, scale = mean.detach().clone(), scale.detach().clone()
         saved: SavedNorm[L] = new(
-            SavedNorm, (x, weight, mean, rstd, weight_dtype, bias_dtype, self.layout(args), args.eps)
+            SavedNorm, (x, weight, mean, scale, weight_dtype, bias_dtype, self.layout(args), args.eps)
         )
         return saved
 
@@ -191,10 +210,10 @@ class Forward(Generic[L]):
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
         if grad_out is None:  # only the statistics have cotangents
             grad_out = torch.zeros_like(saved.input, memory_format=torch.contiguous_format)
-        mask = (needs.input, needs.weight, needs.bias)
+        through = (cotangents.mean, cotangents.rstd) if hasattr(cotangents, "mean") else ()
         d_input, d_weight, d_bias = self.backward_op(
-            grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.scale, *self.operands(saved),
-            mask,
+            grad_out, *through, saved.input, saved.mean, saved.scale, *self.operands(saved),
+            (needs.input, needs.weight, needs.bias),
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
@@ -206,65 +225,6 @@ def weight_or_zeros(saved: SavedNorm[Any]) -> Tensor | None:
     return saved.input.new_zeros(saved.layout.affine_shape(saved.input.shape), dtype=saved.weight_dtype)
 
 
-def constants_rules(
-    backward_op: Operator[*tuple[Any, ...], Any], jvp_op: Operator[*tuple[Any, ...], Tensor]
-) -> Rules[SavedNorm[Channels]]:
-    """The rules of batch norm by running statistics, which take no gradient: an affine map per channel."""
-
-    def save(args: Record, outputs: Record, needs: Record) -> SavedNorm[Channels]:
-        """Copies of the statistics: a later call in training mode writes to the originals."""
-        x = args.input
-        weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
-        # The weight is a factor of d_input alone; the statistics are read for d_input and d_weight.
-        saved_x = weight = mean = var = None
-        if needs.input or needs.weight:
-            saved_x, weight = x, args.weight if needs.input else None
-            mean, var = args.running_mean.detach().clone(), args.running_var.detach().clone()
-        return SavedNorm(saved_x, weight, mean, var, weight_dtype, bias_dtype, channels_in(args), args.eps)
-
-    def backward(saved: SavedNorm[Channels], needs: Record, cotangents: Record) -> Grads:
-        grad_out = cotangents.out
-        if saved.input is None:
-            if not needs.bias:
-                return {}
-            return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
-        mask = (needs.input, needs.weight, needs.bias)
-        d_input, d_weight, d_bias = backward_op(
-            grad_out, saved.input, saved.mean, saved.scale, saved.weight, saved.weight_dtype, saved.bias_dtype,
-            saved.eps, mask,
-        )  # fmt: skip
-        return {"input": d_input, "weight": d_weight, "bias": d_bias}
-
-    def jvp(args: Record, tangents: Record) -> Tensor:
-        return jvp_op(
-            args.input, args.weight, args.running_mean, args.running_var, tangents.input, tangents.weight,
-            tangents.bias, args.eps,
-        )  # fmt: skip
-
-    return Rules(SavedNorm, save, backward, jvp)
-
-
-def constants_gradients(args: Record) -> Gradients:
-    """The backward op of batch norm by running statistics, as an expression."""
-    layout = channels_in(args)
-    d_input, d_weight, d_bias = expressions.gradients_by_constants(
-        layout,
-        layout.view(args.grad_out),
-        layout.view(args.input),
-        args.weight,
-        mean=args.running_mean,
-        var=args.running_var,
-        eps=args.eps,
-    )
-    return d_input.reshape(args.input.shape), d_weight, d_bias
-
-
 def constants_tangent(args: Record) -> Tensor:
     """The tangent of batch norm by running statistics, as an expression."""
-    layout = channels_in(args)
-    t_input = None if args.t_input is None else layout.view(args.t_input)
-    out = expressions.moved_by_constants(
-        layout, layout.view(args.input), args.weight, args.running_mean, args.running_var, args.eps,
-        (t_input, args.t_weight, args.t_bias),
-    )  # fmt: skip
-    return out.reshape(args.input.shape)
+    return channels.tangents(args)[0].contiguous()
