@@ -284,15 +284,7 @@ class _NeedsQuestion:
         """Inputs, cotangents, and gradients with a graph; with `through_cotangents` the cotangents need a gradient."""
         leaves, outputs = self._call(needs)
         cotangents = [g.detach().clone().requires_grad_(through_cotangents) for g in self.cotangents]
-        pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
-        if not pairs:
-            return leaves, cotangents, [None] * len(leaves)
-        targets, target_cotangents = zip(*pairs, strict=True)
-        inputs = _select(leaves, needs)
-        grads = self.judge.call(
-            lambda: torch.autograd.grad(targets, inputs, target_cotangents, create_graph=True, allow_unused=True),
-            what="vjp",
-        )
+        grads = gradients(self.judge, outputs, _select(leaves, needs), cotangents, graph=True)
         return leaves, cotangents, _at_positions(needs, grads, len(leaves))
 
     def _differentiate_graph(
@@ -300,17 +292,12 @@ class _NeedsQuestion:
         needs: frozenset[int], directions: Sequence[Tensor],
     ) -> Optional:  # fmt: skip
         """The second derivatives of a graph (`_build_graph`) in inputs and cotangents, None where there is none."""
-        pairs = [(grads[i], directions[i]) for i in sorted(needs)]
-        tracked = [(g, v) for g, v in pairs if g is not None and g.requires_grad]
+        triples = enumerate(zip(grads, directions, strict=True))
+        pairs = [(g, v) for i, (g, v) in triples if i in needs and g is not None]
         operands = [*leaves, *cotangents]
         moving = [x for x in operands if x.requires_grad]
-        if not tracked or not moving:
-            return [None] * len(operands)
-        targets, target_directions = zip(*tracked, strict=True)
-        options = {"retain_graph": True, "allow_unused": True}
-        derivatives = iter(
-            self.judge.call(lambda: torch.autograd.grad(targets, moving, target_directions, **options), what="vjp∘vjp")
-        )
+        targets, along = [g for g, _ in pairs], [v for _, v in pairs]
+        derivatives = iter(gradients(self.judge, targets, moving, along, "vjp∘vjp", retained=True))
         return [next(derivatives) if x.requires_grad else None for x in operands]
 
     def _require_same(
