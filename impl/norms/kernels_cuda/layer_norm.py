@@ -197,24 +197,22 @@ def _gradients_of_rows(
         parts = min(tiles, max(1, sharers // (slices * columns)))
     partial = partial_sums.places(sums, slices, parts, wide)
     sized = (parts, parts * tall, blocks.ceil_div(tiles, parts))
-    numbers = {"DOUBLE": wide is torch.float64, "NORMALIZED": any(mask[:2])}
-    if tile.whole:
-        launch(
-            texts.layer_norm_backward,
-            (slices * parts,),
-            (*operands, grad_mean, grad_rstd, grad_x, d_input, *partial, rows, length, *sized, w_step),
-            numbers | {"ROWS": tall, "BLOCK": tile.block},
-            tile.warps if tile.rows * tile.block < 4096 else 16,
-        )
-    else:
-        bar, slope = (None, None) if d_input is None else _slopes_of_rows(operands, grad_rstd, rows, w_step, tile)
-        launch(
-            texts.layer_norm_backward_long,
-            (slices * parts * columns,),
-            (*operands, grad_mean, grad_x, bar, slope, d_input, *partial, rows, length, *sized, columns, w_step),
-            numbers | {"ROWS": tall, "BLOCK": _COLUMNS},
-            _WARPS,
-        )
+    slopes: tuple[Tensor | None, Tensor | None] = None, None
+    if not tile.whole and d_input is not None:
+        slopes = _slopes_of_rows(operands, grad_rstd, rows, w_step, tile)
+    launch(
+        texts.layer_norm_backward,
+        (slices * parts * columns,),
+        (
+            *operands, grad_mean, grad_rstd if tile.whole else None, grad_x, *slopes, d_input, *partial, rows, length,
+            *sized, columns, w_step,
+        ),
+        {
+            "DOUBLE": wide is torch.float64, "NORMALIZED": any(mask[:2]), "WHOLE": tile.whole, "ROWS": tall,
+            "BLOCK": tile.block if tile.whole else _COLUMNS,
+        },
+        _WARPS if not tile.whole else tile.warps if tile.rows * tile.block < 4096 else 16,
+    )  # fmt: skip
     partial_sums.add_up(partial, sums)
     return results
 

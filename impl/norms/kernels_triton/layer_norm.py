@@ -145,67 +145,6 @@ def layer_norm_forward_long(
 
 
 @triton.jit
-def layer_norm_backward(
-    G, X, MEAN, RSTD, W, GM, GR, GX, D, DW, DB, M, N, parts, span, steps, w_step,
-    NORMALIZED: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Rows that fit, `steps` times ROWS of them to a program; a slice is M rows with a weight and sums of its own."""
-    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    pid = tl.program_id(0).to(tl.int64)
-    s = pid // parts
-    k = tl.arange(0, BLOCK)
-    if W is not None:
-        w = tl.load(W + s * w_step + k, mask=k < N, other=0.0).to(ACC)[None, :]
-    if DW is not None:
-        d_weight = tl.zeros((ROWS, BLOCK), ACC)
-    if DB is not None:
-        d_bias = tl.zeros((ROWS, BLOCK), ACC)
-    row = tl.arange(0, ROWS)
-    at = row[:, None] * N + k[None, :]
-    first = (pid % parts) * ROWS
-    # Loads run two rounds ahead; those of three operands one, for what is loaded is in shared memory.
-    stages: tl.constexpr = 3 if GX is None else 2
-    for _ in tl.range(0, steps, num_stages=stages):
-        there = row < M - first
-        mask = there[:, None] & (k < N)[None, :]
-        at_row = s * M + first + row
-        start = (s * M + first) * N
-        dy = tl.load(G + start + at, mask=mask, other=0.0).to(ACC)
-        if NORMALIZED:
-            r = tl.load(RSTD + at_row, mask=there, other=0.0)[:, None]
-            x = tl.load(X + start + at, mask=mask, other=0.0).to(ACC)
-            if MEAN is not None:
-                x -= tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
-            xh = tl.where(mask, x * r, 0.0)
-        if D is not None:
-            g = dy
-            if W is not None:
-                g = dy * w
-            # bar(g xh) with the g that is not centred yet: the xh of a mean that is not the row's do not add up to 0.
-            slope = mean_of(tl.sum(g * xh, 1), N, ACC)[:, None]
-            if MEAN is not None:
-                g = tl.where(mask, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
-            if GR is not None:
-                # One factor r at a time: r^2 alone underflows long before r ds / N does.
-                slope += r * mean_of(tl.load(GR + at_row, mask=there, other=0.0), N, ACC)[:, None]
-            d = r * (g - xh * slope)
-            if GM is not None:
-                d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
-            if GX is not None:
-                d += tl.load(GX + start + at, mask=mask, other=0.0).to(ACC)
-            tl.store(D + start + at, d.to(D.dtype.element_ty), mask=mask)
-        if DW is not None:
-            d_weight += dy * xh
-        if DB is not None:
-            d_bias += dy
-        first += span
-    if DW is not None:
-        tl.store(DW + pid * N + k, tl.sum(d_weight, 0).to(DW.dtype.element_ty), mask=k < N)
-    if DB is not None:
-        tl.store(DB + pid * N + k, tl.sum(d_bias, 0).to(DB.dtype.element_ty), mask=k < N)
-
-
-@triton.jit
 def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE: tl.constexpr, BLOCK: tl.constexpr):
     """Of rows that do not fit: bar(g), and the bracket that d_x multiplies by xh."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
@@ -235,26 +174,34 @@ def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE:
 
 
 @triton.jit
-def layer_norm_backward_long(
-    G, X, MEAN, RSTD, W, GM, GX, BAR, SLOPE, D, DW, DB, M, N, parts, span, steps, columns, w_step,
-    NORMALIZED: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+def layer_norm_backward(
+    G, X, MEAN, RSTD, W, GM, GR, GX, BAR, SLOPE, D, DW, DB, M, N, parts, span, steps, columns, w_step,
+    NORMALIZED: tl.constexpr, DOUBLE: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradients from these, in blocks of BLOCK columns and `steps` times ROWS rows to a program."""
+    """`steps` times ROWS rows to a program; a slice is M rows with a weight and sums of its own.
+
+    Rows that fit are WHOLE. Of others a program takes BLOCK columns, and BAR and SLOPE are from `layer_norm_slopes`.
+    """
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    pid = tl.program_id(0).to(tl.int64)
-    part = pid // columns
+    row = tl.arange(0, ROWS)
+    k = tl.arange(0, BLOCK)
+    part = tl.program_id(0).to(tl.int64)
+    if not WHOLE:
+        k = (part % columns) * BLOCK + k
+        part = part // columns
+        row = row.to(tl.int64)
     s = part // parts
-    k = (pid % columns) * BLOCK + tl.arange(0, BLOCK)
     if W is not None:
         w = tl.load(W + s * w_step + k, mask=k < N, other=0.0).to(ACC)[None, :]
     if DW is not None:
         d_weight = tl.zeros((ROWS, BLOCK), ACC)
     if DB is not None:
         d_bias = tl.zeros((ROWS, BLOCK), ACC)
-    row = tl.arange(0, ROWS)
-    at = row.to(tl.int64)[:, None] * N + k[None, :]
+    at = row[:, None] * N + k[None, :]
     first = (part % parts) * ROWS
-    for _ in tl.range(0, steps, num_stages=3):
+    # Loads run two rounds ahead; those of three operands of whole rows one, for what is loaded is in shared memory.
+    stages: tl.constexpr = 2 if WHOLE and GX is not None else 3
+    for _ in tl.range(0, steps, num_stages=stages):
         there = row < M - first
         mask = there[:, None] & (k < N)[None, :]
         at_row = s * M + first + row
@@ -270,9 +217,19 @@ def layer_norm_backward_long(
             g = dy
             if W is not None:
                 g = dy * w
-            if BAR is not None:
-                g -= tl.load(BAR + at_row, mask=there, other=0.0)[:, None]
-            d = r * (g - xh * tl.load(SLOPE + at_row, mask=there, other=0.0)[:, None])
+            if WHOLE:
+                # bar(g xh) with the g that is not centred yet: xh of a mean that is not the row's do not add up to 0.
+                slope = mean_of(tl.sum(g * xh, 1), N, ACC)[:, None]
+                if MEAN is not None:
+                    g = tl.where(mask, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
+                if GR is not None:
+                    # One factor r at a time: r^2 alone underflows long before r ds / N does.
+                    slope += r * mean_of(tl.load(GR + at_row, mask=there, other=0.0), N, ACC)[:, None]
+            else:
+                if BAR is not None:
+                    g -= tl.load(BAR + at_row, mask=there, other=0.0)[:, None]
+                slope = tl.load(SLOPE + at_row, mask=there, other=0.0)[:, None]
+            d = r * (g - xh * slope)
             if GM is not None:
                 d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
             if GX is not None:
