@@ -48,6 +48,5 @@ class Function(eager.EagerFunction):
 
 # torch.compile looks up the code object, which the classmethod shares with the function inside it.
 private.keep_out_of_graphs(
-    vars(Function)["apply"].__func__,
-    "a custom function runs as it does without torch.compile, under every transform",
+    vars(Function)["apply"].__func__, "a custom function runs as it does without torch.compile, under every transform"
 )

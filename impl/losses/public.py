@@ -5,13 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..operator.arguments import (
-    require_device,
-    require_floating,
-    require_int,
-    require_parameter_dtype,
-    require_tensor,
-)
+from ..operator.arguments import require_device, require_floating, require_int, require_parameter_dtype, require_tensor
 from ..operator.precision import FLOATING, HALF, compute_dtype
 from .cross_entropy import rules as cross_entropy_rules
 from .nll_loss import rules as nll_rules

@@ -100,10 +100,7 @@ group_norm_backward = Operator(
     " Tensor? weight, ScalarType? bias_dtype, int groups, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
     taking(
-        group_cpu.GroupBackward,
-        group_cpu.group_norm_backward,
-        group_cuda.group_norm_backward,
-        groups.fake_gradients,
+        group_cpu.GroupBackward, group_cpu.group_norm_backward, group_cuda.group_norm_backward, groups.fake_gradients
     ),
     batching.group_norm_backward,
     Expression(groups.gradients),
@@ -149,10 +146,7 @@ batch_norm_backward = Operator(
     " Tensor invstd, Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
     taking(
-        batch_cpu.BatchBackward,
-        batch_cpu.batch_norm_backward,
-        batch_cuda.batch_norm_backward,
-        channels.fake_gradients,
+        batch_cpu.BatchBackward, batch_cpu.batch_norm_backward, batch_cuda.batch_norm_backward, channels.fake_gradients
     ),
     batching.into_channels(1, 0, 0),
     Expression(channels.gradients),

@@ -40,10 +40,7 @@ def _reversed(args: Tensors) -> dict[str, Tensors]:
 OPS: tuple[Op, ...] = (
     declare(
         formulas.backward_hook_identity,
-        {
-            "opassay": impl.backward_hook_identity,
-            "torch": torch.nn.modules._functions.BackwardHookFunction.apply,
-        },
+        {"opassay": impl.backward_hook_identity, "torch": torch.nn.modules._functions.BackwardHookFunction.apply},
         samples=_some_tensors,
         differentiable=("args",),
         dtypes=lambda args: [x.dtype for x in args],

@@ -282,11 +282,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
         }
     return declare(
         getattr(formulas, name),
-        {
-            "opassay": getattr(impl, name),
-            "torch": theirs,
-            "decomposition": torch._decomp.decomposition_table[theirs],
-        },
+        {"opassay": getattr(impl, name), "torch": theirs, "decomposition": torch._decomp.decomposition_table[theirs]},
         refusals=(*refusals_of(RuntimeError), refusals.not_an_int("reduction"), *(OF_A_GRADIENT if backward else ())),
         kernels="nll_loss",
         **of_direction,
@@ -314,12 +310,7 @@ def _module(name: str) -> Module:
 OPS: tuple[Op, ...] = (
     declare(
         formulas.nll_loss,
-        ours(
-            formulas.nll_loss,
-            _module("NLLLoss"),
-            torch=_torch_nll_loss,
-            decomposition=_refs_nll_loss,
-        ),
+        ours(formulas.nll_loss, _module("NLLLoss"), torch=_torch_nll_loss, decomposition=_refs_nll_loss),
         samples=_loss_samples(BY_NAME, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
@@ -334,11 +325,7 @@ OPS: tuple[Op, ...] = (
     ),
     declare(
         formulas.cross_entropy,
-        ours(
-            formulas.cross_entropy,
-            _module("CrossEntropyLoss"),
-            torch=_torch_cross_entropy,
-        ),
+        ours(formulas.cross_entropy, _module("CrossEntropyLoss"), torch=_torch_cross_entropy),
         samples=_loss_samples(BY_NAME, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),

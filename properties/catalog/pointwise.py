@@ -149,11 +149,7 @@ OPS: tuple[Op, ...] = (
         1,
         example=impl.log_sigmoid,
     ),
-    _declaration(
-        formulas.log_sigmoid_forward,
-        with_aten(formulas.log_sigmoid_forward) | {"torch": _without_buffer},
-        2,
-    ),
+    _declaration(formulas.log_sigmoid_forward, with_aten(formulas.log_sigmoid_forward) | {"torch": _without_buffer}, 2),
     declare(
         formulas.log_sigmoid_backward,
         with_aten(formulas.log_sigmoid_backward),

@@ -43,10 +43,7 @@ _MOVING = frozenset(
 
 
 #: Ops that end in the kernel of another one.
-_SAME_KERNEL = {
-    "_native_batch_norm_legit": "native_batch_norm",
-    "batch_norm_backward": "native_batch_norm_backward",
-}
+_SAME_KERNEL = {"_native_batch_norm_legit": "native_batch_norm", "batch_norm_backward": "native_batch_norm_backward"}
 
 
 class Spent(BaseException):

@@ -136,10 +136,7 @@ def _angle_rules() -> tuple[Function, Function]:
         # Multiplied with, as it is everywhere: it overflows where the slope itself does not.
         return 1.0 / (np.square(xs[0]) + np.square(xs[1]))
 
-    return (
-        lambda g, y, xs, _: g * (xs[1] * inverse_square(xs)),
-        lambda g, y, xs, _: g * (-xs[0] * inverse_square(xs)),
-    )
+    return (lambda g, y, xs, _: g * (xs[1] * inverse_square(xs)), lambda g, y, xs, _: g * (-xs[0] * inverse_square(xs)))
 
 
 def _lift(xs: Operands, like: Any) -> tuple[Any, ...]:
@@ -204,10 +201,7 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     "polygamma": (_polygamma_rule,),
     "arctan2": _angle_rules(),
     "hypot": (lambda g, y, xs, _: g * (xs[0] / y), lambda g, y, xs, _: g * (xs[1] / y)),
-    "logaddexp": (
-        lambda g, y, xs, _: g * sigmoid(xs[0] - xs[1]),
-        lambda g, y, xs, _: g * sigmoid(xs[1] - xs[0]),
-    ),
+    "logaddexp": (lambda g, y, xs, _: g * sigmoid(xs[0] - xs[1]), lambda g, y, xs, _: g * sigmoid(xs[1] - xs[0])),
     "fmod": (_first, lambda g, y, xs, _: -g * np.trunc(xs[0] / xs[1])),
     **dict.fromkeys(("floor", "ceil", "rint", "trunc", "sign"), (_step_rule,)),
     "maximum": _select(np.less),

@@ -239,11 +239,7 @@ def _other_inputs(before: Run, now: Run) -> tuple[str, ...]:
 
 
 def _differences(before: Run, now: Run) -> Iterator[Difference]:
-    tables = [
-        (_head_of(before), _head_of(now)),
-        (before.settings, now.settings),
-        (before.environment, now.environment),
-    ]
+    tables = [(_head_of(before), _head_of(now)), (before.settings, now.settings), (before.environment, now.environment)]
     earlier: set[str] = set()
     for one, two in tables:
         # The version of opassay stands in the head and in the environment; it is told once.

@@ -319,9 +319,7 @@ enter({"lu_unpack": _unpack}, DECOMPOSED)
 LIBRARY.define("least_squares(Tensor a, Tensor b, float tolerance, str? driver) -> Tensor")
 LIBRARY.impl("least_squares", _solve_least_squares, "CPU")
 LIBRARY.impl("least_squares", _shape_of_solution, "Meta")
-_OURS: dict[Any, Rule] = {
-    torch.ops.opassay_specs.least_squares.default: _least_squares,
-}
+_OURS: dict[Any, Rule] = {torch.ops.opassay_specs.least_squares.default: _least_squares}
 for _name, _operands, _rule, _kernel in (
     ("cholesky", "Tensor a, Tensor b, bool upper", _cholesky_of_parts,
      lambda a, b, upper: torch.linalg.cholesky_ex(torch.complex(a, b), upper=upper)),

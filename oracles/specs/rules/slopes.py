@@ -76,8 +76,7 @@ def _over_root(function: Rule, radicand: Rule, sign: float = 1.0) -> Rule:
         radicand: r, of the square of the operand.
     """
     return _with_slopes(
-        function,
-        lambda x, g: g * may_store(sign / may_store(np.sqrt(may_store(radicand(may_store(np.square(x))))))),
+        function, lambda x, g: g * may_store(sign / may_store(np.sqrt(may_store(radicand(may_store(np.square(x)))))))
     )
 
 

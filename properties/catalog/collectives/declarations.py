@@ -277,12 +277,7 @@ def declaration(name: str, moves: Moves) -> Op:
         laws=LAWS[name],
         refusals=REFUSALS[name],
         ranks=Ranks(
-            worlds.run,
-            functools.partial(plan.ranks, moves.collective),
-            size,
-            homes,
-            others,
-            may_fail=worlds.may_fail,
+            worlds.run, functools.partial(plan.ranks, moves.collective), size, homes, others, may_fail=worlds.may_fail
         ),
         devices=Devices(
             moves.fabric,

@@ -68,11 +68,7 @@ def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tu
         def by_keyword(*operands: Any) -> Any:
             return implementation(**dict(reversed(list(zip(names, operands, strict=False)))))
 
-        lines = (
-            "def call(*given):",
-            f"    return op(**dict(reversed(list(zip({names!r}, given)))))",
-            "",
-        )
+        lines = ("def call(*given):", f"    return op(**dict(reversed(list(zip({names!r}, given)))))", "")
         yield "all arguments by keyword", CallVariant(by_keyword, lines)
     if any(isinstance(a, tuple) for a in args):
         listed = [judge.op.label(i) for i, a in enumerate(args) if isinstance(a, tuple)]

@@ -96,11 +96,7 @@ def _round_trip(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
     state = {name: value.clone() for name, value in module.state_dict().items()}
     other = subject.build(*sample.args).module.eval()
     missing = other.load_state_dict(state, strict=False)
-    lost = [
-        *missing.missing_keys,
-        *missing.unexpected_keys,
-        *(n for n in built.tensors() if n not in state),
-    ]
+    lost = [*missing.missing_keys, *missing.unexpected_keys, *(n for n in built.tensors() if n not in state)]
     what = "state_dict, copied and read back"
     if lost:
         raise judge.violation(Code.ATTRIBUTE, f"{lost[0]} is not in it", where=what)

@@ -39,11 +39,7 @@ def schema_command(name: str) -> int:
 
 @click.command("causes")
 @click.argument("run_json", type=RECORD_PATH)
-@click.option(
-    "--out",
-    type=FOLDER,
-    help="Write a page per cause, and a list of them, to this folder.",
-)
+@click.option("--out", type=FOLDER, help="Write a page per cause, and a list of them, to this folder.")
 def causes_command(run_json: Path, out: Path | None) -> int:
     """Group the failures of a run into causes, the gravest first.
 

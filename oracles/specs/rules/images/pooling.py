@@ -234,9 +234,6 @@ for _axes in (1, 2, 3):
     _own = "" if _axes == 1 else f" _adaptive_avg_pool{_axes}d"
     enter({f"avg_pool{_axes}d": _average(_axes), f"adaptive_avg_pool{_axes}d{_own}": _adaptive_average(_axes)})
     enter_moves(
-        {
-            f"max_pool{_axes}d_with_indices": _largest(_axes),
-            f"adaptive_max_pool{_axes}d": _adaptive_largest(_axes),
-        }
+        {f"max_pool{_axes}d_with_indices": _largest(_axes), f"adaptive_max_pool{_axes}d": _adaptive_largest(_axes)}
     )
 enter_moves({"max_pool1d": lambda *args, **kwargs: _largest(1)(*args, **kwargs)[0]})
