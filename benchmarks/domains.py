@@ -35,8 +35,7 @@ import torch
 
 from opassay.oracles.bound.terms import terms
 from opassay.properties.candidates.arguments import CallArguments
-from opassay.properties.candidates.domain.copies import CopyError, run_in_copies
-from opassay.properties.candidates.domain.deriving import takes_each
+from opassay.properties.candidates.domain.copies import CopyError, run_in_copies, takes_each
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.host.sources import sources
 from opassay.properties.candidates.judge_draws import Draws

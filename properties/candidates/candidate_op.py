@@ -48,7 +48,8 @@ from ..places.here import Here
 from ..table import PROPERTIES, Where
 from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state, device_of
 from .cases import DEVICE, SUBJECT
-from .domain.deriving import derive_domain, safe_calls
+from .domain.copies import safe_calls
+from .domain.deriving import derive_domain
 from .domain.domain import Domain
 from .host.host import CandidateHost
 from .inputs import WAYS, filled

@@ -13,7 +13,7 @@ from ..agreement import backward
 from ..arguments import CallArguments
 from ..comparing import AS_WELL
 from ..decays import has_decays
-from ..domain.deriving import safe_calls
+from ..domain.copies import safe_calls
 from ..finding import Finding
 from ..host.calls import BackwardCall, Manner, floating
 from ..inputs import Way, altered, of_all_magnitudes, of_whole_format, one_for_several, stand_in

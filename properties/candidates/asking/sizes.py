@@ -12,7 +12,7 @@ import msgspec
 from ....oracles.verdicts.verdict import Outcome
 from ....oracles.verdicts.violation import Violation
 from ..arguments import CallArguments, Tensor
-from ..domain.deriving import safe_calls
+from ..domain.copies import safe_calls
 from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised, with_lines
 from ..host.calls import Manner
 from ..inputs import WAYS, keep, one_for_several
@@ -131,12 +131,13 @@ def _many_rows(session: Session) -> Finding | None:
 
     torch has several threads then, among which it divides the rows.
 
-    There is no such call for a spec that mixes its rows or takes them one after another, nor for a candidate that would
-    take too long.
+    There is no such call for a spec that mixes its rows, takes them one after another, or is given their number,
+    nor for a candidate that would take too long.
     """
     outputs = session.native.outputs
     count = len(outputs[0]) if outputs and outputs[0].ndim else 0
-    if session.part is not None or session.spec.reads_values or not count or not outputs[0].numel():
+    is_told = any(type(leaf) is int and leaf == count for leaf in session.arguments.leaves)
+    if session.part is not None or session.spec.reads_values or not count or not outputs[0].numel() or is_told:
         return None
     rows, some = max(_BEYOND * count // outputs[0].numel(), _ROWS) + 1, _SOME * count
     rng, originals = session.generator("SIZES beyond"), session.arguments.tensors
@@ -226,8 +227,4 @@ def _equal_along_rows(arguments: CallArguments) -> CallArguments:
     return arguments.changed(first_row)
 
 
-ASKING: dict[str, Asking] = {
-    "SIZE:sizes": sizes,
-    "LAYOUT:strides": strides,
-    "LAYOUT:align": align,
-}
+ASKING: dict[str, Asking] = {"SIZE:sizes": sizes, "LAYOUT:strides": strides, "LAYOUT:align": align}

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
+import itertools
 import logging
 import os
 import resource
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ....oracles.process.forking import fork
+from ..arguments import CallArguments
+from ..inputs import stand_in
+from ..specification import Specification
+from .integer_roles import Checked, is_integer
 from .shape_search import OutOfTimeError
 
 #: Processor seconds for one question; seconds by the clock after which all copies are given up.
@@ -155,3 +161,21 @@ def _be_copy(derive: Callable[[AnswerLog], bytes], log: AnswerLog) -> None:
         os.write(log.pipe, _ERROR + f"{type(err).__name__}: {err}".encode()[:1000])
     finally:
         os._exit(0)
+
+
+def safe_calls(spec: Specification, calls: Iterable[CallArguments], at_once: int = 6) -> Iterator[CallArguments]:
+    """The calls that do not end the process, as torch reads beyond memory at some integers; some are asked at once."""
+    rest = iter(calls)
+    while some := list(itertools.islice(rest, at_once)):
+        if not any(is_integer(t) for each in some for t in each.tensors):
+            yield from some
+            continue
+        ask = functools.partial(takes_each, spec, [stand_in(each) for each in some])
+        with contextlib.suppress(RuntimeError):
+            yield from (each for each, accepted in zip(some, run_in_copies(ask), strict=True) if accepted)
+
+
+def takes_each(spec: Specification, calls: Sequence[CallArguments], log: AnswerLog) -> bytes:
+    """A byte for each call: 1 where the spec takes it."""
+    with Checked():
+        return bytes(log.ask(functools.partial(spec.outputs, each, spec.state)) for each in calls)

@@ -22,7 +22,7 @@ from ..arguments import CallArguments
 from ..host.module_files import GivenError
 from .facts import OF_TWO, WORDS, facts_of, range_of
 from .integer_roles import KINDS, is_integer
-from .symbols import Axis, Shapes, Symbol
+from .symbols import Axis, Shapes, Symbol, shapes_of, sizes_of
 
 #: (shape,) of a tensor that takes the place of None; a number, a flag, a word or None as it is.
 Option = bool | int | float | str | None | tuple[int, ...]
@@ -85,7 +85,7 @@ class Declaration:
         """What the symbols are where tensors have shapes."""
         values = {
             term.symbol: (shapes[i][d] - term.plus) // term.factor
-            for (i, d), term in self.terms.items() if term.symbol and not term.unit
+            for (i, d), term in self.terms.items() if term.symbol and not term.unit and i < len(shapes)
         }  # fmt: skip
         units = [(axis, term) for axis, term in self.terms.items() if term.unit]
         return {term.symbol: shapes[i][d] // max(values.get(term.unit, 1), 1) for (i, d), term in units} | values
@@ -137,6 +137,10 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
         if name not in names:
             raise DomainError(f"domain: got {name!r}{nearest_of(name, names)}, need arguments: {', '.join(names)}")
         if name not in tensors:
+            sizes = list(sizes_of(arguments))
+            if isinstance(value, str) and names.index(name) in sizes:
+                terms[len(tensors) + sizes.index(names.index(name)), 0] = _term_of(value)
+                continue
             if not isinstance(value, Sequence) or isinstance(value, str):
                 raise DomainError(f"domain: got {name}={value!r}, need a tuple of values")
             rest[names.index(name)] = value
@@ -195,7 +199,7 @@ def _term_of(extent: Any) -> ExtentTerm:
 
 def _require_given(declaration: Declaration, names: Sequence[str], arguments: CallArguments) -> None:
     """DomainError unless the given call is of a declaration."""
-    shapes = tuple(arguments.shapes)
+    shapes = shapes_of(arguments)
     values = declaration.values(shapes)
     others = [term for used in (*declaration.relations, *declaration.integers.values()) for term in used]
     for term in (term for term in [*declaration.terms.values(), *others] if isinstance(term, ExtentTerm)):
@@ -204,7 +208,8 @@ def _require_given(declaration: Declaration, names: Sequence[str], arguments: Ca
                 raise DomainError(f"domain: got {symbol!r}, need symbols of axes: {', '.join(values) or 'none'}")
     for (i, d), term in declaration.terms.items():
         if shapes[i][d] != term.at(values):
-            raise DomainError(f"domain: got {names[i]}.{d}={term.at(values)}, need {shapes[i][d]} of the given call")
+            name = f"{names[i]}.{d}" if i < len(names) else "a number"
+            raise DomainError(f"domain: got {name}={term.at(values)}, need {shapes[i][d]} of the given call")
     for one, sign, other in declaration.relations:
         if not _COMPARE[sign](one.at(values), other.at(values)):
             got = f"{one.at(values)} {sign} {other.at(values)}"
@@ -231,11 +236,7 @@ def require_values(declaration: Declaration, names: Sequence[str], arguments: Ca
 
 
 def propose_options(leaf: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Option]:
-    """Other values of an argument that is no tensor; the spec may refuse them.
-
-    Args:
-        leaf: the given value. shapes: of the other arguments and of the outputs, for a tensor in place of None.
-    """
+    """Other values of an argument that is no tensor, which the spec may refuse; `shapes`: for a tensor, not None."""
     if isinstance(leaf, bool):
         yield not leaf
     elif isinstance(leaf, int):
@@ -251,11 +252,7 @@ def propose_options(leaf: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Op
 
 
 def value_of(option: Option, leaves: Sequence[Any], fill: Callable[[Tensor], Tensor]) -> Any:
-    """What a call is given for an option: itself, or for a shape a tensor of the dtype of the floating arguments.
-
-    Args:
-        option: see `propose_options`. leaves: of the given call. fill: gives values to a tensor of zeros.
-    """
+    """What a call is given for an option: itself; for a shape what `fill` makes of zeros like the floating leaves."""
     if not isinstance(option, tuple):
         return option
     like = next((x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()), torch.zeros(()))

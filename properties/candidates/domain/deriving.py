@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,16 +23,15 @@ from ....oracles.specs.tracing import READS_VALUES, without_fused_operations
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Inputs, Tensor, copied_state
 from ..host.calls import floating
-from ..inputs import stand_in
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
 from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of
 from .domain import Domain, fixed_domain, resize_all
 from .facts import OF_SQUARES, find_facts, find_ranges
-from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, propose, with_largest
+from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
 from .shape_search import OutOfTimeError, ShapeSearch, shrink
-from .symbols import Axis, ShapeDomain, Shapes
+from .symbols import Axis, ShapeDomain, Shapes, shapes_of, sizes_of, with_shapes
 
 #: What an exception says that a stand-in is the reason of, and not its shape.
 _OF_STAND_INS = ("fake tensor", "data-dependent")
@@ -78,31 +76,8 @@ def derive_domain(
     return replace(msgspec.msgpack.decode(payload, type=Domain), declaration=declaration)
 
 
-def safe_calls(spec: Specification, calls: Iterable[CallArguments], at_once: int = 6) -> Iterator[CallArguments]:
-    """The calls that do not end the process, as torch reads beyond memory at some integers; some are asked at once."""
-    rest = iter(calls)
-    while some := list(itertools.islice(rest, at_once)):
-        if not any(is_integer(t) for each in some for t in each.tensors):
-            yield from some
-            continue
-        ask = functools.partial(takes_each, spec, [stand_in(each) for each in some])
-        with contextlib.suppress(RuntimeError):
-            yield from (each for each, accepted in zip(some, run_in_copies(ask), strict=True) if accepted)
-
-
-def takes_each(spec: Specification, calls: Sequence[CallArguments], log: AnswerLog) -> bytes:
-    """A byte for each call: 1 where the spec takes it."""
-    with Checked():
-        return bytes(log.ask(functools.partial(spec.outputs, each, spec.state)) for each in calls)
-
-
 class _Derivation:
-    """One derivation, in a copy of the process.
-
-    Args:
-        spec, arguments: see `derive_domain`. draw: (number) -> arguments, or None.
-        log: asks questions with values. declaration: what the spec's author says.
-    """
+    """One derivation, in a copy of the process; `draw` takes the number of a draw, and `log` asks with values."""
 
     def __init__(
         self, spec: Specification, arguments: CallArguments, draw: Callable[[int], CallArguments] | None,
@@ -111,11 +86,12 @@ class _Derivation:
         self._spec, self._log, self._declaration = spec, log, declaration
         self._writes = list(spec.state)
         self._arguments = arguments.changed(lambda t: t.detach())
-        self._tensors, self._shapes = self._arguments.tensors, tuple(arguments.shapes)
+        self._tensors, self._shapes = self._arguments.tensors, shapes_of(arguments)
         self._draws = [self._arguments, *self._further_draws(draw)]
         self._roles: dict[int, IntegerRole] = {}
         self._facts: dict[int, tuple[str, ...]] = {}
-        self._small = self._tensors  # the call around which questions are asked
+        self._small = self._arguments  # the call around which questions are asked
+        self._unread: dict[int, int | None] = {}
 
     def run(self) -> bytes:
         """The domain, encoded; or a text that begins with `_CLASH`."""
@@ -137,15 +113,17 @@ class _Derivation:
         self._facts |= self._declaration.facts
         shapes = self._find_shapes()
         with self._some_time():
-            for i in (i for i, t in enumerate(self._small) if t.is_floating_point() and i not in self._facts):
+            for i, t in enumerate(self._small.tensors):
+                if not t.is_floating_point() or i in self._facts:
+                    continue
                 draws = [each.tensors[i].double() for each in self._draws]
-                if facts := find_ranges(functools.partial(self._takes_at, i), self._small[i].double(), draws):
+                if facts := find_ranges(functools.partial(self._takes_at, i), t.double(), draws):
                     self._facts[i] = facts
-        domain, self._small = Domain(shapes, self._roles, self._facts), self._tensors
+        domain, self._small = Domain(shapes, self._roles, self._facts), self._arguments
         with self._some_time():
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
-                domain = replace(domain, options=dict(self._find_options()))
+                domain = replace(domain, options=dict(self._find_options(shapes)))
                 self._require_declared(domain.shapes)
         return domain
 
@@ -176,6 +154,9 @@ class _Derivation:
 
         def ask() -> None:
             outputs = self._call(arguments)
+            for i, k in self._unread.items():
+                if k is not None and outputs[k].shape != arguments.tensors[i].shape:
+                    raise ValueError("a destination has another shape")
             if numbers and not are_finite(floating(outputs)):
                 raise ValueError("it gives no number")
 
@@ -183,22 +164,19 @@ class _Derivation:
         return self._log.ask(ask)
 
     def _takes_stand_ins(self, shapes: Shapes) -> bool:
-        """Whether the spec takes stand-ins of these shapes.
-
-        Raises:
-            ValueError: it reads values.
-        """
+        """Whether the spec takes stand-ins of these shapes; ValueError where it reads values."""
         self._check_time()
         if any(0 in shape for shape in shapes):  # Some functions of torch end their process where nothing is there.
             return self._takes_values(shapes)
         with self._mode:
             tensors = [
                 t if is_integer(t) and tuple(t.shape) == shape else torch.empty(shape, dtype=t.dtype, device=t.device)
-                for t, shape in zip(self._tensors, shapes, strict=True)
+                for t, shape in zip(self._tensors, shapes, strict=False)
             ]
             try:
                 with torch.no_grad():
-                    result_of(self._spec.call_at(dict(self._spec.state), self._arguments.with_tensors(tensors).args))
+                    arguments = with_shapes(self._arguments, tensors, shapes)
+                    result_of(self._spec.call_at(dict(self._spec.state), arguments.args))
             except Exception as err:
                 if isinstance(err, READS_VALUES) or any(words in str(err).lower() for words in _OF_STAND_INS):
                     raise ValueError from err
@@ -218,18 +196,77 @@ class _Derivation:
         return accepts
 
     def _at(self, shapes: Shapes) -> CallArguments:
-        return self._arguments.with_tensors(resize_all(self._small, shapes, self._roles))
+        return with_shapes(self._arguments, resize_all(self._small.tensors, shapes, self._roles), shapes)
+
+    def _find_unread(self) -> Iterator[tuple[int, int | None]]:
+        """Tensors of which no number is read, each with the output of its shape: a candidate may write it there."""
+        tensors, outputs = self._small.tensors, self._call(self._small)
+        for i, t in enumerate(tensors if len(tensors) > 1 else ()):
+            if t.numel() and not self._differs(self._small, self._with(i, others_of(t))):
+                yield i, next((k for k, y in enumerate(outputs) if y.shape == t.shape), None)
+
+    def _reads(self, shapes: Shapes, axis: Axis, number: int) -> bool:
+        """Whether the outputs change with so many that an axis has last; also where nobody can tell."""
+        indexed = any(axis in role.into for role in self._roles.values() if role.below is not None and not role.rises)
+        if indexed or sum(map(math.prod, shapes)) > _MOST_DRAWN:  # An index would say where it is read.
+            return True
+        (i, d), arguments = axis, self._at(shapes)
+        fewer = [[n - number * ((j, e) == axis) for e, n in enumerate(shape)] for j, shape in enumerate(shapes)]
+        differs = self._differs(arguments, self._at(tuple(map(tuple, fewer))))
+        if differs or i >= len(self._tensors):  # What is not read may be the shape of an output.
+            return differs
+        *parts, last = (arguments.tensors[i].narrow(d, n, number) for n in range(shapes[i][d] - number + 1))
+        if not is_integer(last):
+            parts = [others_of(last)]
+        other = next((part for part in parts if not torch.equal(part, last)), None)
+        if other is None:
+            return True
+        tensors = list(arguments.tensors)
+        tensors[i] = tensors[i].clone()
+        tensors[i].narrow(d, shapes[i][d] - number, number).copy_(other)
+        return self._differs(arguments, arguments.with_tensors(tensors))
+
+    def _differs(self, one: CallArguments, other: CallArguments) -> bool:
+        """Whether the spec gives other values at the second call, or refuses it."""
+
+        def ask() -> None:
+            try:
+                before, after = self._call(one), self._call(other)
+            except Exception:  # of the spec, whatever it raises: what it refuses cannot be told from what it reads
+                return
+            pairs = zip(before, after, strict=True)
+            if all(torch.equal(*(y.double().nan_to_num(7.0) for y in pair)) for pair in pairs):
+                raise ValueError("it is not read")
+
+        self._check_time()
+        return self._log.ask(ask)
+
+    def _takes_beyond(self, place: int, below: int, axis: Axis) -> bool:
+        """Whether the spec takes the least value that it refuses where an axis is longer by one."""
+        shapes = [[n + ((j, d) == axis) for d, n in enumerate(shape)] for j, shape in enumerate(self._shapes)]
+        tensors = resize_all(self._tensors, tuple(map(tuple, shapes)))
+        tensors[place] = with_largest(tensors[place], below)
+        return self._takes(self._arguments.with_tensors(tensors))
+
+    def _takes_at(self, place: int, values: Tensor) -> bool:
+        """Whether the spec takes other values of one tensor."""
+        return self._takes(self._with(place, values.to(self._tensors[place].dtype)))
+
+    def _with(self, place: int, values: Tensor) -> CallArguments:
+        return self._small.with_tensors([values if i == place else t for i, t in enumerate(self._small.tensors)])
 
     def _find_shapes(self) -> ShapeDomain:
+        note = "other calls would have to be made with values, and are large"
         for search in [self._search_with_values] * self._log.asks + [self._search] * (not self._spec.numpy):
             with self._some_time(), contextlib.suppress(ValueError):
                 try:
                     domain = search()
                 except CopyError:
-                    return fixed_domain(self._shapes, "the spec ends the process at other sizes").shapes
+                    note = "the spec ends the process at other sizes"
+                    break
                 if domain is not None:
                     return domain
-        return fixed_domain(self._shapes, "other calls would have to be made with values, and are large").shapes
+        return fixed_domain(self._arguments.shapes, note).shapes
 
     def _search_with_values(self) -> ShapeDomain | None:
         small = self._shapes if self._declaration.terms else shrink(self._takes_values, self._shapes)
@@ -237,8 +274,9 @@ class _Derivation:
         self._takes_values(small)
         self._ends += _CALLS * min(processor_seconds() - before, _MOST_SECONDS)
         for start in dict.fromkeys((small, self._shapes)):
-            self._small = tuple(resize_all(self._tensors, start, self._roles))
+            self._small = with_shapes(self._arguments, resize_all(self._tensors, start, self._roles), start)
             with contextlib.suppress(ValueError):
+                self._unread = dict(self._find_unread())
                 domain = self._search(start).from_start(self._shapes)
                 if domain is not None:
                     return domain
@@ -251,36 +289,10 @@ class _Derivation:
         ties += [tuple((i, len(self._shapes[i]) - n) for n in (2, 1)) for i in squares]
         known = [symbol for _, symbol in self._declaration.symbols(self._shapes)]
         fixed = [axis for axis, term in self._declaration.terms.items() if not term.symbol]
+        fixed += [(i, d) for i, k in self._unread.items() if k is None for d in range(len(self._shapes[i]))]
         ask, reads = (self._takes_values, self._reads) if start else (self._takes_stand_ins, None)
-        return ShapeSearch(ask, start or self._shapes, reads, ties, known, fixed).run()
-
-    def _reads(self, shapes: Shapes, axis: Axis, number: int) -> bool:
-        """Whether the outputs change with so many that an axis has last; also where nobody can tell."""
-        indexed = any(axis in role.into for role in self._roles.values() if role.below is not None and not role.rises)
-        if indexed or sum(map(math.prod, shapes)) > _MOST_DRAWN:  # An index would say where it is read.
-            return True
-        (i, d), arguments = axis, self._at(shapes)
-        *parts, last = (arguments.tensors[i].narrow(d, n, number) for n in range(shapes[i][d] - number + 1))
-        if not is_integer(last):
-            parts = [~last if last.dtype == torch.bool else (0.37 - 2 * last.float()).to(last.dtype)]
-        other = next((part for part in parts if not torch.equal(part, last)), None)
-        if other is None:
-            return True
-
-        def ask() -> None:
-            tensors = list(arguments.tensors)
-            tensors[i] = tensors[i].clone()
-            tensors[i].narrow(d, shapes[i][d] - number, number).copy_(other)
-            try:
-                before, after = self._call(arguments), self._call(arguments.with_tensors(tensors))
-            except Exception:  # of the spec, whatever it raises: what it refuses cannot be told from what it reads
-                return
-            pairs = zip(before, after, strict=True)
-            if all(torch.equal(*(y.double().nan_to_num(7.0) for y in pair)) for pair in pairs):
-                raise ValueError("it is not read")
-
-        self._check_time()
-        return self._log.ask(ask)
+        sizes = len(self._shapes) - len(self._tensors)
+        return ShapeSearch(ask, start or self._shapes, reads, ties, known, fixed, sizes).run()
 
     def _require_declared(self, domain: ShapeDomain) -> None:
         """DomainError where the spec refuses a call that is declared: another extent of a symbol."""
@@ -303,7 +315,8 @@ class _Derivation:
             if is_integer(tensor):
                 outputs = outputs or self._call(self._arguments)
                 draws = [each.tensors[i] for each in self._draws]
-                extents = [((j, d), n) for j, s in enumerate(self._shapes) if j != i for d, n in enumerate(s)]
+                shapes = self._arguments.shapes
+                extents = [((j, d), n) for j, s in enumerate(shapes) if j != i for d, n in enumerate(s)]
                 takes, sizes = functools.partial(self._takes_at, i), {n for y in outputs for n in y.shape}
                 role = find_role(takes, draws, uses.get(i, set()), extents, sizes)
                 # Others have its extent by chance.
@@ -320,20 +333,6 @@ class _Derivation:
             below = limit if use == "below" else role.below
             self._roles[i] = replace(role, into=into, sums_to=sums_to, below=below) if use else role
 
-    def _takes_beyond(self, place: int, below: int, axis: Axis) -> bool:
-        """Whether the spec takes the least value that it refuses where an axis is longer by one."""
-        shapes = [[n + ((j, d) == axis) for d, n in enumerate(shape)] for j, shape in enumerate(self._shapes)]
-        tensors = resize_all(self._tensors, tuple(map(tuple, shapes)))
-        tensors[place] = with_largest(tensors[place], below)
-        return self._takes(self._arguments.with_tensors(tensors))
-
-    def _takes_at(self, place: int, values: Tensor) -> bool:
-        """Whether the spec takes other values of one tensor."""
-        return self._takes(self._with(place, values.to(self._small[place].dtype)))
-
-    def _with(self, place: int, values: Tensor) -> CallArguments:
-        return self._arguments.with_tensors([*self._small[:place], values, *self._small[place + 1 :]])
-
     def _is_mask(self, place: int) -> bool:
         """Whether a tensor is of truth values, all of which are one in every draw."""
         draws = [each.tensors[place].reshape(-1) for each in self._draws]
@@ -345,12 +344,14 @@ class _Derivation:
                 if self._takes(self._with(i, values), numbers=True):
                     yield i, word
 
-    def _find_options(self) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def _find_options(self, domain: ShapeDomain) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        tied = {i for symbol in domain.symbols for i, _ in symbol.axes}
+        sizes = {leaf for i, leaf in enumerate(sizes_of(self._arguments), len(self._tensors)) if i in tied}
         leaves, rng = self._arguments.leaves, torch.Generator().manual_seed(0)
         outputs = self._call(self._arguments) if any(leaf is None for leaf in leaves) else ()
-        shapes = list(dict.fromkeys([*self._shapes, *(tuple(y.shape) for y in outputs)]))
+        shapes = list(dict.fromkeys([*self._arguments.shapes, *(tuple(y.shape) for y in outputs)]))
         for i, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor):
+            if isinstance(leaf, Tensor) or i in sizes:
                 continue
             if i in self._declaration.options:
                 yield i, self._declaration.options[i]
@@ -358,7 +359,10 @@ class _Derivation:
             options = []
             for option in propose_options(leaf, shapes):
                 value = value_of(option, leaves, lambda zeros: torch.randn(zeros.shape, generator=rng).to(zeros.dtype))
-                options += [option] if self._takes(with_leaf(self._arguments, i, value), numbers=True) else []
+                other = with_leaf(self._arguments, i, value)
+                # A number that the spec does not read may be a size, in a candidate that does.
+                unread = type(leaf) is int and not self._differs(self._arguments, other)
+                options += [option] if not unread and self._takes(other, numbers=True) else []
             if options:
                 yield i, tuple(options[:3])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from ..arguments import CallArguments
 from .declaration import Declaration, Option
 from .integer_roles import IntegerRole, is_integer
-from .symbols import ShapeDomain, Shapes
+from .symbols import Axis, ShapeDomain, Shapes, sizes_of, with_shapes
 
 Tensor = torch.Tensor
 
@@ -18,11 +18,7 @@ Tensor = torch.Tensor
 def resize_all(
     tensors: Sequence[Tensor], shapes: Shapes, roles: Mapping[int, IntegerRole] | None = None
 ) -> list[Tensor]:
-    """The given tensors with other shapes: what holds of every element goes on to hold.
-
-    Args:
-        tensors, shapes: of a call, and the new shapes. roles: of tensors of integers, by their positions.
-    """
+    """The tensors with other shapes: what holds of every element goes on to hold, and integers keep their roles."""
     roles = roles or {}
     before = tuple(tuple(t.shape) for t in tensors)
     return [_resized(t, shapes, i, roles.get(i), before) for i, t in enumerate(tensors)]
@@ -30,9 +26,11 @@ def resize_all(
 
 def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | None, before: Shapes) -> Tensor:
     shape = shapes[place]
-    other = tensor.detach()
+    other = (
+        tensor.detach().long() if is_integer(tensor) else tensor.detach()
+    )  # eight bits have no room, others no rules
     if not tensor.numel():
-        return other.new_zeros(shape)
+        return tensor.new_zeros(shape)
     if role is not None and role.rises and len(shape) == 1 and shape[0]:
         first = other[: shape[0] - 1]  # further groups are empty
         other = torch.cat([first, other[-1:].expand(shape[0] - len(first))])
@@ -41,7 +39,7 @@ def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | Non
             other = other.index_select(d, torch.arange(n, device=other.device) % other.shape[d])
     if role is not None and is_integer(tensor):
         other = _at_other_extents(other, role, shapes, before)
-    return other.clone()
+    return other.to(tensor.dtype, copy=True)
 
 
 def _at_other_extents(values: Tensor, role: IntegerRole, shapes: Shapes, before: Shapes) -> Tensor:
@@ -87,7 +85,7 @@ class Domain:
 
     def at(self, arguments: CallArguments, shapes: Shapes) -> CallArguments:
         """The arguments with other shapes; numbers are repeated, and integers keep their roles."""
-        return arguments.with_tensors(resize_all(arguments.tensors, shapes, self.integers))
+        return with_shapes(arguments, resize_all(arguments.tensors, shapes, self.integers), shapes)
 
     def empties(self, arguments: CallArguments) -> Iterator[CallArguments]:
         """The arguments with 0 in place of an extent that may be 0, each in turn."""
@@ -98,28 +96,33 @@ class Domain:
     def summarize(self, arguments: CallArguments) -> str:
         """One line: what a judgement asks that is unlike the given call."""
         names = self._names(arguments)
-        sizes = ", ".join(" = ".join(f"{names[i]}.{d}" for i, d in symbol.axes) for symbol in self.shapes.symbols)
+        sizes = ", ".join(" = ".join(map(self._axis_name(arguments), s.axes)) for s in self.shapes.symbols)
         parts = [f"other sizes of {sizes}"] if sizes else []
         for i in dict.fromkeys(place for place, _ in self.proposals):
             parts.append(f"{names[i]} {', '.join(word for place, word in self.proposals if place == i)}")
-        leaves = arguments.names or [f"argument {i}" for i in range(len(arguments.leaves))]
+        leaves = _leaf_names(arguments)
         parts += [f"{leaves[i]}={_option_text(value)}" for i, values in self.options.items() for value in values]
         return "; ".join(parts)
 
     def _names(self, arguments: CallArguments) -> list[str]:
         return [arguments.label(i).replace("the input", "input") for i in range(len(arguments.tensors))]
 
+    def _axis_name(self, arguments: CallArguments) -> Callable[[Axis], str]:
+        tensors, leaves = self._names(arguments), _leaf_names(arguments)
+        sizes = [leaves[i] for i in sizes_of(arguments)]
+        return lambda axis: f"{tensors[axis[0]]}.{axis[1]}" if axis[0] < len(tensors) else sizes[axis[0] - len(tensors)]
+
     def describe(self, arguments: CallArguments) -> list[str]:
         """What was found, a line each."""
         names = self._names(arguments)
-        lines = self.shapes.describe(names)
+        lines = self.shapes.describe(self._axis_name(arguments))
         for i, role in self.integers.items():
             own = ", ".join(word for place, word in self.proposals if place == i)
             lines.append(f"{names[i]}: {role.describe()}" + (f"; also {own}" if own else ""))
         masks = dict.fromkeys(place for place, _ in self.proposals if place not in self.integers)
         lines += [f"{names[i]}: also {', '.join(w for place, w in self.proposals if place == i)}" for i in masks]
         lines += [f"{names[i]}: {', '.join(facts)} in every draw" for i, facts in self.facts.items()]
-        leaves = arguments.names or [f"argument {i}" for i in range(len(arguments.leaves))]
+        leaves = _leaf_names(arguments)
         for i, values in self.options.items():
             lines.append(f"{leaves[i]}: {arguments.leaves[i]!r}; also {', '.join(map(_option_text, values))}")
         return lines
@@ -129,9 +132,11 @@ class Domain:
         names, named = self._names(arguments), self.shapes.name_extents(self.declaration.names)
         base = self.shapes.base
         extents = [[named.get((i, d), str(n)) for d, n in enumerate(shape)] for i, shape in enumerate(base)]
-        pairs = [(name, ", ".join(map(_quoted, each))) for name, each in zip(names, extents, strict=True)]
+        pairs = [(name, ", ".join(map(_quoted, each))) for name, each in zip(names, extents, strict=False)]
         lines = [f'"{name}": ({each}{"," * (each.count(",") == 0 and each != "")})' for name, each in pairs]
         leaves = arguments.names or [f"input{i}" for i in range(len(arguments.leaves))]
+        sizes = enumerate(sizes_of(arguments), len(names))
+        lines += [f'"{leaves[leaf]}": {_quoted(named[i, 0])}' for i, leaf in sizes if (i, 0) in named]
         lines += [f'"{leaves[i]}": {(arguments.leaves[i], *values)!r}' for i, values in self.options.items()]
         where = [f"{names[i]}: {fact}" for i, facts in self.facts.items() for fact in facts]
         for i, role in self.integers.items():
@@ -142,6 +147,10 @@ class Domain:
             where.append(f"{names[i]}: {role.kind}" + "".join(uses[:1]))
         where += self.declaration.sentences
         return ["domain = {", *(f"    {line}," for line in lines), f'    "where": {where!r},', "}"]
+
+
+def _leaf_names(arguments: CallArguments) -> Sequence[str]:
+    return arguments.names or [f"argument {i}" for i in range(len(arguments.leaves))]
 
 
 def _quoted(extent: str) -> str:

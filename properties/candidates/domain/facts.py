@@ -33,9 +33,15 @@ _SOME = 2**16
 
 def find_facts(draws: Sequence[Tensor]) -> tuple[str, ...]:
     """The facts that hold of a floating tensor in every draw; none of few numbers, or of equal ones."""
+    draws = unlike(draws)
     values = torch.cat([_some(t).detach().reshape(-1).cpu().double() for t in draws])
     some = len(values) >= _FEW and bool(values.isfinite().all()) and len(values.unique()) > 1
     return tuple(facts_of(draws, _SOME)) if some else ()
+
+
+def unlike(draws: Sequence[Tensor]) -> list[Tensor]:
+    """The draws without those that are as an earlier one, as of an example whose numbers are written down."""
+    return [t for n, t in enumerate(draws) if not any(torch.equal(t, other) for other in draws[:n])]
 
 
 def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
@@ -50,9 +56,11 @@ def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
         # The divisor is a sum of n terms, and each quotient is rounded: n + 1 roundings of half an eps.
         near = shape[d] * torch.finfo(draws[0].dtype).eps
         rows = [_some(t, most, whole=d).detach().cpu().double() for t in draws]
-        if shape[d] > 1 and all(bool((t >= 0).all()) and bool(((t.sum(d) - 1).abs() <= near).all()) for t in rows):
+        if near >= 1 or shape[d] == 1:  # So many numbers of so few digits have any sum.
+            continue
+        if all(bool((t >= 0).all()) and bool(((t.sum(d) - 1).abs() <= near).all()) for t in rows):
             yield f"{SUMS} along {d}"
-        elif shape[d] > 1 and all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in rows):
+        elif all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in rows):
             yield f"{UNIT} along {d}"
     if len(shape) > 1 and shape[-1] == shape[-2] > 1:
         if all(torch.equal(t, t.mT) for t in values):
@@ -94,11 +102,7 @@ def range_of(fact: str) -> tuple[float, float] | None:
 
 
 def keep_facts(facts: Sequence[str], original: Tensor, values: Any, rng: Any) -> Any:
-    """Values of a tensor, changed so that facts hold of them.
-
-    Args:
-        facts: of the tensor. original: with its given values. values: an array of its shape. rng: NumPy's generator.
-    """
+    """An array of values for a tensor, changed so that facts hold of it; `rng`: NumPy's generator."""
     for fact in facts:
         word, _, axis = fact.partition(" along ")
         with np.errstate(all="ignore"):

@@ -7,6 +7,7 @@ proposed by a role counts only if the spec takes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .facts import unlike
 from .symbols import Axis
 
 Tensor = torch.Tensor
@@ -21,6 +23,8 @@ Tensor = torch.Tensor
 KINDS = ("offsets", "lengths", "labels", "index", "bits", "numbers")
 #: The largest value that is tried.
 _FAR = 1 << 20
+#: So many numbers, which are sorted, are so by no chance.
+_MANY = 5
 #: The value that losses ignore by default.
 IGNORED = -100
 #: What functions take integers for.
@@ -45,9 +49,8 @@ class IntegerRole:
     Attributes:
         kind: one of `KINDS`.
         below: the least value that is refused; None where none is. wraps: whether negative values count from the end.
-        ignores: whether the spec takes -100.
-        rises: whether no element was smaller than the one before, in any draw. distinct: whether all differed.
-        into: axes whose extent the values end at. first: the number of the first place there, 0 or 1.
+        ignores: whether -100 is taken. rises: whether no draw has an element below the one before. distinct: whether
+        all differed. into: axes whose extent the values end at. first: the number of the first place there, 0 or 1.
         sums_to: axes whose extent is their sum. reaches: whether an extent is the limit. least: of all draws.
     """
 
@@ -74,6 +77,13 @@ def is_integer(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and not (
         leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool or leaf.is_quantized
     )
+
+
+def others_of(tensor: Tensor) -> Tensor:
+    """A tensor of which every number is another."""
+    if is_integer(tensor):
+        return tensor ^ 1
+    return ~tensor if tensor.dtype == torch.bool else (0.37 - 2 * tensor.float()).to(tensor.dtype)
 
 
 class _Uses(TorchFunctionMode):
@@ -150,7 +160,7 @@ def find_role(
         takes: (other values) -> whether the spec takes them in its place. draws: its values in every draw of inputs.
         uses: of `find_uses`. extents: of all axes of the other tensors. of_outputs: extents of the outputs.
     """
-    original = draws[0]
+    original, draws = draws[0], [t.long() for t in draws]  # torch has few operations of unsigned integers
     flat = all(t.ndim == 1 and t.numel() > 1 for t in draws)
     rises = flat and all(bool((t.diff() >= 0).all()) for t in draws)
     distinct = all(t.unique().numel() == t.numel() for t in draws)
@@ -168,6 +178,8 @@ def find_role(
         into = tuple(a for a, n in extents if n == int(original.max()))
         into = into or tuple(a for a, n in extents if below is not None and n in (below, below - 1))
         return IntegerRole("offsets", below, wraps, False, True, distinct, into, least=least)
+    # Few numbers are sorted by chance, as those of a short example are.
+    rises &= math.prod(math.factorial(min(len(t), _MANY)) for t in unlike(draws)) > math.factorial(_MANY - 1)
     into = tuple(a for a, n in extents if n == below)
     first = int(not into and all(t.numel() and int(t.min()) > 0 for t in draws))
     into = into or tuple(a for a, n in extents if first and below is not None and n == below - 1)
@@ -202,7 +214,7 @@ def with_largest(tensor: Tensor, value: int) -> Tensor:
     """The tensor with its largest element replaced."""
     other = tensor.detach().clone().reshape(-1)
     if other.numel():
-        other[int(other.argmax())] = value
+        other[int(other.long().argmax())] = value
     return other.reshape(tensor.shape)
 
 
@@ -210,7 +222,7 @@ def _limit(takes: Callable[[Tensor], bool], original: Tensor, likely: Sequence[i
     """The least value that is refused where the largest stands, perhaps a `likely` one; None where none is."""
     if not original.numel():
         return None
-    low, high = int(original.max()), min(_FAR, torch.iinfo(original.dtype).max)
+    low, high = int(original.long().max()), min(_FAR, torch.iinfo(original.dtype).max)
     if high <= low or takes(with_largest(original, high)):
         return None
     guesses, step = [low + 1, *(value for n in likely for value in (n, n - 1))], 1
@@ -222,11 +234,7 @@ def _limit(takes: Callable[[Tensor], bool], original: Tensor, likely: Sequence[i
 
 
 def propose(role: IntegerRole | None, original: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Other values of a tensor, each with its name; the spec may refuse them.
-
-    Args:
-        role: of a tensor of integers; None of a mask. original: with the given values; of a mask all are equal.
-    """
+    """Other values of a tensor of integers, or of a mask in which all are equal; the spec may refuse them."""
     flat, count = original.detach().reshape(-1), original.numel()
     if not count:
         return
@@ -291,9 +299,8 @@ def _proposed_indices(role: IntegerRole, flat: Tensor) -> Proposed:
 
 def _proposed_bits(role: IntegerRole, flat: Tensor) -> Proposed:
     info = torch.iinfo(flat.dtype)
-    yield "all bits", torch.full_like(flat, -1 if info.min < 0 else info.max)
-    yield "no bits", torch.zeros_like(flat)
-    yield "the least number", torch.full_like(flat, info.min)
+    values = {"all bits": -1 if info.min < 0 else info.max, "no bits": 0, "the least number": info.min}
+    yield from ((word, torch.full_like(flat, value)) for word, value in values.items())
 
 
 def _proposed_numbers(role: IntegerRole, flat: Tensor) -> Proposed:
@@ -303,9 +310,6 @@ def _proposed_numbers(role: IntegerRole, flat: Tensor) -> Proposed:
 
 
 _BY_KIND: Mapping[str, Callable[[IntegerRole, Tensor], Proposed]] = {
-    "offsets": _proposed_offsets,
-    "lengths": _proposed_lengths,
-    "labels": _proposed_indices,
-    "index": _proposed_indices,
-    "bits": _proposed_bits,
-}
+    "offsets": _proposed_offsets, "lengths": _proposed_lengths, "labels": _proposed_indices,
+    "index": _proposed_indices, "bits": _proposed_bits,
+}  # fmt: skip

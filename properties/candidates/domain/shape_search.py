@@ -19,8 +19,9 @@ from dataclasses import replace
 
 from .symbols import Axis, Moves, ShapeDomain, Shapes, Symbol
 
-#: A move that is taken by one may be a special case, so it is asked again by these; one of them is enough.
-_FAR = (5, 2)
+#: A move that is taken by one may be a special case, so it is asked again by these; by the second one where an extent
+#: is so many times as large: what windows leave over ends there, and elsewhere a kernel may be longer than its signal.
+_FAR, _NEAR = (2, 5), 4
 #: Extents that take the place of 1: the first that no axis has.
 _LIFTS = (3, 5, 7, 11, 13, 17)
 #: Sets of equal extents are grown up to this size, among at most so many axes.
@@ -39,37 +40,37 @@ class ShapeSearch:
     Args:
         ask: (shapes) -> whether the spec takes tensors of them. shapes: of the given call.
         reads: (shapes, axis, number) -> whether so many last ones of it are read; None where nobody can tell.
-        ties: axes that move together: those that an argument of offsets ends at, and those of a symmetric matrix.
-        known: symbols that are declared. fixed: axes that are declared to be numbers.
+        ties: axes that move together, as those of a symmetric matrix. known: symbols that are declared. fixed: axes
+        that stay. sizes: how many of the last shapes are arguments that are numbers, which move with an axis only.
     """
 
     def __init__(
         self, ask: Callable[[Shapes], bool], shapes: Shapes, reads: Callable[[Shapes, Axis, int], bool] | None = None,
-        ties: Sequence[Sequence[Axis]] = (), known: Sequence[Symbol] = (), fixed: Collection[Axis] = (),
+        ties: Sequence[Sequence[Axis]] = (), known: Sequence[Symbol] = (), fixed: Collection[Axis] = (), sizes: int = 0,
     ) -> None:  # fmt: skip
+        self._sizes = {(i, 0) for i in range(len(shapes) - sizes, len(shapes))}
         self._ask, self._reads, self._ties = ask, reads, [set(tie) for tie in ties]
         self._known: dict[Shapes, bool] = {}
         self._start, self._base = shapes, shapes
         every = ((i, d) for i, shape in enumerate(shapes) for d in range(len(shape)))
         self._axes: list[Axis] = [axis for axis in every if axis not in fixed]
-        self._symbols, self._declared, self._fixed = list(known), known, fixed
+        self._symbols, self._declared = list(known), known
         self._unread: set[Axis] = set()
         self._note = ""
 
     def run(self) -> ShapeDomain:
-        """The symbols; axes of none keep their extents.
-
-        Raises:
-            ValueError: the spec refuses the given call.
-        """
+        """The symbols; axes of none keep their extents. ValueError where the spec refuses the given call."""
         if not self._takes({}):
             raise ValueError("the spec refuses the given call")
         self._lift_ones()
         steps = self._alone, self._with_equals, self._with_others, self._by_steps, self._by_ratios, self._in_proportion
         for step in steps:
             step()
+        for size in sorted(self._sizes - self._done):
+            self._follow_unread(size)
         self._symbols = [self._bounded(symbol) for symbol in self._symbols]
-        constant = (*self._fixed, *(a for a in self._axes if a not in self._done and self._extent(a)))
+        every = ((i, d) for i, shape in enumerate(self._base) for d, n in enumerate(shape) if n)
+        constant = tuple(axis for axis in every if axis not in self._done | self._sizes)
         return ShapeDomain(self._start, self._base, tuple(self._symbols), constant, self._note)
 
     # ------------------------------------------------------------------------------------------------------ asking
@@ -85,11 +86,15 @@ class ShapeSearch:
         """Axes of no symbol, which is seen anew at each."""
         return (a for a in self._axes if self._extent(a) > 0 and a not in self._done)
 
+    def _starts(self) -> Iterator[Axis]:
+        """Those of tensors, which a number may move with, and not without."""
+        return (a for a in self._left() if a not in self._sizes)
+
     def _equals(self, axis: Axis) -> list[Axis]:
         return [b for b in self._axes if self._extent(b) == self._extent(axis)]
 
     def _takes(self, moves: Mapping[Axis, int]) -> bool:
-        if any(self._extent(a) + n < 0 for a, n in moves.items()):
+        if any(self._extent(a) + n < 0 for a, n in moves.items()) or (moves and moves.keys() <= self._sizes):
             return False
         shapes = self._at(moves)
         if shapes not in self._known:
@@ -103,8 +108,10 @@ class ShapeSearch:
     def _at(self, moves: Mapping[Axis, int]) -> Shapes:
         return tuple(tuple(n + moves.get((i, d), 0) for d, n in enumerate(shape)) for i, shape in enumerate(self._base))
 
-    def _takes_far(self, moves: Mapping[Axis, int], far: Iterable[int] = _FAR) -> bool:
-        return self._takes(moves) and any(self._takes({a: n * by for a, n in moves.items()}) for by in far)
+    def _takes_far(self, moves: Mapping[Axis, int], far: Sequence[int] = _FAR) -> bool:
+        near = all(self._extent(a) > _NEAR * far[-1] * n for a, n in moves.items())
+        steps = (1, *(far if near else far[:1]))
+        return all(self._takes({a: n * by for a, n in moves.items()}) for by in steps)
 
     def _moves_freely(self, moves: Mapping[Axis, int]) -> bool:
         """Whether the spec takes axes that are larger together, and no smaller ones only with others of their extent.
@@ -123,6 +130,8 @@ class ShapeSearch:
         if unit is None and step == 1:
             for symbol in [s for s in self._symbols if not set(s.axes).isdisjoint(every)]:
                 every = {**dict(symbol.moves), **every}
+                if not self._takes(every):  # An axis that is a sum moves with one of its parts alone.
+                    return
                 self._symbols.remove(symbol)
         self._symbols.append(Symbol(tuple(sorted(every.items())), step, unit=unit))
 
@@ -146,7 +155,7 @@ class ShapeSearch:
 
     def _alone(self) -> None:
         """Axes that move alone."""
-        tied = set().union(*self._ties)
+        tied = self._sizes.union(*self._ties)
         for a in [a for a in self._left() if a not in tied and self._moves_freely({a: 1})]:
             # One more may be too few to be read: what is left of windows is not.
             if self._reads is None or any(self._reads(self._at({a: n}), a, n) for n in (1, self._extent(a))):
@@ -156,7 +165,7 @@ class ShapeSearch:
 
     def _with_equals(self) -> None:
         """Axes that move with others of their extent: as few of them as the spec takes."""
-        for a in self._left():
+        for a in self._starts():
             together = dict.fromkeys(self._equals(a), 1)
             tied: set[Axis] = next((tie for tie in self._ties if a in tie), set())
             akin = tied or (self._unread if a in self._unread else set())
@@ -164,7 +173,9 @@ class ShapeSearch:
             if len(some) > 1 and self._moves_freely(some):
                 self._add(some)
             elif a not in self._unread or len(together) > 1:
-                core = {a} | tied | (self._unread & set(together))
+                # A number may say how much is read.
+                akin = self._unread | self._sizes if a in self._unread else self._unread
+                core = {a} | tied | (akin & set(together))
                 moves = self._grown(core, together)
                 if moves is None and self._moves_freely(together):
                     moves = self._shrunk(together, core, self._moves_freely)
@@ -190,7 +201,7 @@ class ShapeSearch:
         first = list(self._left())
         for a in first:
             done = self._done
-            if a in done:
+            if a in done or a in self._sizes:
                 continue
             usable = [b for b in self._axes if (b in first and b not in done) or b in sums]
             moves = next(self._pairs(a, usable), None)
@@ -202,7 +213,7 @@ class ShapeSearch:
 
     def _pairs(self, a: Axis, usable: Sequence[Axis]) -> Iterator[Moves]:
         mine = [b for b in usable if self._extent(b) == self._extent(a)]
-        for b in usable:
+        for b in sorted(usable, key=lambda b: (b in self._done, abs(self._extent(b) - self._extent(a)))):
             if self._extent(b) == self._extent(a):
                 continue
             theirs = [c for c in usable if self._extent(c) == self._extent(b)]
@@ -214,7 +225,7 @@ class ShapeSearch:
     def _by_steps(self) -> None:
         """Axes that move by a divisor of their extent."""
         takes = functools.partial(self._takes_far, far=(4,))
-        for a in self._left():
+        for a in self._starts():
             mine = [b for b in self._left() if self._extent(b) == self._extent(a)]
             for step in (n for n in range(2, self._extent(a) + 1) if self._extent(a) % n == 0):
                 ways: tuple[Moves, ...] = {a: step}, dict.fromkeys(mine, step)
@@ -225,7 +236,7 @@ class ShapeSearch:
 
     def _by_ratios(self) -> None:
         """Axes that move by one where others move by a multiple, as the heads of keys and queries do."""
-        for a in self._left():
+        for a in self._starts():
             whole = self._extent(a)
             for b in (b for b in self._axes if self._extent(b) > whole and self._extent(b) % whole == 0):
                 if self._join_ratio(a, b):
@@ -235,7 +246,7 @@ class ShapeSearch:
         ratio = self._extent(b) // self._extent(a)
         mine = [c for c in self._left() if self._extent(c) == self._extent(a)]
         theirs = self._equals(b)
-        far = _FAR[:1]
+        far = _FAR[1:]
         ways: tuple[Moves, ...] = (
             {a: 1, b: ratio}, {**dict.fromkeys(mine, 1), b: ratio},
             {**dict.fromkeys(mine, 1), **dict.fromkeys(theirs, ratio)},
@@ -268,6 +279,17 @@ class ShapeSearch:
                     if moves and self._takes_far(moves, far):
                         self._add(self._shrunk(moves, (), lambda fewer: self._takes_far(fewer, far)))
                         break
+
+    def _follow_unread(self, size: Axis) -> None:
+        """Let a number that the spec does not read be the extent that it equals, because a candidate may read it."""
+        own = [s for s in self._symbols if any(self._extent(a) == self._extent(size) for a in s.axes)]
+        if not own or any(s.unit for s in own) or self._reads is None or self._reads(self._base, size, 1):
+            return
+        steps = {by for s in own for a, by in s.moves if self._extent(a) == self._extent(size)}
+        if len(steps) == 1 and (len(own) == 1 or steps == {1}):
+            self._symbols = [s for s in self._symbols if s not in own]
+            moves = {size: steps.pop(), **{a: by for s in own for a, by in s.moves}}
+            self._symbols.append(Symbol(tuple(sorted(moves.items())), own[0].step))
 
     def _bounded(self, symbol: Symbol) -> Symbol:
         """The symbol with its least extent, whether it may be 0, and which axes may be 1 while the others are not."""
@@ -320,4 +342,4 @@ def shrink(takes: Callable[[Shapes], bool], shapes: Shapes) -> Shapes:
 def _smaller(extent: int) -> list[int]:
     """Smaller extents that may take the place of one: those that cost least, and then what has its divisors."""
     halves = [extent >> k for k in range(extent.bit_length(), 0, -1) if not extent % 2**k and extent >> k >= _SMALL]
-    return [n for n in (3, 5, 7, *halves) if 2 * n <= extent]
+    return [n for n in (5, 7, 11, *halves) if 2 * n <= extent]  # half of 3 is 1, which is broadcast

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+from ..arguments import CallArguments
 
 #: (position among the tensors, axis), and how much each gains in one step.
 Axis = tuple[int, int]
@@ -61,11 +64,7 @@ class ShapeDomain:
         return shapes[i][d]
 
     def resized(self, extents: Mapping[Symbol, int], at: Shapes | None = None) -> Shapes:
-        """Shapes in which symbols have extents, or the nearest ones that the symbols allow; others as at `start`.
-
-        Args:
-            extents: of the lead axes. at: the shapes that are changed; by default the given ones.
-        """
+        """Shapes in which lead axes have extents, or the nearest ones that the symbols allow; others as in `at`."""
         shapes = [list(shape) for shape in (self.start if at is None else at)]
         # Units come first, because others are multiples of theirs.
         for symbol, extent in sorted(extents.items(), key=lambda pair: pair[0].unit is not None):
@@ -97,11 +96,7 @@ class ShapeDomain:
         return replace(self, start=start) if start == self.start or all(own in (n, 1) for own, n in pairs) else None
 
     def name_extents(self, names: Mapping[Axis, str]) -> dict[Axis, str]:
-        """The extent of each axis that changes, in words: a name, "4*N", "N+1", or "R*N" of what N divides.
-
-        Args:
-            names: of some axes; other symbols have letters.
-        """
+        """The extent of each axis that changes: one of `names`, a letter, "4*N", "N+1", or "R*N" of what N divides."""
         free = iter([letter for letter in string.ascii_uppercase if letter not in names.values()] or ["Z"] * 99)
         words: dict[Axis, str] = {}
         for symbol in sorted(self.symbols, key=lambda each: each.unit is not None):
@@ -114,16 +109,8 @@ class ShapeDomain:
                 words[i, d] = f"{name}*{words[symbol.unit]}" if symbol.unit else f"{own}+{plus}" if plus else own
         return words
 
-    def describe(self, names: Sequence[str]) -> list[str]:
-        """A line for each symbol, and one for what is constant.
-
-        Args:
-            names: of the tensors.
-        """
-
-        def name(axis: Axis) -> str:
-            return f"{names[axis[0]]}.{axis[1]}"
-
+    def describe(self, name: Callable[[Axis], str]) -> list[str]:
+        """A line for each symbol, and one for what is constant; `name` gives that of an axis."""
         lines = []
         for symbol in self.symbols:
             axes = " = ".join(name(a) if by == symbol.step else f"{name(a)} by {by}" for a, by in symbol.moves)
@@ -133,3 +120,21 @@ class ShapeDomain:
         if self.constant:
             lines.append("constant: " + " ".join(f"{name(a)}={self.base[a[0]][a[1]]}" for a in self.constant))
         return [*lines, *([self.note] if self.note else [])]
+
+
+def sizes_of(arguments: CallArguments) -> dict[int, tuple[int]]:
+    """Whole numbers that an extent equals, by their positions among the leaves: each is perhaps a size."""
+    extents = {n for shape in arguments.shapes for n in shape if n > 1}
+    return {i: (n,) for i, n in enumerate(arguments.leaves) if type(n) is int and n in extents}
+
+
+def shapes_of(arguments: CallArguments) -> Shapes:
+    """The shapes of the tensors; and behind these each number that is perhaps a size, as if it were an extent."""
+    return (*arguments.shapes, *sizes_of(arguments).values())
+
+
+def with_shapes(arguments: CallArguments, tensors: Sequence[Any], shapes: Shapes) -> CallArguments:
+    """The arguments with other tensors, and with the sizes that stand behind their shapes."""
+    sizes = dict(zip(sizes_of(arguments), (shape[0] for shape in shapes[len(tensors) :]), strict=False))
+    other = arguments.with_tensors(tensors)
+    return replace(other, leaves=tuple(sizes.get(i, leaf) for i, leaf in enumerate(other.leaves)))

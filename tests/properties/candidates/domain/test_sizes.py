@@ -1,0 +1,132 @@
+"""The calls that a spec takes: numbers that are sizes, tensors that are not read, and what an example does not show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from opassay.properties.candidates.arguments import CallArguments
+from opassay.properties.candidates.domain.declaration import DomainError
+from opassay.properties.candidates.domain.deriving import derive_domain
+from opassay.properties.candidates.domain.domain import Domain
+from opassay.properties.candidates.domain.facts import find_facts
+from opassay.properties.candidates.specification import specification
+
+Tensor = torch.Tensor
+
+
+def rand(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def derive(spec: Any, *args: Any, draw: Any = None) -> tuple[Domain, set[str]]:
+    """The domain of a spec around one call, and its lines."""
+    arguments = CallArguments.of(args).with_names(spec)
+    domain = derive_domain(specification(spec), arguments, draw)
+    return domain, set(domain.describe(arguments))
+
+
+def added(a: Tensor, b: Tensor, n: int) -> Tensor:
+    return a + b
+
+
+def turned(x: Tensor, out: Tensor, rows: int, columns: int) -> Tensor:
+    assert x.shape == (rows, columns)
+    return out.copy_(x.T)
+
+
+def halves(x: Tensor, n: int) -> Tensor:
+    assert len(x) == n
+    return x[: n // 2] * x[n // 2 :]
+
+
+def summed(x: Tensor, n: int) -> Tensor:
+    return x[:n].sum()
+
+
+def product_into(x: Tensor, w: Tensor, out: Tensor) -> Tensor:
+    return x @ w
+
+
+def sum_into(x: Tensor, out: Tensor) -> Tensor:
+    return x.sum()
+
+
+def catted(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
+    return torch.cat([a, b]) + y
+
+
+def windows_into(x: Tensor, w: Tensor, out: Tensor) -> Tensor:
+    return F.conv1d(x, w)
+
+
+SHAPES = [
+    # Numbers that are sizes follow, also where the spec does not read them.
+    (added, (rand(1000), rand(1000), 1000), {"a.0 = b.0 = n, from 0"}),
+    (turned, (rand(32, 8), rand(8, 32), 32, 8), {"x.0 = out.1 = rows, from 0", "x.1 = out.0 = columns, from 0"}),
+    (halves, (rand(64), 64), {"x.0 = n, in steps of 2, from 0"}),
+    (summed, (rand(100), 100), {"x.0 = n, from 0"}),
+    (F.rms_norm, (rand(4, 8), (8,)), {"input.0, from 0", "input.1 = normalized_shape[0], from 0"}),
+    (F.avg_pool1d, (rand(3, 3, 12), 3), {"input.0, from 0", "input.1, from 1", "input.2, from 3"}),
+    # A tensor that is not read is what a candidate writes: it has the shape of the output, or keeps its own.
+    (product_into, (rand(64, 64), rand(64, 64), rand(64, 64)), {"x.0 = out.0, from 0", "w.1 = out.1, from 0"}),
+    (sum_into, (rand(64), rand(1)), {"x.0, from 0", "constant: out.0=1"}),
+    (windows_into, (rand(2, 8, 64), rand(8, 8, 3), rand(2, 8, 62)), {"x.2 = out.2, from 1", "constant: w.2=3"}),
+    # What is not read may be the shape of the output.
+    (torch.ones_like, (rand(2, 3),), {"input.0, from 0", "input.1, from 0"}),
+    # One part of a sum moves.
+    (catted, (rand(5, 4), rand(7, 4), rand(12, 4)), {"a.0 = y.0, from 1", "constant: b.0=7"}),
+]
+
+
+@pytest.mark.parametrize(("spec", "args", "lines"), SHAPES)
+def test_sizes_and_destinations_follow(spec: Any, args: Any, lines: set[str]) -> None:
+    assert lines <= derive(spec, *args)[1]
+
+
+def test_numbers_that_are_sizes_have_no_other_values_alone() -> None:
+    domain, lines = derive(added, rand(1000), rand(1000), 1000)
+    assert not domain.options
+    call = domain.at(
+        CallArguments.of((rand(1000), rand(1000), 1000)), domain.shapes.resized({domain.shapes.symbols[0]: 7})
+    )
+    assert [len(t) for t in call.tensors] == [7, 7]
+    assert call.leaves[2] == 7
+    _, lines = derive(lambda x, n: x * 2, rand(3, 4), 12)
+    assert not any("n: 12" in line for line in lines), "the spec does not say what another n means"
+    _, lines = derive(lambda x, n: x * n, rand(3, 4), 12)
+    assert "n: 12; also 13, 24, 6" in lines
+
+
+def test_sizes_are_declared_as_extents_are() -> None:
+    arguments = CallArguments.of((rand(1000), rand(1000), 1000)).with_names(added)
+    domain = derive_domain(specification(added), arguments)
+    assert '    "n": "A",' in domain.declare(arguments)
+    declared = replace(specification(added), domain={"a": ("N",), "b": ("N",), "n": "N"})
+    assert derive_domain(declared, arguments).describe(arguments) == domain.describe(arguments)
+    with pytest.raises(DomainError, match="need 1000 of the given call"):
+        derive_domain(replace(declared, domain={"a": ("N+1",), "n": "N"}), arguments)
+
+
+def test_examples_that_are_written_down_show_no_facts() -> None:
+    def draw(seed: int) -> tuple[Tensor, ...]:
+        return torch.tensor([0, 1, 2]), torch.eye(2), torch.tensor([[0.5, -0.5], [-0.5, 0.5]])
+
+    domain, lines = derive(lambda i, x, w: (x @ w) * i.sum(), *draw(0), draw=draw)
+    assert not domain.facts
+    assert {"x.0, from 0", "x.1 = w.0, from 0"} <= lines
+    assert not any("never falling" in line for line in lines)
+
+
+def test_bytes_and_sums_of_few_digits_show_no_facts() -> None:
+    assert find_facts([rand(10_000).half() / 100]) == ()
+    _, lines = derive(lambda x: x.sum(0), torch.arange(64, dtype=torch.uint8) * 37)
+    assert lines == {"x.0, from 0", "x: numbers; also all 0"}
+    _, lines = derive(lambda x: x.long() * 2, torch.arange(64).to(torch.uint32) * 1)
+    assert any(line.startswith("x: numbers, never falling") for line in lines)
+    _, lines = derive(lambda x: x.long().bincount(minlength=256), torch.arange(256, dtype=torch.uint8) * 37 % 255)
+    assert "x.0, from 0" in lines
