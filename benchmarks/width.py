@@ -35,7 +35,7 @@ from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.host.calls import CandidateCall
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.specification import specification
-from opassay.properties.candidates.tree_probe import ProbeResult, probe_for
+from opassay.properties.candidates.tree_probe import ProbeResult, probe_of
 from opassay.reference.formats import FORMATS
 from tests.oracles.chain_specs import layer_norms as of_norms
 from tests.oracles.chain_specs import newton_schulz, sinkhorn
@@ -226,8 +226,7 @@ def show_probes(names: list[str]) -> int:
             for dtype in (torch.bfloat16, torch.float32):
                 inputs = tuple(tensor.to(dtype) for tensor in tensors)
                 arguments, host = CallArguments.of(inputs), CandidateHost("torch", spec)
-                probe = probe_for(terms("torch+probed"), specification(spec), arguments, large=False)
-                assert probe is not None
+                probe = probe_of(terms("torch+probed"), specification(spec), arguments, large=False)
                 own = probe.terms(
                     lambda call, _, host=host: host.ask(CandidateCall.of(call)),  # type: ignore[misc]
                     np.random.default_rng(0),

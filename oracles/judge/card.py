@@ -30,13 +30,11 @@ from ..specs.calls import UntraceableError
 from ..specs.storage import format_of
 from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Outlier, Violation
-from .holding import OperandFacts, Standing, hold
+from .holding import OperandFacts, Standing, hold, some_of
 from .location import box_of, describe_place, describe_relation, draw_map
 
 #: The most elements of an output that are read by themselves, the worst first, until one is outside by its exact value.
 MOST = 4
-#: Elements that say how wide bounds are.
-_LOOKED_AT = 2**17
 #: One element: its index, the exact reading of it or of all, if one was made, and its place, or that of all, in sets.
 Place = tuple[tuple[int, ...], Exact | None, accept.Elements]
 
@@ -168,11 +166,6 @@ def _describe_width(elements: accept.Elements, here: float) -> str:
     widths = widths[np.isfinite(widths)]
     median = np.median(widths) if widths.size else np.nan
     return f"sees       errors from {median:.3g} ulp on (median), {here:.3g} here"
-
-
-def some_of(size: int) -> Any:
-    """Numbers of elements that are looked at where a median is asked for: of many some, evenly."""
-    return np.arange(0, size, max(size // _LOOKED_AT, 1))
 
 
 def _describe_error(outlier: Outlier, elements: accept.Elements) -> list[str]:

@@ -1,4 +1,4 @@
-"""The comparison of one output with its reading: which elements are in their accept sets, and why the others are not.
+"""The comparison of outputs with their readings: first number, shape, dtype and device, then every element.
 
 The checks of ops and the questions about candidates both compare outputs here.
 """
@@ -6,11 +6,12 @@ The checks of ops and the questions about candidates both compare outputs here.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 
 from ...reference.choice import answers_of
 from ...reference.condition import EITHER, Condition
@@ -22,7 +23,15 @@ from ..bound.rounding.casts import before_cast
 from ..op.declaration import Tensor, dtype_name, is_float, to_array
 from ..specs.storage import format_of
 from ..verdicts.violation import Code, Violation
-from .attributes import find_mismatch
+
+#: Elements that say how wide bounds are.
+_LOOKED_AT = 2**17
+#: Attribute -> its value, a sentence about a wrong one, and an expression of a program's `outputs`.
+_ATTRIBUTES: dict[str, tuple[Callable[[Any], object], str, str]] = {
+    "shape": (lambda y: tuple(y.shape), "has shape {}, need {}", "tuple(outputs[{}].shape)"),
+    "dtype": (lambda y: dtype_name(y.dtype), "has dtype {}, need {}", "str(outputs[{}].dtype)[6:]"),
+    "device": (lambda y: str(y.device), "is on {}, need {}", "str(outputs[{}].device)"),
+}
 
 
 class Reading(Protocol):
@@ -181,3 +190,39 @@ def are_right(computed: Tensor, reading: Reading, facts: OperandFacts, order: in
         return np.asarray(answers_of(reading).accepts(_numbers_of(computed)))
     standing = hold("", computed, reading, facts, order, native=native)
     return np.ones(reading.shape, dtype=bool) if standing.in_sets is None else standing.in_sets.accepted
+
+
+class Mismatch(NamedTuple):
+    """A wrong attribute of outputs: a sentence, an expression of a program, and the value that it must have."""
+
+    text: str
+    expression: str
+    need: object
+
+
+def find_mismatch(got: Sequence[Any], need: Sequence[Any], *kinds: str, names: Sequence[str] = ()) -> Mismatch | None:
+    """The first attribute in which outputs are unlike what they must be like; None where all are alike.
+
+    Args:
+        got: the outputs. need: as many tensors, or whatever else has the attributes. kinds: keys of `_ATTRIBUTES`.
+        names: of the outputs; "out[0]" and so on by default.
+    """
+    if len(got) != len(need):
+        return Mismatch(f"got {len(got)} outputs, need {len(need)}", "len(outputs)", len(need))
+    for kind in kinds:
+        of, words, expression = _ATTRIBUTES[kind]
+        for i, (y, like) in enumerate(zip(got, need, strict=True)):
+            if of(y) != of(like):
+                name = names[i] if names else f"out[{i}]"
+                return Mismatch(f"{name} {words.format(of(y), of(like))}", expression.format(i), of(like))
+    return None
+
+
+def of_dtypes(dtypes: Iterable[torch.dtype]) -> list[Tensor]:
+    """A tensor of each dtype, as `find_mismatch` takes them."""
+    return [torch.empty(0, dtype=dtype, device="meta") for dtype in dtypes]
+
+
+def some_of(size: int) -> Any:
+    """Numbers of elements that are looked at where a median is asked for: of many some, evenly."""
+    return np.arange(0, size, max(size // _LOOKED_AT, 1))

@@ -40,9 +40,8 @@ from ..programs.questions import of_equality, of_exception
 from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Unsupported, Violation, raised
 from . import native
-from .attributes import find_mismatch, of_dtypes
 from .card import allowance, describe_worst, exact_values, find_worst_alone, worst_at
-from .holding import OperandFacts, Standing, hold
+from .holding import OperandFacts, Standing, find_mismatch, hold, of_dtypes
 from .tally import LARGE, Tally
 
 #: The most mpmath operations (elements x 4^order) of an exact reading, beyond which the ball alone decides, which is

@@ -42,12 +42,6 @@ _aten = torch.ops.aten
 _MOST_FACTORS = 16
 
 
-def is_complex(node: torch.fx.Node) -> bool:
-    """Whether an operation gives a complex tensor."""
-    values = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
-
-
 def _divide(a: Any, b: Any) -> Parts:
     if not isinstance(b, (Parts, complex)):
         return parts_of(a).each(lambda part: part / b)

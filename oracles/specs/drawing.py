@@ -17,7 +17,6 @@ from ...reference.array import Array, constant
 from ...reference.condition import Condition, condition, possibly, surely
 from ...reference.draw import Draw
 from ...reference.whole import unbounded
-from .rules import RULES
 from .rules.table import overloads
 
 #: How far normal numbers are from their mean, in standard deviations, and the largest exponential one, in means. Beyond
@@ -26,20 +25,6 @@ _NORMAL, _EXPONENTIAL = 10.0, 53.0
 #: At most so many whole numbers are told apart where one is made of a floating number that was drawn.
 _FEW = 4
 _WHOLE_NUMBERS = set(overloads("floor ceil round trunc"))
-
-
-def draws(node: torch.fx.Node) -> bool:
-    """Whether an operation draws; one that has a rule is read as what it is in evaluation."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.target not in RULES
-
-
-def drawing_nodes(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
-    """The operations that draw, and those that compute from what is drawn."""
-    nodes: set[torch.fx.Node] = set()
-    for node in graph.graph.nodes:
-        if draws(node) or not nodes.isdisjoint(node.all_input_nodes):
-            nodes.add(node)
-    return nodes
 
 
 def drawn_by(node: torch.fx.Node, args: Any, kwargs: Any, reading: Any) -> Any:

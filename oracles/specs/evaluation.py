@@ -53,15 +53,12 @@ def without_dropout(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def evaluating(function: Any, wanted: bool) -> Iterator[None]:
-    """A module in evaluation, where that is wanted; it is set back afterwards.
+def evaluating(function: Any) -> Iterator[None]:
+    """A module in evaluation; it is set back afterwards.
 
     Raises:
         TypeError: `function` is no module.
     """
-    if not wanted:
-        yield
-        return
     if not isinstance(function, torch.nn.Module):
         raise TypeError("a function has no evaluation, need a torch.nn.Module")
     modules = [module for module in function.modules() if module.training]

@@ -13,8 +13,13 @@ from torch.utils import _pytree as pytree
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from .associations import RESULT
-from .rules import MOVES, gives_residual
+from .rules import MOVES, RESIDUALS, RULES
 from .storage import is_floating
+
+_aten = torch.ops.aten
+#: Operations that give memory as it is, and those that change its size and keep its elements as far as they go.
+_TAKING = {_aten.empty.memory_format, _aten.empty_permuted.default, _aten.empty_strided.default}
+RESIZING = {_aten.resize_as.default, _aten.resize.default}
 
 
 def is_within(node: torch.fx.Node) -> bool:
@@ -96,13 +101,44 @@ def gives_floating(node: torch.fx.Node) -> bool:
     return any(isinstance(leaf, torch.Tensor) and is_floating(leaf.dtype) for leaf in leaves)
 
 
+def name_of(node: torch.fx.Node) -> str:
+    """The name of an operation as users know it, "softmax" of `_softmax.default`; empty for another node."""
+    name = str(getattr(node.target, "overloadpacket", "")).rpartition(".")[2] if node.op == "call_function" else ""
+    return name.lstrip("_").removeprefix("native_")
+
+
+def is_complex(node: torch.fx.Node) -> bool:
+    """Whether an operation gives a complex tensor."""
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
+
+
+def takes_memory(node: torch.fx.Node) -> bool:
+    """Whether a node gives memory, or some of it, that nothing has written."""
+    return node.target in _TAKING or node.target in RESIZING
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Whether an operation draws; one that has a rule is read as what it is in evaluation."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.target not in RULES
+
+
+def drawing_nodes(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
+    """The operations that draw, and those that compute from what is drawn."""
+    nodes: set[torch.fx.Node] = set()
+    for node in graph.graph.nodes:
+        if draws(node) or not nodes.isdisjoint(node.all_input_nodes):
+            nodes.add(node)
+    return nodes
+
+
 def why_without_derivatives(graph: torch.fx.GraphModule) -> str:
     """Why no derivative of a spec is judged; empty where derivatives are."""
     reached = set[torch.fx.Node]()
     for node in reversed(graph.graph.nodes):
         if node.op != "output" and (node not in reached or not gives_floating(node)):
             continue
-        if gives_residual(node):
+        if node.target in RESIDUALS:
             return "the spec has a factor or a solution, known by its residual, of which no gradient is judged"
         reached.update(node.all_input_nodes)
     if graph.graph.find_nodes(op="call_function", target=RESULT):

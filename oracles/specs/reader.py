@@ -19,14 +19,17 @@ from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from ...reference.residual import Residual
+from ...reference.turned import OpenBasisError, Turned
 from ...reference.whole import Whole, integers, settle, truncate
 from .associations import Scans
 from .calls import UntraceableError, reason_of
 from .decisions import Decisions
-from .drawing import as_numbers, decided_by_draw, drawing_nodes, drawn_by, draws
+from .drawing import as_numbers, decided_by_draw, drawn_by
 from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
 from .node_facts import (
+    drawing_nodes,
+    draws,
     dtype_of,
     gives_floating,
     handed_on,
@@ -35,12 +38,13 @@ from .node_facts import (
     moving_nodes,
     narrow_dtypes,
     only_moves,
+    takes_memory,
 )
-from .residuals import of_residuals, require_digits, require_results
-from .rules import MOVES, REPEATING, RULES, Rule, gives_residual, truth_of
+from .residuals import of_residuals, require_digits
+from .rules import MOVES, REPEATING, RESIDUALS, RULES, Rule, truth_of
 from .rules.table import overloads
 from .storage import PAIRS, STORAGE_DTYPES, by_way_of_float32, cast_to, is_floating
-from .unwritten import describe, differ, read_memory, takes_memory
+from .unwritten import describe, differ, read_memory
 
 #: Arguments of aten operations that say nothing of values.
 _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
@@ -120,7 +124,9 @@ class Reader(torch.fx.Interpreter):
             return None
         if n.op == "output":
             results = torch.fx.node.map_arg(n.args[0], self._before_rounding)
-            require_results(results)
+            # The vectors themselves have a law.
+            if any(isinstance(x, Turned) for x in pytree.tree_leaves(results)):
+                raise UntraceableError(f"it gives a product with {OpenBasisError()}")
             return results
         try:
             return self._read(n) if n.op == "call_function" else super().run_node(n)
@@ -197,7 +203,7 @@ class Reader(torch.fx.Interpreter):
             args, kwargs = pytree.tree_map(self._lift_integers, (args, dict(kwargs)))
         if rule is None:
             raise UntraceableError(f"it uses {_describe_node(node)}, which {_NO_RULE}")
-        if gives_residual(node):
+        if node.target in RESIDUALS:
             require_digits(node, self.reading)
         result = _apply_rule(rule, args, kwargs)
         draw = decided_by_draw(node, result) if node in self.drawing else None

@@ -86,9 +86,3 @@ def _of_vectors(target: Any, pair: list[Any], reading: Any) -> Any:
 
 def _move(x: Any, move: Callable[[Any], Any]) -> Any:
     return x.moved(move) if isinstance(x, Turned) else move(x)
-
-
-def require_results(results: Any) -> None:
-    """Refuse a result that depends on the choice of vectors, but for the vectors themselves, which have a law."""
-    if any(isinstance(x, Turned) for x in pytree.tree_leaves(results)):
-        raise UntraceableError(f"it gives a product with {OpenBasisError()}")

@@ -32,10 +32,10 @@ from ...reference.residual import Residual
 from ..process.logs import silent
 from .autograd_calls import trace_with_own_derivatives
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError, first_line
-from .complex_numbers import RealInterpreter, is_complex
+from .complex_numbers import RealInterpreter
 from .decisions import Decisions
 from .lines import Lines, line_of, line_of_error
-from .node_facts import moving_nodes
+from .node_facts import is_complex, moving_nodes
 from .reader import READ, Reader
 from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal

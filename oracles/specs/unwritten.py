@@ -14,17 +14,7 @@ import torch
 
 from ...reference.array import Array, constant
 from .lines import line_of
-
-_aten = torch.ops.aten
-#: Operations that give memory as it is.
-_TAKING = {_aten.empty.memory_format, _aten.empty_permuted.default, _aten.empty_strided.default}
-#: Operations that change the size of a tensor, and keep its elements as far as they go.
-_RESIZING = {_aten.resize_as.default, _aten.resize.default}
-
-
-def takes_memory(node: torch.fx.Node) -> bool:
-    """Whether a node gives memory, or some of it, that nothing has written."""
-    return node.target in _TAKING or node.target in _RESIZING
+from .node_facts import RESIZING
 
 
 def read_memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callable[[Any], Any]) -> Any:
@@ -40,7 +30,7 @@ def read_memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Ca
     there = np.full(value.numel(), (np.nan if floating else 1) if marked else 0)
     dtype = np.dtype(np.float64) if floating else torch.empty(0, dtype=value.dtype).numpy().dtype
     elements = lift(there.astype(dtype)) if floating else there.astype(dtype)
-    if node.target in _RESIZING and np.size(args[0]):
+    if node.target in RESIZING and np.size(args[0]):
         old = np.reshape(args[0], (-1,))[: np.size(elements)]
         elements = np.concatenate([old, elements[np.size(old) :]]) if np.size(old) < np.size(elements) else old
     return np.reshape(elements, tuple(value.shape))

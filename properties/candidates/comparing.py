@@ -10,9 +10,8 @@ import numpy as np
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
-from ...oracles.judge.attributes import find_mismatch
-from ...oracles.judge.card import describe_outside, some_of
-from ...oracles.judge.holding import OperandFacts, Reading, Standing, are_right, hold
+from ...oracles.judge.card import describe_outside
+from ...oracles.judge.holding import OperandFacts, Reading, Standing, are_right, find_mismatch, hold, some_of
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
@@ -54,7 +53,8 @@ def hold_all(
         # The decisions on elements take several times the memory of an output.
         return replace(one, wrong=wrong, outside=outside, in_sets=None)
 
-    readings = join_factors(readings, [_placed(y, reading) for y, reading in zip(computed, readings, strict=True)])
+    if any(isinstance(reading, Residual) for reading in readings):
+        readings = join_factors(readings, [_placed(y, reading) for y, reading in zip(computed, readings, strict=True)])
     like: Sequence[Tensor | None] = [None] * len(readings) if native is None else native
     decision = decide(readings, computed, lambda i, y, reading: are_right(y, reading, facts, order, like[i]))
     rows = zip(names, computed, decision.readings, like, strict=True)

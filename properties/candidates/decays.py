@@ -22,8 +22,9 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import Reading, Standing
 from ...oracles.specs import Traced, rewritten
+from ...oracles.specs.node_facts import name_of
 from .arguments import CallArguments, State
-from .rewrites import MOVES, Rewritten, name_of
+from .rewrites import MOVES, Rewritten
 from .specification import Specification
 
 #: Operations that bring one of several decays to its step; and those that make decays, with their logarithms.

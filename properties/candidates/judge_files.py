@@ -44,7 +44,7 @@ from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
 from .suites.opening import open_pair
-from .tree_probe import probe_for
+from .tree_probe import probe_of
 
 #: How a candidate's process is confined by default.
 USUAL = Confinement()
@@ -123,7 +123,8 @@ def _ask_within(
         GivenError: the probe shows no tree.
     """
     try:
-        session.records.probe = probe_for(allowed, session.spec, session.arguments, session.part is not None)
+        if allowed.of_probe:
+            session.records.probe = probe_of(allowed, session.spec, session.arguments, session.part is not None)
         return ask_all(session, plan, progress, ask)
     except ProbeError as err:
         raise GivenError(f"{name}: contract {allowed.name}: {err}") from err

@@ -35,7 +35,7 @@ from .results import without_numbers
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
-from .tree_probe import probe_for
+from .tree_probe import probe_of
 from .unasked import find_weaknesses, with_options
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
@@ -103,7 +103,8 @@ def judge(
     before = copied_state(host.state.parts)
     part = part_of(read_spec, arguments, allowed.without_probe)
     session = Session(read_spec, host, allowed.without_probe, draws, arguments, draw, part)
-    session.records.probe = probe_for(allowed, read_spec, arguments, part is not None)
+    if allowed.of_probe:
+        session.records.probe = probe_of(allowed, read_spec, arguments, part is not None)
     session.history.in_a_row = plan.calls
     try:
         with execute_launches(compiled) if compiled else contextlib.nullcontext():
@@ -160,7 +161,8 @@ def ask_all(
         if each.wrong is not None and each.wrong.code in _OF_THE_MACHINE
     ]
     name, words = ("", "") if error else arithmetic(session)
-    findings = with_advice(session, findings, name)
+    if any(each.is_wrong for each in findings):
+        findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.records.probe or session.terms)
     executed = session.history.executed

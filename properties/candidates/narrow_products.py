@@ -19,8 +19,9 @@ import torch
 from torch.fx import Node
 
 from ...oracles.specs import rewritten
+from ...oracles.specs.node_facts import name_of
 from .arguments import CallArguments, State
-from .rewrites import MOVES, Rewritten, name_of
+from .rewrites import MOVES, Rewritten
 from .specification import Specification
 
 _PRODUCTS = ("mul", "mm", "bmm", "mv", "dot", "addmm", "baddbmm")

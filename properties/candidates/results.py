@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ...oracles.judge.attributes import find_mismatch
+from ...oracles.judge.holding import find_mismatch
 from .operand_parts import COMPLEX, forms_in, output_in_parts, shape_and_dtype
 
 Tensor = torch.Tensor

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ...oracles.specs.node_facts import name_of
+
 #: What is called in place of the operation of a node, with its arguments.
 Changes = Mapping[Node, Callable[..., Any]]
 
@@ -78,12 +80,6 @@ def multiplies_sums(graph: torch.fx.GraphModule) -> bool:
         is_sum = name == "add" and "mul" in map(name_of, node.all_input_nodes)
         terms[node] = 2 if name in _FACTORS else most + 1 if is_sum else most if name in (*MOVES, "mul") else 0
     return False
-
-
-def name_of(node: Node) -> str:
-    """The name of an operation as users know it, "softmax" of `_softmax.default`; empty for another node."""
-    name = str(getattr(node.target, "overloadpacket", "")).rpartition(".")[2] if node.op == "call_function" else ""
-    return name.lstrip("_").removeprefix("native_")
 
 
 def stand_ins_of(node: Node) -> list[int]:

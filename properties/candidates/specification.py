@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.rounding.chance import Evaluations
+from ...oracles.bound.rounding.reading import BoundQuestion
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import Reading
 from ...oracles.op.declaration import dtype_name, is_float, to_array
@@ -41,10 +42,9 @@ from ...oracles.specs.autograd_calls import run_with_own_derivatives
 from ...oracles.specs.block_scales import KernelFallback
 from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.decisions import Decisions
-from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.evaluation import evaluating
 from ...oracles.specs.lines import calls_spec
-from ...oracles.specs.node_facts import why_without_derivatives
+from ...oracles.specs.node_facts import drawing_nodes, why_without_derivatives
 from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import algorithm_of, algorithms
 from ...reference.array import Array, store
@@ -53,7 +53,6 @@ from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
-from .bound_question import BoundQuestion
 from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
 from .open_readings import with_choices
 from .operand_parts import has_parts, state_in_parts
@@ -163,7 +162,8 @@ class Specification:
         device = device_of(pytree.tree_leaves((state, args)))
         # What torch.compile made is run as its original: to compile it may take a minute for each shape.
         autocast = torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast)
-        with uncompiled(), autocast, self._fallback.mode(), evaluating(self.function, self.evaluation):
+        evaluated = evaluating(self.function) if self.evaluation else contextlib.nullcontext()
+        with uncompiled(), autocast, self._fallback.mode(), evaluated:
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
                 return call_with_state(self.function, state if isinstance(state, dict) else dict(state), args)

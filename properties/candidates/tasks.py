@@ -16,12 +16,13 @@ import torch
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import PRESETS
 from ...oracles.specs.lines import line_of
+from ...oracles.specs.node_facts import name_of
 from ...reference.dtypes import HALF_TYPES
 from .arguments import CallArguments, Tensor
 from .host.module_files import problem_of
 from .inputs import WAYS, filled
 from .results import SpecRun
-from .rewrites import MOVES, Rewritten, name_of, stand_ins_of
+from .rewrites import MOVES, Rewritten, stand_ins_of
 from .specification import SpecError, Specification, specification
 
 #: Ways of filling inputs between which a right output should differ.

@@ -312,8 +312,8 @@ def _form_of(arguments: CallArguments) -> list[Any]:
     return [(x.shape, x.dtype, x.stride(), x.device) if isinstance(x, Tensor) else x for x in arguments.leaves]
 
 
-def probe_for(terms: Terms, spec: Specification, arguments: CallArguments, large: bool) -> TreeProbe | None:
-    """What probes a candidate; None where the terms do not ask for it.
+def probe_of(terms: Terms, spec: Specification, arguments: CallArguments, large: bool) -> TreeProbe:
+    """What probes a candidate, where the terms ask for it.
 
     Args:
         terms: what is allowed. spec, arguments: the problem. large: whether it is asked for in part.
@@ -321,8 +321,6 @@ def probe_for(terms: Terms, spec: Specification, arguments: CallArguments, large
     Raises:
         ProbeError: the spec is none that can be probed.
     """
-    if not terms.of_probe:
-        return None
     if large:
         raise ProbeError(f"{spec.name}: a probe needs fewer than {LARGE} elements of inputs and outputs")
     own = terms.without_probe

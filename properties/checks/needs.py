@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch.autograd import forward_ad
 
-from ...oracles.judge.attributes import find_mismatch
+from ...oracles.judge.holding import find_mismatch
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor

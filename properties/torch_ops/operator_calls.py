@@ -26,7 +26,7 @@ from ...oracles.op.transforms import REFERENCE, along
 from ...oracles.specs import UntraceableError, traced
 from ...oracles.specs.calls import first_line
 from ...oracles.specs.decisions import Decisions
-from ...oracles.specs.drawing import drawing_nodes
+from ...oracles.specs.node_facts import drawing_nodes
 from ...oracles.specs.tracing import Traced
 from ...reference.array import Array
 from ...reference.residual import Residual

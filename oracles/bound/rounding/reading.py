@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ....reference.algorithms import Inapplicable, algorithms
+from ....reference.condition import Condition
 from ..contract import Contract
 from . import affine, rows
 from .ball import Ball, ball, magnitude_of
+from .chance import Evaluations
 from .choices import joined
 
 
@@ -71,3 +74,50 @@ def _by_rows(function: Callable[..., Any], values: Any, contract: Contract) -> r
     except Exception:
         # A formula that shapes alone cannot record is evaluated as a whole, and its mistakes are raised there.
         return None
+
+
+@dataclass(frozen=True)
+class BoundQuestion:
+    """A function of arrays, its operands as float64, and what an evaluation of it may do."""
+
+    function: Callable[..., Any]
+    operands: list[Any]
+    contract: Contract
+
+    def read(self, sharp: bool = False) -> tuple[Any, ...]:
+        """The outputs as balls; `sharp`: those that are exact in every order of evaluation without a radius."""
+        readings = tuple(balls(self.function, self.operands, self.contract))
+        return tuple(map(_sharpest, readings, self._exact())) if sharp else readings
+
+    def perturb(self, draws: np.random.Generator) -> Evaluations:
+        """Evaluations with random rounding errors."""
+        return Evaluations(self.function, self.operands, self.contract, draws)
+
+    def _exact(self) -> tuple[Any, ...]:
+        """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
+        centres = [np.asarray(values, dtype=self.contract.centre_type) for values in self.operands]
+        readings: tuple[Any, ...] = ()
+        for algorithm in (self.function, *algorithms(self.function)):
+            with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
+                bounds = tuple(algorithm(*(Ball(c, None, self.contract.on_lattice) for c in centres)))
+                readings = tuple(map(_joined, readings, bounds)) if readings else bounds
+        return readings
+
+
+def _joined(a: Any, b: Any) -> Any:
+    """What holds both readings, of which only balls can be joined; of others one that leaves nothing known."""
+    if isinstance(a, Ball) and isinstance(b, Ball):
+        return joined(a, b)
+    return a if _is_exact(a) and _is_exact(b) and np.array_equal(a, b) else None
+
+
+def _is_exact(reading: Any) -> bool:
+    """Whether a reading is of numbers without errors, or of integers or truth values of which none is open."""
+    if isinstance(reading, Ball):
+        return not np.any(reading.radii())
+    return isinstance(reading, np.ndarray) and not isinstance(reading, Condition)
+
+
+def _sharpest(plain: Any, exact: Any) -> Any:
+    """The exact reading of an output if all of it is exact: else an evaluation may have folded constants together."""
+    return exact if _is_exact(exact) else plain

@@ -20,7 +20,7 @@ from . import slopes as slopes
 from . import steps as steps
 from . import structure as structure
 from .elementwise import truth_of as truth_of
-from .equations import gives_residual as gives_residual
+from .equations import RESIDUALS as RESIDUALS
 from .table import DECOMPOSED as DECOMPOSED
 from .table import MOVES as MOVES
 from .table import REPEATING as REPEATING

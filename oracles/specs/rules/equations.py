@@ -333,9 +333,4 @@ for _name, _operands, _rule, _kernel in (
     _OURS[getattr(torch.ops.opassay_specs, f"{_name}_parts").default] = _rule
 RULES.update(_OURS)
 #: Operations that give what is judged by its residual.
-_OPERATIONS = frozenset([*overloads(" ".join(_RULES)), *_OURS])
-
-
-def gives_residual(node: torch.fx.Node) -> bool:
-    """Whether an operation gives what is judged by its residual."""
-    return node.target in _OPERATIONS
+RESIDUALS = frozenset([*overloads(" ".join(_RULES)), *_OURS])

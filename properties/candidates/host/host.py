@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,12 +51,13 @@ from .changes import counts_against, deep
 from .module_files import frames_of
 from .module_state import ModuleState
 from .operations import Operations, record
-from .surroundings import surrounding
 
 #: Elements of outputs that are copied as soon as the candidate returns: of larger ones few rows are asked for.
 _FEW = 2**22
 #: What a first call replaces, a second may find replaced; what later ones replace is told in the end.
 _BASELINE_CALL = 2
+#: The number of threads of torch for `Manner.THREADS`.
+_THREADS = 4
 
 
 @dataclass
@@ -145,14 +146,14 @@ class CandidateHost:
         # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
         # object reads the settings, because the one of a cell gives the values that the cell began with.
         with (
-            surrounding(call.manner, device), on_variant(self._calls - 1),
+            _surrounding(call.manner, device), on_variant(self._calls - 1),
             torch.set_grad_enabled(call.backward is not None),
             process.seeded(self._calls) if watched else contextlib.nullcontext(),
             process.watched(*((process.SampleSettings(),) if watched else ())) as settings,
             process.watched(*(tiers if watched else ())) as changed,
         ):  # fmt: skip
             try:
-                with evaluating(self.function, call.manner is Manner.EVALUATION):
+                with evaluating(self.function) if call.manner is Manner.EVALUATION else contextlib.nullcontext():
                     act(current)
             except BaseException as err:
                 interrupt.reraise()
@@ -349,3 +350,34 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
 
 def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [t.detach().clone() for t in tensors]
+
+
+@contextlib.contextmanager
+def _surrounding(manner: Manner, device: str) -> Iterator[None]:
+    """What surrounds a call of a manner with tensors on a device."""
+    if manner is Manner.AUTOCAST:
+        with torch.autocast(device, dtype=torch.bfloat16):
+            yield
+        return
+    if manner is Manner.THREADS:
+        count = torch.get_num_threads()
+        torch.set_num_threads(_THREADS)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(count)
+        return
+    if manner is not Manner.POISONED:
+        yield
+        return
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    # The switch is a property of the module's class, which its annotations do not show.
+    switch: Any = torch.utils.deterministic
+    fill = switch.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    switch.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+        switch.fill_uninitialized_memory = fill

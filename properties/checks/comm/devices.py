@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ....oracles.judge.attributes import of_dtypes
+from ....oracles.judge.holding import of_dtypes
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, flat_outputs
 from ....oracles.op.placement import Homes, Promise
