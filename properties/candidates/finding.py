@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from ...oracles.judge.holding import Standing
 from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Violation
-from .arguments import CallArguments, State, Tensor
-from .host.calls import Executed, Manner
+from .arguments import CallArguments, State
+from .host.calls import BackwardCall, Executed, Manner
 from .layouts import AnyLayout, Placing
 
 #: What is wrong and no failure of an answer, because there was none, and its codes.
@@ -39,20 +39,6 @@ def require_no_fault(executed: Executed | None) -> Executed | None:
 
 
 @dataclass(frozen=True)
-class FailingBackward:
-    """A backward of a call, a gradient of which is outside its accept set.
-
-    Attributes:
-        operands: what requires a gradient: positions of floating arguments among those, and names of parameters.
-        cotangents: of the floating outputs, in memory as they were. inner: whether the arguments are no leaves.
-    """
-
-    operands: Sequence[int | str]
-    cotangents: Sequence[Tensor]
-    inner: bool = False
-
-
-@dataclass(frozen=True)
 class FailingCall:
     """A call that raises, or an output or gradient of which is outside its accept set.
 
@@ -68,7 +54,7 @@ class FailingCall:
     layout: AnyLayout | None = None
     manner: Manner = Manner.PLAIN
     place: int | None = None
-    backward: FailingBackward | None = None
+    backward: BackwardCall | None = None
     placing: Placing = field(default_factory=Placing)
 
 

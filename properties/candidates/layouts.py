@@ -130,6 +130,11 @@ def place(tensor: Tensor, strides: Sequence[int], offset: int = 0) -> Tensor:
     return _place_together([(tensor, strides, offset)])[0]
 
 
+def place_each(tensors: Sequence[Tensor], strides: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Copies of tensors with these strides each; without any strides the tensors as they are."""
+    return [place(t, own) for t, own in zip(tensors, strides, strict=True)] if strides else list(tensors)
+
+
 def _place_together(views: Sequence[tuple[Tensor, Sequence[int], int]]) -> list[Tensor]:
     """Copies in one new memory of tensors of one dtype, with strides and an offset each."""
     tensor = views[0][0]

@@ -30,7 +30,7 @@ from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
 from .judge_draws import Draws
 from .judgement import OF_OTHER_CALLS, Judgement, Ruling
-from .layouts import place
+from .layouts import place, place_each
 from .operand_parts import has_parts, name_of_whole
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
@@ -111,7 +111,9 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
         name: _SourceText(literal(_in_program(t.contiguous(), t, stored))) for name, t in call.state.items()
     }
     if call.backward is not None:
-        values["cotangents"] = [_SourceText(literal(_in_program(g, g, stored))) for g in call.backward.cotangents]
+        laid = place_each(call.backward.cotangents, call.backward.strides)
+        pairs = zip(laid, call.backward.cotangents, strict=True)
+        values["cotangents"] = [_SourceText(literal(_in_program(own, g, stored))) for own, g in pairs]
     values |= {"seed": Draws.of(case.seed).seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
     return values | {"device": "cuda" if case.cell.device == "cuda" else None}
 
@@ -161,12 +163,9 @@ def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
         around += f", torch.autocast({device!r}, dtype=torch.bfloat16)"
     calls = ("tensors_of(call(reference, copy.deepcopy(arguments)))", "tensors_of(call(candidate, arguments, right))")
     if call.backward is not None:
-        inner = call.backward.inner
         floats = [i for i, t in enumerate(call.arguments.tensors) if t.dtype.is_floating_point]
-        operands = call.backward.operands
-        inputs = ", ".join(f"x{floats[each]}" for each in operands if isinstance(each, int))
-        names = [each for each in operands if isinstance(each, str)]
-        rest = f"arguments, [{inputs}], {names!r}, cotangents, {inner})"
+        inputs = ", ".join(f"x{floats[each]}" for each in call.backward.moving)
+        rest = f"arguments, [{inputs}], {call.backward.wanted!r}, cotangents, {call.backward.inner})"
         calls, around = (f"gradients_of(reference, {rest}", f"gradients_of(candidate, {rest}"), "torch.enable_grad()"
     index = ", ".join(map(str, outlier.index)) or "..."
     lines = (

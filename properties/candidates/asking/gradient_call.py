@@ -27,11 +27,10 @@ from ..comparing import hold_in_turn, tell_of_torch
 from ..decays import leave_decays_out, read_gradients
 from ..domain.facts import OF_TWO
 from ..evidence import Evidence
-from ..finding import FailingBackward, FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
+from ..finding import FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, floating
 from ..inputs import stand_in
-from ..layouts import MemoryLayout, strides_of
-from ..layouts import place as place_in_memory
+from ..layouts import MemoryLayout, place_each, strides_of
 from ..open_gradients import choices_of, leave_out, settle_draws
 from ..results import SpecRun
 from ..row_sample import Part
@@ -80,7 +79,7 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
         own = SpecBackward({operand: torch.ones(()) for operand in operands})
     else:
-        own = backward(spec, others, state, operands, _laid_out(cotangents, elsewhere.cotangents))
+        own = backward(spec, others, state, operands, place_each(cotangents, _strides_of(cotangents, elsewhere)))
     owed = [operand for operand in operands if operand not in own.refusals]
     request = GradientRequest(arguments, state, cotangents, owed, own, marked)
     if not owed:
@@ -140,16 +139,14 @@ def _with_call(session: Session, request: GradientRequest, finding: Finding, at:
     """The finding with the call and the backward that show it, unless a second backward is wrong."""
     if finding.wrong is not None and any(line.startswith(_SECOND) for line in finding.wrong.lines):
         return finding
-    cotangents = _laid_out(request.cotangents, at.cotangents)
-    call = FailingCall(
-        request.arguments, request.state, at.operands, at.manner,
-        backward=FailingBackward(request.operands, cotangents, at.inner),
-    )  # fmt: skip
+    pulled = _backward_call(request, None, [], at)
+    call = FailingCall(request.arguments, request.state, at.operands, at.manner, backward=pulled)
     return session.attach_call(call, finding, [f"gradient of {request.label(operand)}" for operand in request.operands])
 
 
-def _laid_out(cotangents: Sequence[Tensor], layout: MemoryLayout | None) -> list[Tensor]:
-    return [g if layout is None else place_in_memory(g, strides_of(layout, g.shape)) for g in cotangents]
+def _strides_of(cotangents: Sequence[Tensor], at: GradientPlace) -> list[list[int]]:
+    """Of each cotangent at a place; none where all are contiguous."""
+    return [] if at.cotangents is None else [strides_of(at.cotangents, g.shape) for g in cotangents]
 
 
 def _operands_of(session: Session, arguments: CallArguments, marked: bool, only: int | str | None) -> list[int | str]:
@@ -231,8 +228,7 @@ def _backward_call(
     """
     padded = request.cotangents if part is None else [_among_zeros(g, part, rows) for g in request.cotangents]
     having = [] if part is None else [part.having[i] for i in request.inputs]
-    strides = [] if at.cotangents is None else [strides_of(at.cotangents, g.shape) for g in padded]
-    return BackwardCall(request.inputs, request.names, padded, strides, rows, having, inner=at.inner)
+    return BackwardCall(request.inputs, request.names, padded, _strides_of(padded, at), rows, having, inner=at.inner)
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:

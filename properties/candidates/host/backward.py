@@ -11,7 +11,7 @@ import torch
 from ....oracles.op.bits import same_results
 from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments, Tensor
-from ..layouts import place
+from ..layouts import place_each
 from ..operand_parts import output_in_parts
 from ..results import Result
 from .calls import BackwardCall, Pulled, floating
@@ -28,10 +28,7 @@ def pull(
         apart: makes a call at other values; gives its outputs and its leaves. It comes between the two where
             `call.apart`, so that what the call has saved must have stayed its own, and its gradients as they were.
     """
-    cotangents = call.cotangents
-    if call.strides:
-        cotangents = [place(g, strides) for g, strides in zip(cotangents, call.strides, strict=True)]
-    pairs = zip(floating(outputs), cotangents, strict=False)
+    pairs = zip(floating(outputs), place_each(call.cotangents, call.strides), strict=False)
     tracked = [(y, g) for y, g in pairs if y.requires_grad]
     if not tracked or not leaves:
         return Pulled()
