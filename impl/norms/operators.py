@@ -208,10 +208,9 @@ batch_norm_evaluation_backward = Operator(
     "batch_norm_evaluation_backward(Tensor grad_out, Tensor input, Tensor running_mean, Tensor running_var,"
     " Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
-    taking(
-        batch_cpu.ConstantsBackward,
-        batch_cpu.batch_norm_evaluation_backward,
-        batch_cuda.batch_norm_evaluation_backward,
+    Kernels(
+        batch_cpu.by_constants(batch_cpu.batch_norm_evaluation_backward),
+        batch_cpu.by_constants(batch_cuda.batch_norm_evaluation_backward),
         channels.fake_gradients,
     ),
     batching.into_channels(1, 0, 0),

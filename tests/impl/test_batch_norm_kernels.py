@@ -137,12 +137,20 @@ def _of_a_channel(cut: Cut) -> tuple[object, ...]:
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("rest", [(7,), (700,), (64, 3), (2, 9000), (33, 7, 7), (1, 1, 1)])
 def test_how_a_channel_is_cut_does_not_depend_on_the_others(rest: tuple[int, ...], last: bool, operands: int) -> None:
-    cuts = [cut_of(torch.Size((rest[0], c, *rest[1:])), last, False, operands) for c in (1, 2, 31, 64, 5000)]
+    cuts = [
+        cut_of(
+            torch.Size((rest[0], c, *rest[1:])),
+            torch.channels_last if last else torch.contiguous_format,
+            torch.float32,
+            operands,
+        )
+        for c in (1, 2, 31, 64, 5000)
+    ]
     assert all(_of_a_channel(cut) == _of_a_channel(cuts[0]) for cut in cuts)
 
 
 def test_a_channel_of_more_elements_is_cut_otherwise() -> None:
-    few, many = (cut_of(torch.Size((n, 8, 64, 64)), False, False, 1) for n in (2, 3))
+    few, many = (cut_of(torch.Size((n, 8, 64, 64)), torch.contiguous_format, torch.float32, 1) for n in (2, 3))
     assert few.whole
     assert not many.whole
 
@@ -151,7 +159,7 @@ def test_a_channel_of_more_elements_is_cut_otherwise() -> None:
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1), (300, 5), (70, 2, 3), (5, 2, 9000), (3, 40, 20, 10), (1, 3, 1 << 31)])
 def test_the_tiles_cover_every_element_once(shape: tuple[int, ...], last: bool, operands: int) -> None:
-    cut = cut_of(torch.Size(shape), last, False, operands)
+    cut = cut_of(torch.Size(shape), torch.channels_last if last else torch.contiguous_format, torch.float32, operands)
     samples, lines, length, over, tiles = cut.extents
     sizes = [cut.constants[name] for name in ("SAMPLES", "POSITIONS", "LINES")]
     at_once, along, side = (int(str(size)) for size in sizes)

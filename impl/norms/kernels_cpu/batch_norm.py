@@ -5,7 +5,7 @@ Memory formats: results are channels_last where the input is (and not contiguous
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -227,44 +227,27 @@ class BatchBackward(NamedTuple):
 
 def batch_norm_backward(args: BatchBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
-    return _masked_gradients(args, (args.mean, args.invstd, args.grad_mean, args.grad_invstd), None)
+    return _masked_gradients(args, None)
 
 
-class ConstantsBackward(NamedTuple):
-    """The arguments of `batch_norm_evaluation_backward`.
-
-    Attributes:
-        grad_out, x, weight, weight_dtype, bias_dtype, output_mask: as of a `BatchBackward`.
-        running_mean, running_var: (C,), constants.
-        eps: added to the variance.
+def batch_norm_evaluation_backward(args: BatchBackward) -> Gradients:
+    """(d_input, d_weight, d_bias) from constant mean and variance, `mean` and `invstd` of the record; None where
+    masked.
     """
-
-    grad_out: Tensor
-    x: Tensor
-    running_mean: Tensor
-    running_var: Tensor
-    weight: Tensor | None
-    weight_dtype: torch.dtype
-    bias_dtype: torch.dtype
-    eps: float
-    output_mask: Sequence[bool]
+    return _masked_gradients(args, args.eps)
 
 
-def batch_norm_evaluation_backward(args: ConstantsBackward) -> Gradients:
-    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
-    return _masked_gradients(args, (args.running_mean, args.running_var, None, None), args.eps)
+def by_constants(kernel: Callable[[BatchBackward], Gradients]) -> Callable[..., Gradients]:
+    """A kernel as a function of the arguments of the op, which has no cotangents of constants."""
+    return lambda grad_out, *rest: kernel(BatchBackward(grad_out, None, None, *rest))
 
 
 Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 """Mean and invstd of the batch with cotangents of both; or running mean and variance, where eps is given."""
 
 
-def _masked_gradients(args: BatchBackward | ConstantsBackward, statistics: Statistics, eps: float | None) -> Gradients:
-    """The backward of both kinds of statistics; lays out the operands.
-
-    Args:
-        args: of either op. statistics, eps: see `Statistics`.
-    """
+def _masked_gradients(args: BatchBackward, eps: float | None) -> Gradients:
+    """The backward of both kinds of statistics; lays out the operands. `eps`: of constant ones, see `Statistics`."""
     grad_out, x, weight, output_mask = args.grad_out, args.x, args.weight, args.output_mask
     mask = (output_mask[0], output_mask[1], output_mask[2])
     dtype, memory, channels = compute_dtype(x.dtype), memory_format(x), x.shape[1]
@@ -274,10 +257,10 @@ def _masked_gradients(args: BatchBackward | ConstantsBackward, statistics: Stati
         d_input = torch.empty_like(x, memory_format=torch.contiguous_format) if mask[0] else None
         sums = [x.new_zeros(channels, dtype=dtype) if needed else None for needed in mask[1:]]
     else:
-        weight, mean, scale = _parameters(weight, *statistics[:2], dtype=dtype)
+        weight, mean, scale = _parameters(weight, args.mean, args.invstd, dtype=dtype)
         assert mean is not None
         assert scale is not None
-        inner = (mean, scale, *statistics[2:])
+        inner = (mean, scale, args.grad_mean, args.grad_invstd)
         run = _backward_half if x.dtype in HALF else _backward_wide
         deterministic = torch.are_deterministic_algorithms_enabled()
         if deterministic and (x.shape[2:].numel() == 1 or memory is not torch.contiguous_format):

@@ -291,48 +291,40 @@ def _backward(
 @by_triton("batch_norm_backward", cpu.batch_norm_backward)
 def batch_norm_backward(args: cpu.BatchBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
-    grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
-    if not x.numel():
-        return cpu.batch_norm_backward(args)
+    return _run_backward(args, None) if args.x.numel() else cpu.batch_norm_backward(args)
+
+
+@by_triton("batch_norm_evaluation_backward", cpu.batch_norm_evaluation_backward)
+def batch_norm_evaluation_backward(args: cpu.BatchBackward) -> Gradients:
+    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
+    return _run_backward(args, args.eps) if args.x.numel() else cpu.batch_norm_evaluation_backward(args)
+
+
+def _run_backward(args: cpu.BatchBackward, eps: float | None) -> Gradients:
+    """The backward of either op; `eps`: see `_backward`."""
+    grad_out, grad_mean, grad_invstd, x, mean, scale, weight, weight_dtype, bias_dtype, _, output_mask = args
     if not any(output_mask):
         return None, None, None
     memory = memory_format(x)
-    partial, combined, wide, whole, sums, combine, apply = _backward(x.shape, memory, x.dtype, None)
+    partial, combined, wide, whole, sums, combine, apply = _backward(x.shape, memory, x.dtype, eps)
     grad_out, x = grad_out.contiguous(memory_format=memory), x.contiguous(memory_format=memory)
     outputs = d_input, d_weight, d_bias = _gradients(x, memory, (weight_dtype, bias_dtype), output_mask)
-    operands = (grad_out, x, mean.contiguous(), invstd.contiguous())
+    operands = (grad_out, x, mean.contiguous(), scale.contiguous())
     factors = (dense(weight), dense(grad_mean), dense(grad_invstd))
     if partial is None:
         whole.run(*operands, *factors, *outputs)
         return outputs
-    products = d_input is not None or d_weight is not None
-    parts = empty(partial, wide, x.device), empty(partial, wide, x.device) if products else None
-    sums.run(*operands, None, None, *parts)
-    of_channels = None if d_input is None else empty(combined, wide, x.device)
-    combine.run(*parts, of_channels, d_weight, d_bias)
-    if d_input is not None:
-        apply.run(*operands, of_channels, *factors, d_input)
-    return outputs
-
-
-@by_triton("batch_norm_evaluation_backward", cpu.batch_norm_evaluation_backward)
-def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> Gradients:
-    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
-    grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
-    if not x.numel():
-        return cpu.batch_norm_evaluation_backward(args)
-    if not any(output_mask):
-        return None, None, None
-    memory = memory_format(x)
-    partial, _, wide, _, sums, combine, _ = _backward(x.shape, memory, x.dtype, eps)
-    assert partial is not None
-    grad_out, x = grad_out.contiguous(memory_format=memory), x.contiguous(memory_format=memory)
-    outputs = d_input, d_weight, d_bias = _gradients(x, memory, (weight_dtype, bias_dtype), output_mask)
-    summed = d_weight is not None or d_bias is not None
-    parts = [empty(partial, wide, x.device) if needed else None for needed in (summed, d_weight is not None)]
-    sums.run(grad_out, x, running_mean.contiguous(), running_var.contiguous(), dense(weight), d_input, *parts)
+    # By constants the sums' kernel writes d_input, which needs no sums.
+    from_constants, from_sums = (None, d_input) if eps is None else (d_input, None)
+    products = from_sums is not None or d_weight is not None
+    summed = products or d_bias is not None
+    parts = [empty(partial, wide, x.device) if needed else None for needed in (summed, products)]
+    sums.run(*operands, None if eps is None else factors[0], from_constants, *parts)
+    of_channels = None if from_sums is None else empty(combined, wide, x.device)
     if summed:
-        combine.run(*parts, None, d_weight, d_bias)
+        combine.run(*parts, of_channels, d_weight, d_bias)
+    if from_sums is not None:
+        apply.run(*operands, of_channels, *factors, from_sums)
     return outputs
 
 
