@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
-from .associations import RESULT
+from .associations import RESULT, Scans
 from .rules import MOVES, RESIDUALS, RULES
 from .storage import is_floating
 
@@ -144,3 +144,24 @@ def why_without_derivatives(graph: torch.fx.GraphModule) -> str:
     if graph.graph.find_nodes(op="call_function", target=RESULT):
         return "the spec scans in any order by associative_scan, of which no gradient is judged"
     return ""
+
+
+class GraphFacts:
+    """What readings of a graph need to know of its nodes.
+
+    Attributes:
+        moving: those whose values depend on floating inputs. drawing: see `drawing_nodes`.
+        handed_on: those whose elements are those of inputs, at other places perhaps.
+        last: those that the results are made of by moving elements alone.
+        dtypes: the dtype of the operation of the spec that each belongs to.
+        taking: those that give memory that nothing has written. scans: each way of these has a reader of its own.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        self.moving, self.drawing, self.handed_on = moving_nodes(graph), drawing_nodes(graph), handed_on(graph)
+        self.last, self.dtypes = last_nodes(graph), narrow_dtypes(graph)
+        self.taking, self.scans = [node for node in graph.graph.nodes if takes_memory(node)], Scans(graph)
+
+
+#: The facts of graphs that have been read.
+Known = dict[torch.fx.GraphModule, GraphFacts]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from ...reference.algorithms import Inapplicable
@@ -21,25 +22,12 @@ from ...reference.formats import FORMATS
 from ...reference.residual import Residual
 from ...reference.turned import OpenBasisError, Turned
 from ...reference.whole import Whole, integers, settle, truncate
-from .associations import Scans
 from .calls import UntraceableError, reason_of
 from .decisions import Decisions
 from .drawing import as_numbers, decided_by_draw, drawn_by
 from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
-from .node_facts import (
-    drawing_nodes,
-    draws,
-    dtype_of,
-    gives_floating,
-    handed_on,
-    is_within,
-    last_nodes,
-    moving_nodes,
-    narrow_dtypes,
-    only_moves,
-    takes_memory,
-)
+from .node_facts import GraphFacts, Known, draws, dtype_of, gives_floating, is_within, only_moves, takes_memory
 from .residuals import of_residuals, require_digits
 from .rules import MOVES, REPEATING, RESIDUALS, RULES, Rule, truth_of
 from .rules.table import overloads
@@ -76,26 +64,17 @@ class Reader(torch.fx.Interpreter):
     computed of them alone is left to torch, whose integer arithmetic is exact.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule, decisions: Decisions | None = None) -> None:
-        #: Associative scans, each way of which is read by a reader of its own.
-        self.scans = Scans(graph)
-        # What such a way reads of the spec must stay until the scan is read.
-        super().__init__(graph, garbage_collect_values=not self.scans.ways)
+    def __init__(self, graph: GraphModule, decisions: Decisions | None = None, known: Known | None = None) -> None:
+        known = {} if known is None else known
+        self.facts = known.get(graph) or known.setdefault(graph, GraphFacts(graph))
+        # What is read of the spec by a way of a scan must stay until the scan is read.
+        super().__init__(graph, garbage_collect_values=not self.facts.scans.ways)
         #: Which of several possible indices the reading takes.
         self.decisions = decisions or Decisions()
         self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
         self.reading: Any = None
-        self.moving = moving_nodes(graph)
-        #: Operations that draw random numbers, and those that compute from them.
-        self.drawing = drawing_nodes(graph)
-        #: Nodes whose elements are those of inputs, at other places perhaps.
-        self.handed_on = handed_on(graph)
-        #: Nodes that the results are made of by moving elements alone.
-        self.last = last_nodes(graph)
-        #: The dtype of the operation of the spec that a node belongs to.
-        self.dtypes = narrow_dtypes(graph)
-        #: Nodes that give memory that nothing has written, and whether this reading fills it with marks.
-        self.taking, self.marked = [node for node in graph.graph.nodes if takes_memory(node)], False
+        #: Whether this reading fills memory that nothing has written with marks.
+        self.marked = False
         #: The values of nodes of `last` before they are rounded to their dtype: whoever judges the results does that.
         self.unrounded: dict[torch.fx.Node, Any] = {}
 
@@ -108,19 +87,19 @@ class Reader(torch.fx.Interpreter):
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
         results = super().run(*arrays, enable_io_processing=False, **kwargs)
-        if self.taking and not self.marked and (self.reading is None or self.reading.is_repeatable):
-            assert isinstance(self.module, torch.fx.GraphModule)
-            other = Reader(self.module, self.decisions)
+        if self.facts.taking and not self.marked and (self.reading is None or self.reading.is_repeatable):
+            assert isinstance(self.module, GraphModule)
+            other = Reader(self.module, self.decisions, {self.module: self.facts})
             other.marked = True
             if differ(results, other.run(*map(constant, arrays), like=like)):
-                raise UntraceableError(describe(self.taking))
+                raise UntraceableError(describe(self.facts.taking))
         return results
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return self._of_tensor(super().get_attr(target, args, kwargs))
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        if n in self.scans.inside:
+        if n in self.facts.scans.inside:
             return None
         if n.op == "output":
             results = torch.fx.node.map_arg(n.args[0], self._before_rounding)
@@ -137,8 +116,8 @@ class Reader(torch.fx.Interpreter):
             raise UntraceableError(f"it uses {place}, which cannot be read there: {reason_of(err)}") from err
 
     def _read(self, n: torch.fx.Node) -> Any:
-        if n in self.scans.ways:
-            return self._mark_as_stored(self.scans.read(n, self.env, Reader), n)
+        if n in self.facts.scans.ways:
+            return self._mark_as_stored(self.facts.scans.read(n, self.env, Reader), n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         # Results of an operation that only moves elements are stored already, if their operands are.
         if only_moves(n):
@@ -147,7 +126,7 @@ class Reader(torch.fx.Interpreter):
             store_contributions(moved, self._format_of(n))
             # Indices are chosen by what is stored, in which more elements may tie.
             unrounded = any(each in self.unrounded for each in n.all_input_nodes)
-            if n in self.last and unrounded and dtype_of(n) not in _INTEGERS:
+            if n in self.facts.last and unrounded and dtype_of(n) not in _INTEGERS:
                 self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._before_rounding))
             return moved
         with steps_stored(self._format_of(n)):
@@ -163,7 +142,7 @@ class Reader(torch.fx.Interpreter):
 
     def _format_of(self, node: torch.fx.Node) -> str:
         """The format of a node's operation, if an evaluation may store its results; else ""."""
-        name = self.dtypes.get(node, "")
+        name = self.facts.dtypes.get(node, "")
         return name if self.reading is not None and self.reading.may_store(name) else ""
 
     def _evaluate(self, n: torch.fx.Node, args: Any, kwargs: Any) -> Any:
@@ -175,7 +154,7 @@ class Reader(torch.fx.Interpreter):
         result = self.decisions.apply_to(n.name, self._by_rule(n, args, kwargs))
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, result, args)
-        if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
+        if n.target is _aten.signbit.default and n.args[0] in self.facts.handed_on:
             result = _with_signs_of_zeros(result, args[0])
         return _without_derivatives(n, result, args) if is_constant(n) else result
 
@@ -206,7 +185,7 @@ class Reader(torch.fx.Interpreter):
         if node.target in RESIDUALS:
             require_digits(node, self.reading)
         result = _apply_rule(rule, args, kwargs)
-        draw = decided_by_draw(node, result) if node in self.drawing else None
+        draw = decided_by_draw(node, result) if node in self.facts.drawing else None
         return result if draw is None else self._take(node, draw)
 
     def _draw(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -256,10 +235,10 @@ class Reader(torch.fx.Interpreter):
     def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
         """Tell the reading of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
         mask, *sides = node.args
-        if not isinstance(result, Array) or mask in self.moving:
+        if not isinstance(result, Array) or mask in self.facts.moving:
             return
         choice, *values = args
-        zero = [side not in self.moving and _is_nothing(value) for side, value in zip(sides, values, strict=True)]
+        zero = [side not in self.facts.moving and _is_nothing(value) for side, value in zip(sides, values, strict=True)]
         zeros = np.where(np.asarray(choice, dtype=bool), *zero)
         if zeros.any():
             constant(result).leave_out(np.broadcast_to(zeros, result.shape))
@@ -306,7 +285,7 @@ class Reader(torch.fx.Interpreter):
             source = node.args[0] if node.target in _CASTS else None
             result = by_way_of_float32(result, dtype_of(source) if isinstance(source, torch.fx.Node) else None)
         # Whoever judges the results of the spec rounds them; to round them here, too, would count that twice.
-        if node in self.last:
+        if node in self.facts.last:
             self.unrounded[node] = result
         return cast_to(result, dtype) if dtype in STORAGE_DTYPES else store(result, dtype_name(dtype), by_spec)
 

@@ -373,12 +373,13 @@ def open_custom_functions() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def uncompiled() -> Iterator[None]:
-    """A context in which functions that torch.compile made are called, or traced, as their originals."""
+def uncompiled(traced: bool = True) -> Iterator[None]:
+    """A context in which functions that torch.compile made are called, or even `traced`, as their originals."""
     # Where nothing was compiled so far there is nothing to set, and the import of the compiler takes seconds.
     compiler = sys.modules.get("torch._dynamo")
     if compiler is None:
         yield
         return
-    with torch.compiler.set_stance("force_eager"), compiler.config.patch(error_on_nested_fx_trace=False):
+    patch = compiler.config.patch(error_on_nested_fx_trace=False) if traced else contextlib.nullcontext()
+    with torch.compiler.set_stance("force_eager"), patch:
         yield

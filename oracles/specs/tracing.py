@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededErro
 from .complex_numbers import RealInterpreter
 from .decisions import Decisions
 from .lines import Lines, line_of, line_of_error
-from .node_facts import is_complex, moving_nodes
+from .node_facts import Known, is_complex, moving_nodes
 from .reader import READ, Reader
 from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal
@@ -75,6 +75,7 @@ class Traced:
     outputs: tuple[Operand, ...]
     written_inputs: tuple[int, ...] = ()
     decisions: Decisions | None = None
+    _known: Known = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -95,7 +96,7 @@ class Traced:
         """
         if len(arrays) != len(self.inputs):
             raise TypeError(f"arrays: got {len(arrays)}, need {len(self.inputs)}: {[x.name for x in self.inputs]}")
-        return Reader(self.graph, self.decisions).run(*arrays, like=like)  # type: ignore[no-any-return]
+        return Reader(self.graph, self.decisions, self._known).run(*arrays, like=like)  # type: ignore[no-any-return]
 
 
 def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
@@ -338,8 +339,7 @@ def formula_of(function: Callable[..., Any], like: Sequence[Any] = ()) -> Callab
         arrays = [a for a in args if _is_array(a)]
         shapes = [(np.shape(a), _dtype(a)) if _is_array(a) else a for a in args]
         known = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind != "f"]
-        trace_of = functools.partial(_trace_of_arrays, function, args, like)
-        trace = traces.at(repr(shapes), known, trace_of)
+        trace = traces.at(repr(shapes), known, functools.partial(_trace_of_arrays, function, args, like))
         return tuple(y if is_kept(y, dtype) else None for y, dtype in zip(trace(*arrays), trace.dtypes, strict=True))
 
     return formula

@@ -163,7 +163,7 @@ class Specification:
         # What torch.compile made is run as its original: to compile it may take a minute for each shape.
         autocast = torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast)
         evaluated = evaluating(self.function) if self.evaluation else contextlib.nullcontext()
-        with uncompiled(), autocast, self._fallback.mode(), evaluated:
+        with uncompiled(traced=False), autocast, self._fallback.mode(), evaluated:
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
                 return call_with_state(self.function, state if isinstance(state, dict) else dict(state), args)

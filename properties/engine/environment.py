@@ -13,6 +13,8 @@ from pathlib import Path
 
 #: The folder in which the package is installed.
 ROOT = Path(__file__).parents[2]
+#: Its folders: in a checkout what its makers use stands beside them, and decides no verdict.
+_FOLDERS = ("reference", "impl", "oracles", "properties", "reports", "api")
 _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pytest", "pytest-xdist", "triton")
 
 #: The first and the last minor version that opassay was tested with.
@@ -48,14 +50,11 @@ def digest_sources() -> str:
     Two machines can tell by it whether their sources are the same, and a process that has loaded some of them whether
     those which it loads later may be of another version.
     """
-    root, digest = str(ROOT), hashlib.sha256()
-    paths = (
-        # A strict editable installation is a folder of links, which `Path.rglob` does not follow.
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root, followlinks=True)
-        for name in names
-        if name.endswith(".py")
-    )
+    root, digest, paths = str(ROOT), hashlib.sha256(), list[str]()
+    # A strict editable installation is a folder of links, which `Path.rglob` does not follow.
+    for folder, within, names in os.walk(root, followlinks=True):
+        within[:] = [name for name in within if folder != root or name in _FOLDERS]
+        paths += [os.path.join(folder, name) for name in names if name.endswith(".py")]
     for path in sorted(paths):
         content = b""
         with contextlib.suppress(OSError), open(path, "rb", 0) as file:
