@@ -26,6 +26,7 @@ import torch
 from ....oracles.specs.evaluation import without_dropout
 from ....oracles.verdicts.violation import error_lines, error_name
 from ....reference.missing import nearest_of
+from .. import failing_call
 from ..arguments import CallArguments, Inputs, parameters_of
 from ..cases import parts_of
 from ..layouts import place
@@ -156,7 +157,7 @@ def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise GivenError("device: got cuda, and there is no GPU here")
-    _cast_module(problem.spec, dtype, device)
+    instance_of(problem.spec, (), 0, dtype, device)
     return replace(problem, draw=_cast_draw(problem.draw, dtype, device))
 
 
@@ -167,14 +168,6 @@ def spec_in_evaluation(problem: SpecFile) -> SpecFile:
         spec.eval().forward = without_dropout(spec.forward)
         return replace(problem, spec=spec)
     return problem if calls_numpy(spec) else replace(problem, spec=without_dropout(spec))
-
-
-def _cast_module(function: Any, dtype: str, device: str) -> None:
-    if isinstance(function, torch.nn.Module):
-        if dtype:
-            function.to(getattr(torch, dtype))
-        if device:
-            function.to(device)
 
 
 def instance_of(
@@ -188,13 +181,10 @@ def instance_of(
         dtype, device: names of those to which a module is cast and moved; empty to change nothing.
         evaluation: whether a module is put in evaluation mode.
     """
-    if isinstance(target, type) and issubclass(target, torch.nn.Module):
-        torch.manual_seed(seed)
-        target = target(*instances)
-    _cast_module(target, dtype, device)
-    if evaluation and isinstance(target, torch.nn.Module):
-        target.eval()
-    function: Callable[..., Any] = target
+    kind = getattr(torch, dtype) if dtype else None
+    function = failing_call.instance_of(target, instances, seed, kind, device or None, {})
+    if evaluation and isinstance(function, torch.nn.Module):
+        function.eval()
     return function
 
 

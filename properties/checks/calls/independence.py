@@ -351,8 +351,4 @@ def _many(judge: Judge, truth: Truth) -> None:
 
 def _forward_and_backward(judge: Judge, truth: Truth, arguments: Sequence[Any]) -> None:
     """A call and its gradients, without any check."""
-    pairs = zip(flat_outputs(judge.subject(*arguments)), truth.cotangents, strict=False)
-    tracked = [(y, g) for y, g in pairs if y.requires_grad]
-    if tracked:
-        leaves = [arguments[i] for i in truth.problem.wrt]
-        torch.autograd.grad([y for y, _ in tracked], leaves, [g for _, g in tracked], allow_unused=True)
+    truth.differentiate(judge, arguments, flat_outputs(judge.subject(*arguments)), "many calls in a row")
