@@ -25,6 +25,7 @@ from .kernels_cpu import rms_norm as cpu
 from .kernels_cuda import layer_norm as cuda
 from .layer_norm import check_rows
 from .layout import Rows, rows_of
+from .rules import Norm
 
 
 def rms_norm(
@@ -136,21 +137,12 @@ def _check(name: str, x: Any, shape: Any, weight: Any, eps: Any) -> tuple[tuple[
     return shape, torch.finfo(compute_dtype(x.dtype)).eps if eps is None else eps
 
 
-def _backward_fake(args: Record) -> cpu.Gradients:
-    x, weight, layout = args.input, args.weight, rows_of(args.row_ndim, args.batch_ndim)
-    d_weight = None
-    if args.output_mask[1] and weight is not None:
-        d_weight = x.new_empty(layout.affine_shape(x.shape), dtype=weight.dtype)
-    return layout.empty_like(x) if args.output_mask[0] else None, d_weight
+_norm: Norm[Rows] = Norm(lambda args: rows_of(args.row_ndim, args.batch_ndim), centred=False)
 
 
 def _slopes(args: Record) -> cpu.Gradients:
     """The op as an expression of grad_out, grad_total, grad_rstd, input and weight."""
-    mask = args.output_mask[0], args.output_mask[1] and args.weight is not None, False
-    d_input, d_weight, _ = expressions.gradients(
-        rows_of(args.row_ndim, args.batch_ndim), args.grad_out, args.input, args.weight, eps=args.eps, rstd=args.rstd,
-        grad_rstd=args.grad_rstd, mask=mask, centred=False,
-    )  # fmt: skip
+    d_input, d_weight, _ = _norm.gradients(args)
     if d_input is not None and args.grad_total is not None:
         d_input = d_input + raised(args.grad_total)
     return d_input, d_weight
@@ -159,7 +151,7 @@ def _slopes(args: Record) -> cpu.Gradients:
 _rms_norm_backward = Operator(
     "rms_norm_backward(Tensor grad_out, Tensor? grad_total, Tensor? grad_rstd, Tensor input, Tensor rstd,"
     " Tensor? weight, int row_ndim, float? eps, int batch_ndim, bool[2] output_mask) -> (Tensor, Tensor)",
-    taking(cpu.RmsBackward, cpu.rms_norm_backward, cuda.rms_norm_backward, _backward_fake),
+    taking(cpu.RmsBackward, cpu.rms_norm_backward, cuda.rms_norm_backward, lambda args: _norm.fake_gradients(args)[:2]),
     one_more_slice,
     Expression(_slopes),
     outputs=("input", "weight"),

@@ -31,10 +31,11 @@ class Norm(Generic[L]):
     """The fakes and the expressions of a norm.
 
     Attributes:
-        layout: the layout for the arguments of an op.
+        layout: the layout for the arguments of an op. centred: whether the norm takes off the mean.
     """
 
     layout: Callable[[Record], L]
+    centred: bool = True
 
     def fake(self, args: Record) -> tuple[Tensor, Tensor, Tensor]:
         """Fake (out, mean, rstd)."""
@@ -91,6 +92,7 @@ class Norm(Generic[L]):
             grad_rstd=grad_rstd,
             mask=_read_mask(args),
             constants=_constants_in(args),
+            centred=self.centred,
         )
         return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
 
@@ -108,7 +110,7 @@ def _read_mask(args: Record) -> tuple[bool, bool, bool]:
     mask = args.output_mask
     # Batch norm's backward op has `weight_dtype` in its schema and returns d_weight without a weight, too.
     has_weight = args.weight is not None or hasattr(args, "weight_dtype")
-    return mask[0], mask[1] and has_weight, mask[2] and args.bias_dtype is not None
+    return mask[0], mask[1] and has_weight, len(mask) > 2 and mask[2] and args.bias_dtype is not None
 
 
 class SavedNorm(NamedTuple, Generic[L]):

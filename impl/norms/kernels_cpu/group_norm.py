@@ -24,6 +24,7 @@ from .operands import (
     Outputs,
     complete_gradients,
     find_out_of_range,
+    gradients_of_single,
     normalize_single,
     per_channel,
     with_infinite_means,
@@ -184,7 +185,7 @@ def _gradients_without_statistics(operands: GroupOperands) -> Gradients:
         d_weight, d_bias = (x.new_zeros(channels, dtype=up) if needed else None for needed in mask[1:])
         return d_input, d_weight, d_bias
     if math.prod(x.shape[1:]) == groups:
-        return _gradients_of_single(operands, weight)
+        return gradients_of_single(operands, weight)
     d_input = d_bias = None
     if mask[2] and (weight is None or not (mask[0] or mask[1])):  # ATen fails on d_bias without a weight
         d_bias = _sum_per_channel(grad_out)
@@ -233,20 +234,3 @@ def _by_layer_norm(operands: GroupOperands, weight: Tensor | None) -> Tensor:
         g.reshape(rows), x.reshape(rows), rows[1:], *statistics, None, None, (True, False, False)
     )[0]
     return d_input.view(x.shape)
-
-
-def _gradients_of_single(operands: GroupOperands, weight: Tensor | None) -> Gradients:
-    """Groups of one element, centred first, as by `normalize_single`; the weight is in the sums' dtype."""
-    grad_out, x, mask = operands.grad_out, operands.x, operands.mask
-    mean, rstd = operands.mean.reshape(x.shape), operands.rstd.reshape(x.shape)
-    normalized = x.sub(mean).mul_(rstd)
-    d_input = None
-    if mask[0]:
-        g = grad_out if weight is None else grad_out * per_channel(weight, x)
-        # As in layer norm's kernel: g - g is 0, but NaN where g is not finite, as the formula has it.
-        d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd).contiguous()
-    return (
-        d_input,
-        _sum_per_channel(normalized * grad_out) if mask[1] else None,
-        _sum_per_channel(grad_out) if mask[2] else None,
-    )

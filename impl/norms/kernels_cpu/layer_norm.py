@@ -12,7 +12,15 @@ from ...operator.precision import HALF
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Rows, rows_of
-from .operands import Gradients, Operands, Outputs, complete_gradients, normalize_single, with_infinite_means
+from .operands import (
+    Gradients,
+    Operands,
+    Outputs,
+    complete_gradients,
+    gradients_of_single,
+    normalize_single,
+    with_infinite_means,
+)
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
@@ -137,7 +145,7 @@ def _gradients_by_aten(operands: RowOperands) -> Gradients:
     if weight is not None and weight.dtype is not x.dtype:
         weight = weight.to(x.dtype)
     if row.numel() == 1:
-        return _gradients_of_single(operands, weight)
+        return gradients_of_single(operands, weight)
     # ATen takes the statistics' memory to be dense whatever their strides say.
     mean, rstd = mean.contiguous(), rstd.contiguous()
     if torch.are_deterministic_algorithms_enabled() and (mask[1] or mask[2]):
@@ -148,20 +156,6 @@ def _gradients_by_aten(operands: RowOperands) -> Gradients:
     # ATen reads only shape and dtype of the bias, and needs one to return its gradient.
     bias = x.new_empty(row) if mask[2] and weight is None else weight
     return _aten_backward(grad_out, x, row, mean, rstd, weight, bias, mask)
-
-
-def _gradients_of_single(operands: RowOperands, weight: Tensor | None) -> Gradients:
-    """Rows of one element, centred before they are scaled, as `normalize_single`; the weight is in the sums' dtype."""
-    d_input = None
-    if operands.mask[0]:
-        normalized = (operands.x - operands.mean).mul_(operands.rstd)
-        # A difference has the strides of its operands, and the shape rule promises a contiguous result of any of them.
-        g = operands.grad_out.contiguous()
-        g = g if weight is None else g * weight
-        # In r (g - bar(g) - xh bar(g xh)), taken over one element, bar(g) is g and bar(g xh) is g xh. The
-        # term g - g is written out because it is NaN where g is not finite, and 0 elsewhere.
-        d_input = (g - g).sub_(normalized * g * normalized).mul_(operands.rstd)
-    return d_input, *_parameter_sums(operands, rows_of(operands.layout.row_ndim))
 
 
 def _gradients_by_chunks(operands: RowOperands) -> Gradients:

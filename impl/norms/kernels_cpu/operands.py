@@ -74,6 +74,31 @@ def normalize_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, layo
     return out.to(x.dtype), mean, rstd
 
 
+def gradients_of_single(operands: Operands[L], weight: Tensor | None) -> Gradients:
+    """The gradients of a norm of single elements, centred before they are scaled, as `normalize_single` does.
+
+    Args:
+        operands: in the dtype of the sums. weight: the same.
+    """
+    layout, mask = operands.layout, operands.mask
+    x, dy = layout.view(operands.x), layout.view(operands.grad_out)
+    r = layout.view_statistics(operands.rstd)
+    normalized = (x - layout.view_statistics(operands.mean)).mul_(r)
+    d_input = d_bias = None
+    if mask[0]:
+        # A difference has the strides of its operands, and the shape rule promises a contiguous result of any of them.
+        g = dy.contiguous()
+        g = g if weight is None else g * layout.spread(weight, g.dim())
+        # In r (g - bar(g) - xh bar(g xh)), taken over one element, bar(g) is g and bar(g xh) is g xh. The term g - g is
+        # written out because it is NaN where g is not finite, and 0 elsewhere.
+        d_input = (g - g).sub_(normalized * g * normalized).mul_(r).view(operands.x.shape)
+    if mask[2]:
+        d_bias = layout.collect(dy)
+        if d_bias is dy:  # nothing to sum over, and outputs alias no input
+            d_bias = dy.clone(memory_format=torch.contiguous_format)
+    return d_input, layout.collect(normalized.mul_(dy)) if mask[1] else None, d_bias
+
+
 def with_infinite_means(norm: ForwardKernel, layout_of: Callable[[int], Layout]) -> ForwardKernel:
     """A forward kernel, where the mean of what holds an infinity is that infinity; ATen returns NaN.
 
