@@ -85,11 +85,7 @@ class Disagreement(enum.Enum):
 
 
 def fault(evaluations: TorchEvaluations, balls: Sequence[Reading]) -> Disagreement | None:
-    """What is wrong with a reading; None where torch is inside, or is wrong itself.
-
-    Args:
-        evaluations: what torch computes. balls: the reading, one for each output.
-    """
+    """What is wrong with a reading by torch's `evaluations`; None where torch is inside, or is wrong itself."""
 
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
         if outputs is None or len(outputs) != len(balls):

@@ -63,11 +63,7 @@ class IsolatedSum:
         return int(self.places.shape[1])
 
     def with_values(self, values: Any) -> tuple[Tensor, ...]:
-        """The operands with values in the places of the terms.
-
-        Args:
-            values: (sums, terms) float64.
-        """
+        """The operands with values in the places of the terms; `values`: (sums, terms) float64."""
         operand = self.operands[self.operand]
         flat = np.ones(operand.numel())
         flat[self.places] = values

@@ -274,11 +274,7 @@ def _terms_of(contract: str | Terms, confinement: Confinement) -> Terms:
 
 
 def _measure(make: Callable[[], CandidateApart], pair: dict[str, Any]) -> Timing:
-    """The times of a candidate beside its spec, in a process of their own, because the spec is loaded there.
-
-    Args:
-        make: starts that process. pair: see `CandidateApart.time`.
-    """
+    """The times of a candidate beside its spec, in a process that `make` starts, because the spec is loaded there."""
     try:
         with make() as apart:
             return apart.time(pair)

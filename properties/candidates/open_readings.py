@@ -110,11 +110,7 @@ class OpenChoices:
         return tuple(OpenReading(self, i, reading) for i, reading in enumerate(self._first))
 
     def named_by(self, computed: Mapping[int, Tensor]) -> dict[str, Any]:
-        """The indices that outputs name, by the operation that chooses.
-
-        Args:
-            computed: outputs by their positions.
-        """
+        """The indices that outputs name, by the operation that chooses; `computed`: outputs by their positions."""
         picks = {}
         for position, output in computed.items():
             choice: Any = self._first[position]

@@ -84,11 +84,7 @@ class SpecialCall:
         ]
 
     def with_numbers(self, draw: _Draw, keep: Sequence[Tensor] | None = None) -> CallArguments:
-        """The arguments with numbers at all places, or at those alone that do not stay.
-
-        Args:
-            draw: the numbers. keep: places of each tensor.
-        """
+        """The arguments with numbers of `draw` at all places, or at those alone that do not stay, of `keep`."""
 
         def filled(t: Tensor, at: Tensor, stay: Tensor | None) -> Tensor:
             at = at if stay is None else at & ~stay

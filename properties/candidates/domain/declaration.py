@@ -183,7 +183,7 @@ def _known(tensor: torch.Tensor) -> str:
     if is_integer(tensor):
         return f"one of {', '.join(KINDS)}, and 'into N', 'below N' or 'summing to N'"
     two = "', '".join(OF_TWO)
-    return f"'{two}', 'sums to 1 along 0', 'of norm 1 along 0', 'symmetric', 'lower triangular' or 'in [0, 1]'"
+    return f"'{two}', 'sums to 1 along 0', 'of norm 1 along 0', 'symmetric', 'positive definite' or 'in [0, 1]'"
 
 
 def _term_of(extent: Any) -> ExtentTerm:

@@ -28,7 +28,7 @@ from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
 from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of
 from .domain import Domain, fixed_domain, resize_all
-from .facts import OF_SQUARES, find_facts, find_ranges
+from .facts import FEW, OF_SQUARES, facts_of, find_facts, find_ranges
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
 from .shape_search import OutOfTimeError, ShapeSearch, shrink
 from .symbols import Axis, ShapeDomain, Shapes, shapes_of, sizes_of, with_shapes
@@ -108,7 +108,8 @@ class _Derivation:
                 self._find_roles()
         self._declare_roles()
         for i, t in enumerate(self._tensors):
-            if t.is_floating_point() and (facts := find_facts([each.tensors[i] for each in self._draws])):
+            draws = [each.tensors[i] for each in self._draws]
+            if t.is_floating_point() and (facts := find_facts(draws) or self._find_half(i, draws)):
                 self._facts[i] = facts
         self._facts |= self._declaration.facts
         shapes = self._find_shapes()
@@ -198,6 +199,13 @@ class _Derivation:
     def _at(self, shapes: Shapes) -> CallArguments:
         return with_shapes(self._arguments, resize_all(self._small.tensors, shapes, self._roles), shapes)
 
+    def _find_half(self, place: int, draws: Sequence[Tensor]) -> tuple[str, ...]:
+        """What holds of few numbers: of a matrix that the spec reads only one half of."""
+        t = draws[0]
+        words = tuple(word for word in facts_of(draws) if word in OF_SQUARES) if 1 < t.numel() < FEW else ()
+        halves = (t + 3 * cut(torch.ones_like(t), 1) for cut in (torch.triu, lambda x, d: x.tril(-d)) if words)
+        return words if any(not self._differs(self._arguments, self._with(place, half)) for half in halves) else ()
+
     def _find_unread(self) -> Iterator[tuple[int, int | None]]:
         """Tensors of which no number is read, each with the output of its shape: a candidate may write it there."""
         tensors, outputs = self._small.tensors, self._call(self._small)
@@ -269,10 +277,9 @@ class _Derivation:
         return fixed_domain(self._arguments.shapes, note).shapes
 
     def _search_with_values(self) -> ShapeDomain | None:
+        self._give_time(self._shapes)
         small = self._shapes if self._declaration.terms else shrink(self._takes_values, self._shapes)
-        before = processor_seconds()
-        self._takes_values(small)
-        self._ends += _CALLS * min(processor_seconds() - before, _MOST_SECONDS)
+        self._give_time(small)
         for start in dict.fromkeys((small, self._shapes)):
             self._small = with_shapes(self._arguments, resize_all(self._tensors, start, self._roles), start)
             with contextlib.suppress(ValueError):
@@ -281,6 +288,12 @@ class _Derivation:
                 if domain is not None:
                     return domain
         return None
+
+    def _give_time(self, shapes: Shapes) -> None:
+        """Let there be time for calls at some shapes, if none takes long."""
+        before = processor_seconds()
+        self._takes_values(shapes)
+        self._ends += _CALLS * min(processor_seconds() - before, _MOST_SECONDS)
 
     def _search(self, start: Shapes = ()) -> ShapeDomain:
         """The symbols, found with values around `start`, or with stand-ins around the given call."""

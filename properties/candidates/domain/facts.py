@@ -18,15 +18,15 @@ import torch
 Tensor = torch.Tensor
 #: The words for facts; those of an axis are followed by its number.
 SUMS, UNIT = "sums to 1", "of norm 1"
-SYMMETRIC, LOWER, UPPER = "symmetric", "lower triangular", "upper triangular"
+SYMMETRIC, DEFINITE, LOWER, UPPER = "symmetric", "positive definite", "lower triangular", "upper triangular"
 #: Those of labels: the smaller of two numbers, of which the other is 1.
 OF_TWO = {"0 or 1": 0.0, "-1 or 1": -1.0}
 #: Those of matrices that are square, and remain so.
-OF_SQUARES = (SYMMETRIC, LOWER, UPPER)
+OF_SQUARES = (SYMMETRIC, DEFINITE, LOWER, UPPER)
 WORDS = re.compile(rf"{'|'.join(OF_TWO)}|(?:{SUMS}|{UNIT}) along \d+|{'|'.join(OF_SQUARES)}")
 _RANGE = re.compile(r"in \[([^,\]]+), *([^,\]]+)\]")
 #: Fewer numbers, in all draws together, show no fact: some are all 0 or 1 by chance, or for a small example.
-_FEW = 16
+FEW = 16
 #: So many numbers of a tensor are looked at; to look at all of a large one would take longer than to compute with it.
 _SOME = 2**16
 
@@ -35,7 +35,7 @@ def find_facts(draws: Sequence[Tensor]) -> tuple[str, ...]:
     """The facts that hold of a floating tensor in every draw; none of few numbers, or of equal ones."""
     draws = unlike(draws)
     values = torch.cat([_some(t).detach().reshape(-1).cpu().double() for t in draws])
-    some = len(values) >= _FEW and bool(values.isfinite().all()) and len(values.unique()) > 1
+    some = len(values) >= FEW and bool(values.isfinite().all()) and len(values.unique()) > 1
     return tuple(facts_of(draws, _SOME)) if some else ()
 
 
@@ -65,6 +65,8 @@ def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
     if len(shape) > 1 and shape[-1] == shape[-2] > 1:
         if all(torch.equal(t, t.mT) for t in values):
             yield SYMMETRIC
+            if all(not torch.linalg.cholesky_ex(t).info.any() for t in values):
+                yield DEFINITE
         for word, cut in ((LOWER, torch.tril), (UPPER, torch.triu)):
             if all(torch.equal(t, cut(t)) for t in values):
                 yield word
@@ -128,4 +130,9 @@ def _keep_fact(word: str, axis: int, original: Tensor, values: Any, rng: Any) ->
         return np.where(whole > 0, sizes / whole, original.double().cpu().numpy())
     if word in (LOWER, UPPER):
         return np.tril(values) if word == LOWER else np.triu(values)
-    return np.tril(values) + np.swapaxes(np.tril(values, -1), -1, -2)
+    values = np.tril(values) + np.swapaxes(np.tril(values, -1), -1, -2)
+    if word == SYMMETRIC:
+        return values
+    sums = 2 * np.abs(values).sum(-1, keepdims=True)  # what has more than half of each row on its diagonal is definite
+    usable = (np.isfinite(sums) & (sums > 0)).all(-2, keepdims=True)
+    return np.where(usable, np.where(np.eye(len(values.T)) > 0, sums, values), original.double().cpu().numpy())

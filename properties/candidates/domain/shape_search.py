@@ -157,8 +157,9 @@ class ShapeSearch:
         """Axes that move alone."""
         tied = self._sizes.union(*self._ties)
         for a in [a for a in self._left() if a not in tied and self._moves_freely({a: 1})]:
-            # One more may be too few to be read: what is left of windows is not.
-            if self._reads is None or any(self._reads(self._at({a: n}), a, n) for n in (1, self._extent(a))):
+            # One more may be too few to be read, as what windows leave over: that is read where there is as much again.
+            more = ({a: n} for n in (1, self._extent(a)))
+            if self._reads is None or any(self._takes(m) and self._reads(self._at(m), a, m[a]) for m in more):
                 self._add({a: 1})
             else:
                 self._unread.add(a)
@@ -208,8 +209,11 @@ class ShapeSearch:
             if moves is not None:
                 self._add(moves)
                 sums.update(moves)
-            elif a in self._unread:
+            elif a in self._unread and self._takes({a: self._extent(a)}):
                 self._add({a: 1})
+        self._axes = [
+            a for a in self._axes if a not in self._unread - self._done
+        ]  # What windows leave over moves so far.
 
     def _pairs(self, a: Axis, usable: Sequence[Axis]) -> Iterator[Moves]:
         mine = [b for b in usable if self._extent(b) == self._extent(a)]

@@ -33,11 +33,7 @@ _BROKEN = 70
 
 
 def process_copied(hello: Mapping[str, Any]) -> Process | None:
-    """The process of a candidate, a copy of this one; None where this process has further threads or CUDA.
-
-    Args:
-        hello: the first message to it.
-    """
+    """A candidate's process, a copy of this one; None where this has threads or CUDA. `hello`: its first message."""
     with imports_set_aside():
         process.settle()
         from . import calls, host, module_files  # noqa: F401 (the copy has them, too)

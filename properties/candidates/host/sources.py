@@ -212,11 +212,7 @@ def _first_of(places: Sequence[str], fullname: str) -> ModuleSpec | None:
 
 
 def sources(contents: Mapping[str, bytes] | None = None) -> Sources:
-    """The finder of this process, which is made with the first use.
-
-    Args:
-        contents: bytes of files that were read elsewhere, and are not read again.
-    """
+    """The finder of this process, made with the first use; `contents`: bytes of files that were read elsewhere."""
     finder = next((each for each in sys.meta_path if isinstance(each, Sources)), None)
     if finder is None:
         finder = Sources()

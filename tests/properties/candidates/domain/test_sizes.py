@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.domain.declaration import DomainError
 from opassay.properties.candidates.domain.deriving import derive_domain
 from opassay.properties.candidates.domain.domain import Domain
-from opassay.properties.candidates.domain.facts import find_facts
+from opassay.properties.candidates.domain.facts import find_facts, keep_facts
 from opassay.properties.candidates.specification import specification
 
 Tensor = torch.Tensor
@@ -64,7 +65,20 @@ def windows_into(x: Tensor, w: Tensor, out: Tensor) -> Tensor:
     return F.conv1d(x, w)
 
 
+def patches(x: Tensor) -> Tensor:
+    return x.unfold(1, 16, 16) + torch.ones(1, 14, 16)
+
+
+def solution(a: Tensor, b: Tensor) -> Tensor:
+    return torch.cholesky_solve(b, torch.linalg.cholesky(a))
+
+
 SHAPES = [
+    # What windows leave over ends at the next window: no freedom.
+    (patches, (rand(2, 224),), {"x.0, from 0", "constant: x.1=224"}),
+    # Repeated rows are those of a singular matrix, and a spec of an inverse takes none.
+    (torch.linalg.inv, (torch.tensor([[4.0, 3.0], [6.0, 3.0]]),), {"input.0 = input.1, from 0"}),
+    (torch.linalg.solve, (rand(16, 16), rand(16)), {"input 0.0 = input 0.1 = input 1.0, from 0"}),
     # Numbers that are sizes follow, also where the spec does not read them.
     (added, (rand(1000), rand(1000), 1000), {"a.0 = b.0 = n, from 0"}),
     (turned, (rand(32, 8), rand(8, 32), 32, 8), {"x.0 = out.1 = rows, from 0", "x.1 = out.0 = columns, from 0"}),
@@ -130,3 +144,20 @@ def test_bytes_and_sums_of_few_digits_show_no_facts() -> None:
     assert any(line.startswith("x: numbers, never falling") for line in lines)
     _, lines = derive(lambda x: x.long().bincount(minlength=256), torch.arange(256, dtype=torch.uint8) * 37 % 255)
     assert "x.0, from 0" in lines
+
+
+def test_few_numbers_are_symmetric_where_one_half_is_read() -> None:
+    a = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
+    domain, lines = derive(solution, a, rand(2, 1), draw=lambda seed: (a, rand(2, 1)))
+    assert domain.facts == {0: ("symmetric", "positive definite")}
+    assert {"a.0 = a.1 = b.0, from 0", "b.1, from 0"} <= lines
+    assert not derive(torch.linalg.det, a, draw=lambda seed: (a,))[0].facts
+
+
+def test_definite_matrices_remain_so() -> None:
+    rng, a = np.random.default_rng(0), torch.eye(5) + 0.5
+    facts = derive(solution, a, rand(5, 2))[0].facts[0]
+    for values in (rng.normal(size=(5, 5)), np.zeros((5, 5)), np.full((5, 5), np.nan), 1e300 * np.ones((5, 5))):
+        matrix = keep_facts(facts, a, values, rng)
+        assert (matrix == matrix.T).all()
+        assert np.linalg.eigvalsh(matrix).min() > 0
