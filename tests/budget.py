@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 98_570
+TOTAL = 98_569
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 218),
@@ -21,7 +21,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "exact values": ("reference/exact", 703),
     "accept sets and contracts": ("oracles/bound", 1_652),
     "rounding errors": ("oracles/bound/rounding", 5_694),
-    "specs as they are read": ("oracles/specs", 3_957),
+    "specs as they are read": ("oracles/specs", 3_956),
     "rules of torch's functions": ("oracles/specs/rules", 4_291),
     "judge and verdicts": ("oracles oracles/judge oracles/verdicts oracles/op", 4_169),
     "kernels without a GPU": ("oracles/machine", 4_828),

@@ -26,16 +26,13 @@ class Decisions:
         open: the choices with several possible indices that more was computed from, in the order of the operations.
         still: whether a floating number that is drawn is read as the largest one, and not as any, so that what is
             computed from it has the errors of rounding alone.
+        present: what this reading has decided; in another one, of wider or narrower balls, that is decided anew.
     """
 
     picks: Mapping[str, Any] = field(default_factory=dict)
     open: dict[str, Decidable] = field(default_factory=dict)
     still: bool = False
-    _present: dict[str, Any] = field(default_factory=dict)
-
-    def begin(self) -> None:
-        """Begin a reading: what was decided in another one, of wider or narrower balls, is decided anew."""
-        self._present.clear()
+    present: dict[str, Any] = field(default_factory=dict)
 
     def apply_to(self, name: str, result: Any) -> Any:
         """The result of an operation that chooses, with the elements at its indices of `picks`.
@@ -70,9 +67,9 @@ class Decisions:
         return numbers if choice.places is None else numbers.reshape(-1)[choice.places]
 
     def _of(self, source: Decidable) -> Any:
-        if source.name not in self._present:
-            self._present[source.name] = self._decide(source)
-        return self._present[source.name]
+        if source.name not in self.present:
+            self.present[source.name] = self._decide(source)
+        return self.present[source.name]
 
     def _decide(self, source: Decidable) -> Any:
         likely = source.likely()

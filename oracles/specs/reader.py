@@ -83,7 +83,7 @@ class Reader(torch.fx.Interpreter):
         self.reading = next((constant(a) for a in (*arrays, like) if isinstance(a, Array)), None)
         arrays = tuple(self._lift(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         self.unrounded = {}
-        self.decisions.begin()
+        self.decisions.present.clear()
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
         results = super().run(*arrays, enable_io_processing=False, **kwargs)
@@ -151,7 +151,9 @@ class Reader(torch.fx.Interpreter):
             assert isinstance(source, torch.fx.Node)
             # torch has no derivatives of the statistics that a norm gives beside its result.
             return constant(args[0][args[1]]) if source.target in _NORMS and args[1] else operator.getitem(*args)
-        result = self.decisions.apply_to(n.name, self._by_rule(n, args, kwargs))
+        result = self._by_rule(n, args, kwargs)
+        if isinstance(result, (Choice, Sequence)):
+            result = self.decisions.apply_to(n.name, result)
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, result, args)
         if n.target is _aten.signbit.default and n.args[0] in self.facts.handed_on:
