@@ -109,11 +109,7 @@ class _Outputs:
         return min(_CALLS, _ELEMENTS // elements) * len(np.unique(self._sum.owners[outputs]))
 
     def measure(self, outputs: Any, questions: Sequence[TreeQuestion]) -> list[Any]:
-        """What outputs that have one tree show together: each sum is asked for another pair.
-
-        Args:
-            outputs: numbers of elements of the output. questions: see `TreeQuestion`.
-        """
+        """What `outputs` that have one tree show together: each sum is asked for another pair, of `questions`."""
         sums, places = np.unique(self._sum.owners[outputs], return_index=True)
         masks = [mask for question in questions for mask in self._masks_of(question)]
         counts = np.empty(len(masks))

@@ -50,11 +50,7 @@ def derive_domain(
     spec: Specification, arguments: CallArguments, draw: Callable[[int], Inputs] | None = None,
     seed_of: Callable[[int], int] = int,
 ) -> Domain:  # fmt: skip
-    """The calls that a spec takes.
-
-    Args:
-        spec, arguments: the spec, and one call that it takes. draw: (seed) -> other inputs, or None.
-        seed_of: (number of a draw) -> its seed.
+    """The calls that a spec takes, beside one that is given, and what `draw` gives of the seeds of further numbers.
 
     Raises:
         DomainError: what the spec's author declares clashes with the given call, or the spec refuses it.
@@ -209,8 +205,13 @@ class _Derivation:
     def _find_unread(self) -> Iterator[tuple[int, int | None]]:
         """Tensors of which no number is read, each with the output of its shape: a candidate may write it there."""
         tensors, outputs = self._small.tensors, self._call(self._small)
+        other = self._small.changed(
+            lambda t: others_of(t) if t.is_floating_point() else t
+        )  # a factor of 0 hides others
         for i, t in enumerate(tensors if len(tensors) > 1 else ()):
-            if t.numel() and not self._differs(self._small, self._with(i, others_of(t))):
+            back = other.with_tensors([t if i == n else x for n, x in enumerate(other.tensors)])
+            pairs = (self._small, self._with(i, others_of(t))), (other, back)
+            if t.numel() and not any(self._differs(*pair) for pair in pairs):
                 yield i, next((k for k, y in enumerate(outputs) if y.shape == t.shape), None)
 
     def _reads(self, shapes: Shapes, axis: Axis, number: int) -> bool:

@@ -120,6 +120,8 @@ class ShapeSearch:
         """
         if not self._takes_far(moves):
             return False
+        if moves.keys() <= self._unread and not self._takes({a: n * self._extent(a) for a, n in moves.items()}):
+            return False  # What windows leave over ends where there is as much again.
         if any(self._extent(a) - n <= 1 for a, n in moves.items()) or self._takes({a: -n for a, n in moves.items()}):
             return True
         return not any(self._takes(dict.fromkeys(self._equals(a), -n)) for a, n in moves.items())
@@ -157,7 +159,6 @@ class ShapeSearch:
         """Axes that move alone."""
         tied = self._sizes.union(*self._ties)
         for a in [a for a in self._left() if a not in tied and self._moves_freely({a: 1})]:
-            # One more may be too few to be read, as what windows leave over: that is read where there is as much again.
             more = ({a: n} for n in (1, self._extent(a)))
             if self._reads is None or any(self._takes(m) and self._reads(self._at(m), a, m[a]) for m in more):
                 self._add({a: 1})

@@ -76,6 +76,11 @@ def solution(a: Tensor, b: Tensor) -> Tensor:
 SHAPES = [
     # What windows leave over ends at the next window: no freedom.
     (patches, (rand(2, 224),), {"x.0, from 0", "constant: x.1=224"}),
+    (
+        torch.nn.Sequential(torch.nn.Conv2d(3, 4, 4, 4), torch.nn.Flatten(), torch.nn.Linear(36, 2)),
+        (rand(2, 3, 12, 12),),
+        {"input.0, from 0", "constant: input.1=3 input.2=12 input.3=12"},
+    ),
     # Repeated rows are those of a singular matrix, and a spec of an inverse takes none.
     (torch.linalg.inv, (torch.tensor([[4.0, 3.0], [6.0, 3.0]]),), {"input.0 = input.1, from 0"}),
     (torch.linalg.solve, (rand(16, 16), rand(16)), {"input 0.0 = input 0.1 = input 1.0, from 0"}),
@@ -144,6 +149,13 @@ def test_bytes_and_sums_of_few_digits_show_no_facts() -> None:
     assert any(line.startswith("x: numbers, never falling") for line in lines)
     _, lines = derive(lambda x: x.long().bincount(minlength=256), torch.arange(256, dtype=torch.uint8) * 37 % 255)
     assert "x.0, from 0" in lines
+
+
+def test_zeros_hide_nothing_that_is_read() -> None:
+    def adapted(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return x @ a @ b
+
+    assert {"x.1 = a.0, from 0", "a.1 = b.0, from 0"} <= derive(adapted, rand(4, 9), rand(9, 3), torch.zeros(3, 5))[1]
 
 
 def test_few_numbers_are_symmetric_where_one_half_is_read() -> None:
