@@ -19,8 +19,7 @@ import torch
 from ...oracles.verdicts.verdict import Code, Outcome
 from .arguments import CallArguments
 from .domain.copies import safe_calls
-from .domain.declaration import value_of
-from .domain.deriving import with_leaf
+from .domain.declaration import value_of, with_leaf
 from .domain.domain import Domain
 from .domain.integer_roles import IGNORED, propose
 from .domain.symbols import Shapes, Symbol

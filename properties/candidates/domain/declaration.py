@@ -257,3 +257,9 @@ def value_of(option: Option, leaves: Sequence[Any], fill: Callable[[Tensor], Ten
         return option
     like = next((x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()), torch.zeros(()))
     return fill(like.new_zeros(option))
+
+
+def with_leaf(arguments: CallArguments, place: int, value: Any) -> CallArguments:
+    """The arguments with another value of one leaf."""
+    leaves = (*arguments.leaves[:place], value, *arguments.leaves[place + 1 :])
+    return CallArguments(leaves, arguments.structure, arguments.names)

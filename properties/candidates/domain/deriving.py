@@ -26,7 +26,7 @@ from ..host.calls import floating
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
-from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of
+from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of, with_leaf
 from .domain import Domain, fixed_domain, resize_all
 from .facts import FEW, OF_SQUARES, facts_of, find_facts, find_ranges
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
@@ -199,8 +199,11 @@ class _Derivation:
         """What holds of few numbers: of a matrix that the spec reads only one half of."""
         t = draws[0]
         words = tuple(word for word in facts_of(draws) if word in OF_SQUARES) if 1 < t.numel() < FEW else ()
-        halves = (t + 3 * cut(torch.ones_like(t), 1) for cut in (torch.triu, lambda x, d: x.tril(-d)) if words)
-        return words if any(not self._differs(self._arguments, self._with(place, half)) for half in halves) else ()
+        for cut in (torch.triu, lambda ones, d: ones.tril(-d)) if words else ():
+            other = (t.double() + 3 * cut(torch.ones(t.shape), 1)).to(t.dtype)
+            if not self._differs(self._arguments, self._with(place, other)):
+                return words
+        return ()
 
     def _find_unread(self) -> Iterator[tuple[int, int | None]]:
         """Tensors of which no number is read, each with the output of its shape: a candidate may write it there."""
@@ -390,9 +393,3 @@ class _Derivation:
                 other = draw(number).changed(lambda t: t.detach())
                 if [(t.dtype, t.ndim) for t in other.tensors] == kinds:
                     yield other
-
-
-def with_leaf(arguments: CallArguments, place: int, value: Any) -> CallArguments:
-    """The arguments with another value of one leaf."""
-    leaves = (*arguments.leaves[:place], value, *arguments.leaves[place + 1 :])
-    return CallArguments(leaves, arguments.structure, arguments.names)

@@ -40,7 +40,7 @@ def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | Non
     old = tensor.shape[-2:]
     if other.is_floating_point() and len(old) == 2 and shape[-2] == shape[-1] > old[0] == old[1] > 1:
         beyond = torch.arange(shape[-1], device=other.device) >= old[0]
-        other = other + torch.diag(beyond * other.float().abs().max()).to(other.dtype)  # repeated rows are singular
+        other = other.float() + torch.diag(beyond * other.float().abs().max())  # repeated rows are singular
     if role is not None and is_integer(tensor):
         other = _at_other_extents(other, role, shapes, before)
     return other.to(tensor.dtype, copy=True)

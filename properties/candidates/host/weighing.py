@@ -77,11 +77,7 @@ _LARGE = 2**20
 
 
 def watch_load(root: int, most: int) -> Callable[[], str]:
-    """What says, whenever it is called, by how much a process and its descendants take too much; empty for not.
-
-    Args:
-        root: the process. most: bytes that they may take together; 0 for no limit.
-    """
+    """What says by how much the process `root` and its descendants take more than `most` bytes, if that is not 0."""
     # A short call pays nothing.
     last = time.monotonic()
 
