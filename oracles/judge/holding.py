@@ -62,7 +62,7 @@ class Standing:
         vacuous: whether half of the judged elements have a bound that is wider than the element itself. `hold` does
             not compute this for floating outputs, nor `missed`.
         missed: how many of the elements that were not judged have a finite exact value in the format's range.
-            reason: why they were not judged, with the place of one.
+            reason: why they were not judged, with the place of one; where all were, what they owe less of.
         ball: the reading; None for an output that is not floating.
         in_sets: the decisions on its elements; None for an output that is not floating.
         picks: the choices that the candidate made where rounding leaves them open.

@@ -17,6 +17,8 @@ from .operand_parts import in_parts, name_of_parts, name_of_whole, output_in_par
 Tensor = torch.Tensor
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _IN_ORDER = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+#: Types of options: arguments that are no tensors.
+_OPTIONS = (bool, int, float, str, type(None))
 State = Mapping[str, Tensor]
 #: The arguments of a call: in order, or by name; and how a user gives them.
 Args = tuple[Any, ...] | dict[str, Any]
@@ -90,6 +92,10 @@ class CallArguments:
         rest = iter(tensors)
         return replace(self, leaves=tuple(next(rest) if isinstance(x, Tensor) else x for x in self.leaves))
 
+    def with_leaf(self, place: int, value: Any) -> CallArguments:
+        """The same with another value of one leaf."""
+        return replace(self, leaves=(*self.leaves[:place], value, *self.leaves[place + 1 :]))
+
     def changed(self, change: Callable[[Tensor], Tensor]) -> CallArguments:
         """The same with every tensor changed."""
         return self.with_tensors([change(t) for t in self.tensors])
@@ -103,6 +109,12 @@ class CallArguments:
         leaves, structure = pytree.tree_flatten(with_repeats([self.leaves[i] for i in own], places, self.structure))
         named = [[name for name, place in zip(self.names, places, strict=False) if place == i] for i in range(len(own))]
         return CallArguments(tuple(leaves), structure, tuple(map(" and ".join, named)) if self.names else ())
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> CallArguments:
+        """The same with further arguments behind them, by name where the others are."""
+        args = self.args
+        every = CallArguments.of({**args, **defaults} if isinstance(args, dict) else (*args, *defaults.values()))
+        return replace(every, names=(*self.names, *defaults) if self.names else ())
 
     def copied(self) -> CallArguments:
         """The same values in memory of their own, without gradients."""
@@ -174,6 +186,24 @@ def lacking(parameters: Mapping[str, bool], args: Args) -> list[str]:
     """Names of the parameters that must be given and are not among the arguments: destinations, it may be."""
     in_order, named = _shared_out(parameters, args)
     return [name for name in list(parameters)[len(in_order) :] if parameters[name] and name not in named]
+
+
+def defaults_of(function: Any, args: Args) -> dict[str, Any]:
+    """The parameters behind those that are given, with their defaults: numbers, words, flags, None."""
+    in_order, named = _shared_out(parameters_of(function), args)
+    kinds, defaults = _BY_NAME if isinstance(args, dict) else _IN_ORDER, dict[str, Any]()
+    for p in (p for p in _parameters(function)[len(in_order) :] if p.name not in named):
+        if p.kind not in kinds or p.name.startswith("_") or type(p.default) not in _OPTIONS:
+            break
+        defaults[p.name] = p.default
+    return defaults
+
+
+def takes_defaults(parameters: Mapping[str, bool], args: Args, names: Sequence[str]) -> bool:
+    """Whether a function with these parameters takes further arguments with these names behind the given ones."""
+    in_order, _ = _shared_out(parameters, args)
+    every = list(parameters)[len(in_order) :]
+    return set(names) <= set(every) if isinstance(args, dict) else every[: len(names)] == [*names]
 
 
 def _shared_out(parameters: Mapping[str, bool], args: Args) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -23,6 +23,8 @@ from .open_readings import BEYOND, Decision, decide
 
 #: What a card says of an output that torch gets wrong as well.
 AS_WELL = "torch      its own evaluation of the spec is outside here as well"
+#: What a question says of outputs that are right where subnormal numbers may be zero, as torch has them.
+AS_ZEROS = "numbers below the smallest normal one may be zero, as in torch's own evaluation of the spec"
 
 
 def hold_all(
@@ -96,7 +98,31 @@ def hold_in_turn(
         if not any(each.wrong for each in outcomes):
             return outcomes
     outcomes = hold_all(names, computed, reader(terms), terms, native, facts, order)
-    return tell_of_torch(outcomes, native, facts, order)
+    return outcomes if native is None else hold_as_torch(outcomes, names, computed, reader, terms, native, facts, order)
+
+
+def hold_as_torch(
+    outcomes: Sequence[Standing], names: Sequence[str], computed: Sequence[Tensor],
+    reader: Callable[[Terms], Sequence[Reading]], terms: Terms, native: Sequence[Tensor], facts: OperandFacts,
+    order: int = 0,
+) -> list[Standing]:  # fmt: skip
+    """The outcomes; where torch's own evaluation of the spec flushes subnormal numbers, with those that may be zero.
+
+    A library of torch may flush what its dtype has, as oneDNN does in an LSTM. Nobody owes what the spec itself does
+    not keep. Whatever else torch has outside stays a fault, and the card says that torch is outside as well.
+
+    Args:
+        outcomes: of `hold_all` under these terms; the others are those of `hold_in_turn`.
+    """
+    outcomes = _tell_of_torch(outcomes, native, facts, order)
+    if terms.flush or not any(each.wrong is not None and AS_WELL in each.wrong.lines for each in outcomes):
+        return list(outcomes)
+    flushing = replace(terms, flush=True)
+    readings = reader(flushing)
+    if any(each.wrong for each in hold_all(names, native, readings, None, native, facts, order)):
+        return list(outcomes)
+    others = hold_all(names, computed, readings, flushing, native, facts, order)
+    return [each if each.missed else replace(each, reason=AS_ZEROS) for each in others]
 
 
 def tell_unwritten(
@@ -109,11 +135,11 @@ def tell_unwritten(
     return [replace(each, wrong=each.wrong.with_lines(line)) if same and each.wrong else each for each, same in pairs]
 
 
-def tell_of_torch(
-    outcomes: Sequence[Standing], native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0
+def _tell_of_torch(
+    outcomes: Sequence[Standing], native: Sequence[Tensor], facts: OperandFacts, order: int
 ) -> list[Standing]:
     """The outcomes, with a line on the card of each output that torch's own evaluation of the spec also gets wrong."""
-    if native is None or len(native) != len(outcomes):
+    if len(native) != len(outcomes):
         return list(outcomes)
     pairs = zip(outcomes, native, strict=True)
     return [_describe_disagreement(each, own, facts, order) for each, own in pairs]

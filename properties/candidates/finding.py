@@ -135,7 +135,8 @@ def summed(question: str, standings: Sequence[Standing], arguments: CallArgument
     outcome = Outcome.WEAK if vacuous else Outcome.VERIFIED
     spread = next((each.spread for each in standings if each.spread is not None), None)
     outcome = outcome if spread is None else Outcome.VERIFIED
-    return Finding(question, outcome, spread, judged, elements=elements, by_residual=by_residual)
+    owed = next((each.reason for each in standings if not each.missed), "")
+    return Finding(question, outcome, spread, judged, left_out=owed, elements=elements, by_residual=by_residual)
 
 
 def raised(question: str, text: str, refusable: bool = False) -> Finding:

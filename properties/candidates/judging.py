@@ -219,10 +219,11 @@ def _ask(
             if violation.code in _OF_THE_MACHINE and code == "FWD:given":
                 return findings, violation.title, []
             outcome = Outcome.UNSUPPORTED if violation.code in _OF_THE_MACHINE else Outcome.FAIL
-            findings.append(Finding(code, outcome, violation.with_lines()))  # without the frames of the call
+            lines = getattr(violation, "__notes__", ())
+            findings.append(Finding(code, outcome, violation.with_lines(*lines)))  # without the frames of the call
         except GoneError as err:
             fault = Code.TIMED_OUT if err.timed_out else Code.CRASHED
-            findings.append(wrong(code, fault, f"the candidate's process {err}"))
+            findings.append(wrong(code, fault, f"the candidate's process {err}", *getattr(err, "__notes__", ())))
             # A process that has ended has no outputs any more, and is called no more.
             session.history.staying, session.history.plain = [], None
             findings += [] if code == "PURE:left" else [ASKING["PURE:left"](session)]

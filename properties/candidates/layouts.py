@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import mmap
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -16,6 +17,12 @@ from .results import elements_of, overlaps, overlaps_itself
 
 #: Elements between the rows of a tensor that is cut out of a wider one.
 _GAP = 8
+#: In elements, from the first row to the last of a tensor that an offset in 32 bits cannot reach; and at most so many
+#: rows lie so, because each takes a page of memory.
+_BEYOND, _ROWS = 2**31, 2**12
+#: Memory is mapped with a promise not to fill it, where the system knows that (MAP_NORESERVE of Linux' mman.h); and
+#: shared, because limits of a process count what is its own.
+_UNFILLED = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | (0x4000 if sys.platform == "linux" else 0)
 #: Gaps are filled wherever memory has so many times the elements of the views in it, and so many more, at most; else
 #: so many elements of each, which move no view to another alignment.
 _TIMES, _FEW, _GUARD = 16, 2**16, 64
@@ -28,6 +35,7 @@ class MemoryLayout(enum.StrEnum):
     STEPPED = "every second element"
     TRANSPOSED = "transposed"
     EXPANDED = "expanded along axis 0"
+    FAR = "2^31 elements from the first row to the last"
 
 
 class DestinationLayout(enum.StrEnum):
@@ -46,6 +54,9 @@ def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
         return []
     if layout is MemoryLayout.EXPANDED:
         return [0, *_dense(shape)[1:]]
+    if layout is MemoryLayout.FAR:
+        apart = -(-_BEYOND // (16 * max(shape[0] - 1, 1))) * 16
+        return [apart if 1 < shape[0] <= _ROWS else _dense(shape)[0], *_dense(shape)[1:]]
     if layout is MemoryLayout.STEPPED or len(shape) < 2:
         return [2 * stride for stride in _dense(shape)]
     if layout is MemoryLayout.ROWS:
@@ -173,7 +184,22 @@ def _untouched(count: int, like: Tensor) -> Tensor:
     """Memory of so many elements, of which pages cost nothing that nobody writes."""
     if like.device.type != "cpu":
         return torch.empty(count, dtype=like.dtype, device=like.device)
-    return torch.frombuffer(mmap.mmap(-1, count * like.itemsize), dtype=torch.uint8).view(like.dtype)
+    memory = mmap.mmap(-1, count * like.itemsize, flags=_UNFILLED)
+    return torch.frombuffer(memory, dtype=torch.uint8).view(like.dtype)
+
+
+def can_be_far(tensors: Sequence[Tensor]) -> bool:
+    """Whether some of the tensors have rows that can lie far apart, and the system maps twice the memory for that."""
+    strides = [strides_of(MemoryLayout.FAR, t.shape) for t in tensors]
+    sizes = [_extent(t.shape, own) * t.itemsize for t, own in zip(tensors, strides, strict=True) if t.numel()]
+    far = any(own != _dense(t.shape) for t, own in zip(tensors, strides, strict=True))
+    if not far or any(t.device.type != "cpu" for t in tensors):
+        return False
+    try:
+        mmap.mmap(-1, 2 * sum(sizes), flags=_UNFILLED).close()
+    except OSError:
+        return False
+    return True
 
 
 def _fill_around(memory: Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int, filler: float) -> None:

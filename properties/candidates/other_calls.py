@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ...oracles.verdicts.verdict import Code, Outcome
-from .arguments import CallArguments
+from .arguments import CallArguments, takes_defaults
 from .domain.copies import safe_calls
-from .domain.declaration import value_of, with_leaf
+from .domain.declaration import value_of
 from .domain.domain import Domain
 from .domain.integer_roles import IGNORED, propose
 from .domain.symbols import Shapes, Symbol
@@ -141,10 +141,12 @@ def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
                 numbers = (t if t.is_floating_point() else was for t, was in pairs)
                 yield original.with_tensors([values if i == place else t for i, t in enumerate(numbers)])
     for place, options in domain.options.items():
-        for option in options:
-            filled = session.filled(original, WAYS["FWD:signs"], rng)
+        defaults = domain.up_to(place, original)
+        takes = takes_defaults(session.candidate.parameters, original.args, [*defaults])
+        for option in options if takes else ():
+            filled = session.filled(original, WAYS["FWD:signs"], rng).with_defaults(defaults)
             value = value_of(option, filled.leaves, lambda t: filled_tensor(t, WAYS["FWD:signs"], rng))
-            yield with_leaf(filled, place, value)
+            yield filled.with_leaf(place, value)
 
 
 def _fitting(session: Session, symbol: Symbol, extents: Iterable[int | None], most: int) -> Iterator[Shapes]:
@@ -182,12 +184,24 @@ def is_below(session: Session, arguments: CallArguments, *, is_special: bool = F
     return False
 
 
+def _is_above(session: Session, arguments: CallArguments) -> bool:
+    """Whether integers that are data are above those of every draw."""
+    tensors, roles = arguments.tensors, session.domain.integers.items()
+    return len(tensors) == len(session.arguments.tensors) and any(
+        role.kind == "numbers" and tensors[i].numel() and int(tensors[i].max()) > role.most for i, role in roles
+    )
+
+
 def suspicion_of(session: Session, finding: Finding, arguments: CallArguments) -> Finding | None:
     """What is wrong at a call that the spec may take by chance, as no cause of a rejection; None of other findings."""
     wrong = finding.wrong
-    if wrong is None or not finding.is_wrong or not is_below(session, arguments, is_special=wrong.code is Code.SPECIAL):
+    if wrong is None or not finding.is_wrong:
         return None
-    line = "range      integers below all given ones, which the spec may take by chance; no cause of a rejection"
+    below = is_below(session, arguments, is_special=wrong.code is Code.SPECIAL)
+    if not below and not _is_above(session, arguments):
+        return None
+    where = "below" if below else "above"
+    line = f"range      integers {where} all given ones, which the spec may take by chance; no cause of a rejection"
     return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line))
 
 

@@ -6,10 +6,11 @@ executed once more on hardware whose unwritten memory holds other bytes; the res
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,10 +27,12 @@ from .executable import Kernel
 from .execution import execute
 from .hardware import ORDERS, Hardware
 from .space import WARP, Space
-from .windows import BASE
+from .windows import BASE, Gaps
 
 #: Bytes around every operand; and addresses of operands are multiples of this but for their storage's own alignment.
 _GUARD, _ALIGNMENT = 4096, 256
+#: Of a storage, so many bytes between operands have no memory.
+_FAR = 2**20
 #: Added to a poison, which gives another one.
 _OTHER = 0x41
 
@@ -127,6 +130,7 @@ class PlacedLaunch:
         for _, value, _ in self._arguments:
             if isinstance(value, Tensor):
                 self._place(value)
+        self._gaps = {storage: self._gaps_of(storage) for storage in self._places}
         self._parameters = self._packed()
 
     def _place(self, tensor: Tensor) -> None:
@@ -136,6 +140,29 @@ class PlacedLaunch:
             place = -(-self._end // _ALIGNMENT) * _ALIGNMENT + storage.data_ptr() % 16
             self._places[storage.data_ptr()] = place, bytes_of(storage)
             self._end = place + storage.nbytes() + _GUARD
+
+    def _runs_of(self, tensor: Tensor) -> list[tuple[int, int]]:
+        place, _ = self._places[tensor.untyped_storage().data_ptr()]
+        return [(place + first, place + last) for first, last in runs_of(tensor)]
+
+    def _gaps_of(self, storage: int) -> list[tuple[int, int]]:
+        """Where a storage has no operand, guards around them left out, if that is much."""
+        last, content = self._places[storage]
+        behind, gaps = last + content.size, []
+        tensors = [value for _, value, _ in self._arguments if isinstance(value, Tensor)] if content.size > _FAR else []
+        runs = [self._runs_of(t) for t in tensors if t.untyped_storage().data_ptr() == storage]
+        for start, end in [*sorted(run for each in runs for run in each), (behind, behind)]:
+            gap = -(-(last + _GUARD) // 16) * 16, (start - _GUARD) // 16 * 16
+            gaps += [gap] if gap[1] - gap[0] > _FAR else []
+            last = max(last, end)
+        return gaps
+
+    def _parts(self, memory: Space) -> Iterator[tuple[slice, Any]]:
+        """The cells and the content of each part of a storage that has cells."""
+        for storage, (place, content) in self._places.items():
+            ends = [place, *itertools.chain.from_iterable(self._gaps[storage]), place + content.size]
+            for first, last in zip(ends[::2], ends[1::2], strict=True):
+                yield memory.slice(first, last), content[first - place : last - place]
 
     def _packed(self) -> dict[str, bytes]:
         """The bytes of every parameter of the entry; those that Triton adds are null pointers."""
@@ -167,15 +194,14 @@ class PlacedLaunch:
             for order in ORDERS:
                 if order != on.order:
                     self._require_equal(memory, replace(on, order=order), self._with_name(memory.doubt))
-        for place, content in self._places.values():
-            content[:] = memory.cells[place : place + content.size]
+        for cells, content in self._parts(memory):
+            content[:] = memory.cells[cells]
 
     def _require_equal(self, memory: Space, on: Hardware, violation: Violation) -> None:
         """Require that the launch leaves the same on another hardware; else it is a violation."""
         other, _ = self._executed(on)
-        for place, content in self._places.values():
-            if (memory.cells[place : place + content.size] != other.cells[place : place + content.size]).any():
-                raise violation
+        if any((memory.cells[cells] != other.cells[cells]).any() for cells, _ in self._parts(memory)):
+            raise violation
 
     def _with_name(self, violation: Violation) -> Violation:
         """The same with the name of the kernel before it."""
@@ -186,19 +212,18 @@ class PlacedLaunch:
         """The memory as the launch leaves it, and the first read of what was never written, in words."""
         entry, geometry = self._kernel.entry, self._geometry
         memory = Space(
-            "global", self._end, math.prod(geometry.grid), whole_warps(geometry.block), poison=on.poison, apart=False
-        )
-        for place, content in self._places.values():
-            memory.cells[place : place + content.size] = content
+            "global", self._end, math.prod(geometry.grid), whole_warps(geometry.block), poison=on.poison, apart=False,
+            gaps=Gaps([*itertools.chain.from_iterable(self._gaps.values())]),
+        )  # fmt: skip
+        for cells, content in self._parts(memory):
+            memory.cells[cells] = content
         for name, address in self._symbols.items():
             content = np.frombuffer(entry.constants[name], np.uint8)
-            memory.cells[address - BASE : address - BASE + content.size] = content
+            memory.cells[memory.slice(address - BASE, address - BASE + content.size)] = content
             memory.allow(name, [(address - BASE, address - BASE + content.size)])
         for _, value, name in self._arguments:
             if isinstance(value, Tensor):
-                place, _ = self._places[value.untyped_storage().data_ptr()]
-                runs = [(place + first, place + last) for first, last in runs_of(value)]
-                memory.allow(name, runs)
+                memory.allow(name, self._runs_of(value))
         shared = -(-(entry.sizes["shared"] + geometry.shared) // 16) * 16
         context = Context(
             entry, geometry.grid, geometry.block, memory, self._parameters, on.poison, max(shared, 16), self._symbols

@@ -96,7 +96,7 @@ def _go_to(instruction: Instruction, target: int) -> Step:
 
 
 def fence(instruction: Instruction, entry: Listing) -> Step:
-    """membar and fence: memory is in one order here anyway; what they order with atomics `space.BlockOrder` says."""
+    """membar and fence: memory is in one order here anyway; what they order with atomics `BlockOrder` says."""
     return lambda chunk: None
 
 

@@ -13,17 +13,18 @@ threads, or threads of several blocks, have read it.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...verdicts.violation import Code, Violation
+from .block_order import BlockOrder
 from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, rank_stores
 from .contests import WARP as WARP
 from .formats import BITS, Lanes
+from .windows import Gaps
 
 
 @dataclass(frozen=True)
@@ -47,49 +48,13 @@ class Access:
         return Access(self.addresses[choice], self.threads[choice], self.width, self.count, self.where)
 
 
-class BlockOrder:
-    """Which block comes after which, by way of atomic operations: one waits for what another one has set.
-
-    What a block does after an atomic operation, or a strong load or store, comes after what another block did before an
-    earlier one of its own. That the two met at one address is taken for granted, so that no kernel that orders its
-    blocks is refused; of one that only seems to, nothing is said.
-
-    Attributes:
-        clock: how many such operations there were.
-    """
-
-    def __init__(self) -> None:
-        self.clock = 0
-        self._times: dict[int, list[int]] = {}
-
-    def pass_through(self, blocks: Lanes) -> None:
-        """Blocks perform an operation, in the order of their threads."""
-        for block in dict.fromkeys(blocks.tolist()):
-            self.clock += 1
-            self._times.setdefault(block, []).append(self.clock)
-
-    def comes_before(self, theirs: Lanes, stamps: Lanes, ours: Lanes) -> Lanes:
-        """Whether what blocks did when `stamps` say comes before what ours do now; of several blocks any will do."""
-        result = np.zeros(len(ours), bool)
-        if not self.clock:
-            return result
-        for i, (their, stamp, our) in enumerate(zip(theirs.tolist(), stamps.tolist(), ours.tolist(), strict=True)):
-            latest = self._times.get(our, [0])[-1]
-            if their < 0:  # of several readers it is not known when all of them have read
-                result[i] = latest > 0
-            elif their != our:
-                times = self._times.get(their, [])
-                first = bisect.bisect_right(times, stamp)
-                result[i] = first < len(times) and times[first] < latest
-        return result
-
-
 class Space:
     """Bytes by address.
 
     Args:
         name: for messages. size: bytes. blocks, threads: how many blocks use it, of how many threads.
         poison: the byte that fills it. apart: whether each block has a part of its own, of `size // blocks` bytes.
+        gaps: addresses without cells; none by default.
 
     Attributes:
         cells: the bytes. allowed: which of them an address may reach. defined: which were ever written.
@@ -99,10 +64,12 @@ class Space:
         shared_updates: whether several threads have changed one element by atomic operations.
     """
 
-    def __init__(self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool) -> None:
+    def __init__(
+        self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool, gaps: Gaps | None = None
+    ) -> None:
         self.name, self._threads, self._apart = name, threads, apart
-        self.part = size // max(blocks, 1)
-        self.cells = np.full(-(-size // 16) * 16 + 16, poison, np.uint8)
+        self.part, self.gaps = size // max(blocks, 1), gaps or Gaps([])
+        self.cells = np.full(-(-(size - self.gaps.count) // 16) * 16 + 16, poison, np.uint8)
         count = self.cells.size
         self.allowed = np.full(count, apart)
         self.defined = np.zeros(count, bool)
@@ -115,8 +82,8 @@ class Space:
         self._writer, self._writes, self._reader, self._read, self._reading, self._warp = arrays
         self._operands: list[tuple[int, int, str]] = []
         self._atomic = np.zeros(count, bool)
-        #: When an element was touched last, by the clock of the order of blocks.
-        self._write_times, self._read_times = np.zeros((2, count), np.int32)
+        #: When an element was written and read last, by the clock of the order of blocks.
+        self._times = np.zeros((2, count), np.int32)
         self._order = BlockOrder()
         self._contests = Contests(count if apart and threads > 1 else 0)
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
@@ -124,9 +91,15 @@ class Space:
     def allow(self, name: str, runs: list[tuple[int, int]]) -> None:
         """Let addresses reach the elements of an operand, from the first byte to before the last one of each run."""
         for first, last in runs:
-            self.allowed[first:last] = self.defined[first:last] = True
+            cells = self.slice(first, last)
+            self.allowed[cells] = self.defined[cells] = True
         if runs:
             self._operands.append((min(first for first, _ in runs), max(last for _, last in runs), name))
+
+    def slice(self, first: int, last: int) -> slice:
+        """The cells of a run of addresses in no gap, from the first byte to before the last one."""
+        cell = int(self.gaps.cells(np.int64(first)))
+        return slice(cell, cell + last - first)
 
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks pass a barrier: what their threads did before it comes before what they do from now on."""
@@ -150,7 +123,7 @@ class Space:
         Raises:
             Violation: an address is misaligned or outside, or another thread wrote the element in this epoch.
         """
-        self._check(access)
+        access = self._located(access)
         blocks = access.threads // self._threads
         now = self._now(access)
         loaded = []
@@ -165,7 +138,7 @@ class Space:
             self._require_no_race(access, at, np.full(at.size, SEVERAL), contested, ("reads", "wrote at once"))
             within = racing & (wrote // self._threads == blocks) & (not self._apart)
             self._require_no_race(access, at, wrote, within, ("reads", "wrote"), doubtful=True)
-            self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), self._write_times)
+            self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), self._times[0])
             if not strong:
                 self._note_reader(at, access.threads, blocks, now)
             loaded.append(self._views[access.width][at // access.width])
@@ -182,7 +155,7 @@ class Space:
         Raises:
             Violation: as `load`; or another thread has read or written another value there in this epoch.
         """
-        self._check(access)
+        access = self._located(access)
         blocks = access.threads // self._threads
         now = self._now(access)
         for number, value in enumerate(values):
@@ -245,7 +218,7 @@ class Space:
             Violation: an address is misaligned or outside, or another thread touched the element in this epoch by an
                 operation that is not atomic.
         """
-        self._check(access)
+        access = self._located(access)
         blocks = access.threads // self._threads
         now = self._now(access)
         cells = self._views[access.width]
@@ -277,22 +250,22 @@ class Space:
         """Require that what others did with elements that are written comes before; rivals may have written."""
         wrote = self._writer[at]
         racing = self._recent(wrote, self._writes[at], access, now) & changed & ~np.asarray(rivals)
-        self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._write_times)
+        self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._times[0])
         within, across = self._readers(at, access, blocks, now)
         reader, words = self._reader[at], ("writes", "read")
         self._require_no_race(access, at, reader, within & ~across & changed, words, doubtful=not self._apart)
-        self._require_no_race(access, at, reader, across & changed, words, self._read_times)
+        self._require_no_race(access, at, reader, across & changed, words, self._times[1])
 
     def _note_unwritten(self, access: Access, at: Lanes) -> None:
         if self.unwritten or self.defined[at].all():
             return
         first = int(np.flatnonzero(~self.defined[at])[0])
         thread = self._thread(int(access.threads[first]))
-        self.unwritten = f"{access.where}: {thread} reads {self._place(int(at[first]))}"
+        self.unwritten = f"{access.where}: {thread} reads {self._place(self.gaps.address(int(at[first])))}"
 
     def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
         self._writer[at], self._writes[at], self._atomic[at] = access.threads, now, atomic
-        self._write_times[at] = self._order.clock
+        self._times[0][at] = self._order.clock
         for byte in range(access.width):
             self.defined[at + byte] = True
 
@@ -322,7 +295,7 @@ class Space:
         self._reader[at[self._reader[at] != threads]] = SEVERAL  # threads that read one element at once
         self._warp[at[self._warp[at] != warps]] = SEVERAL
         self._reading[at] = np.where(several, SEVERAL, blocks)
-        self._read_times[at] = self._order.clock
+        self._times[1][at] = self._order.clock
         if not self._apart:
             self._reading[at[self._reading[at] != blocks]] = SEVERAL
         self._read[at] = now
@@ -350,7 +323,8 @@ class Space:
         title = (
             f"{access.where}: {self._thread(int(access.threads[first]))} {does} what {other} {did}, in no decided order"
         )
-        violation = Violation(Code.RACE, title, [f"{self._place(int(at[first]))}; {int(racing.sum())} elements in all"])
+        place = self._place(self.gaps.address(int(at[first])))
+        violation = Violation(Code.RACE, title, [f"{place}; {int(racing.sum())} elements in all"])
         if not doubtful:
             raise violation
         self.doubt = self.doubt or violation
@@ -361,21 +335,23 @@ class Space:
     def _place(self, address: int) -> str:
         return f"byte {address % self.part if self._apart else address} of {self.name} memory"
 
-    def _check(self, access: Access) -> None:
-        at, whole = access.addresses, access.width * access.count
+    def _located(self, access: Access) -> Access:
+        """The access with cells as addresses; a Violation where one is misaligned or outside."""
+        at, whole, size = access.addresses, access.width * access.count, self.cells.size + self.gaps.count
         if not at.size:
-            return
-        low, high = int(at.min()), int(at.max())
-        if low < 0 or high + whole > self.cells.size:
-            wrong = (at < 0) | (at + whole > self.cells.size)
+            return access
+        cells, low, high = self.gaps.cells(at), int(at.min()), int(at.max())
+        if low < 0 or high + whole > size:
+            wrong = (at < 0) | (at + whole > size)
         elif self._apart:
             block = access.threads // self._threads
             wrong = (at < block * self.part) | (at + whole > (block + 1) * self.part)
         else:
-            wrong = ~(self.allowed[at] & self.allowed[at + whole - 1])
+            wrong = ~(self.allowed[cells] & self.allowed[self.gaps.cells(at + whole - 1)])
         whole_title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
         self._require_none(access, at % whole != 0, Code.MISALIGNED, f"{whole_title} at no multiple of {whole}")
         self._require_none(access, wrong, Code.OUT_OF_BOUNDS, f"{whole_title} that is no operand's")
+        return replace(access, addresses=cells)
 
     def _require_none(self, access: Access, wrong: Lanes, code: Code, title: str) -> None:
         """Raise a Violation where an access is wrong; the title has a place for the thread."""

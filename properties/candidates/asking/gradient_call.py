@@ -13,17 +13,18 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
 from ....oracles.bound.terms import Terms
-from ....oracles.judge.holding import Reading, are_right
+from ....oracles.judge.holding import OperandFacts, Reading, are_right
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code
 from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, State, Tensor
-from ..comparing import hold_in_turn, tell_of_torch
+from ..comparing import hold_as_torch, hold_in_turn
 from ..decays import leave_decays_out, read_gradients
 from ..domain.facts import OF_TWO
 from ..evidence import Evidence
@@ -104,7 +105,8 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     finding = _compare_answer(session, replace(request, outputs=answer.outputs if part is None else ()), answer, place)
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
-    return replace(finding, sampled=cut.share, left_out=request.describe_refusals())
+    left_out = "; ".join(filter(None, [finding.left_out, request.describe_refusals()]))
+    return replace(finding, sampled=cut.share, left_out=left_out)
 
 
 def _finding_without_gradients(session: Session, answer: Answer, is_unusual: bool, marked: bool) -> Finding | None:
@@ -264,6 +266,7 @@ def _compare_gradients(
     if choices is None:
         return not_asked("VJP:grad", "the outputs do not show what was drawn, on which the gradients hang")
     picks, several = choices
+    several = several or _where_no_number_is_right(spec, arguments, state, facts, computed)
 
     def read(terms: Terms) -> Sequence[Reading]:
         # The gradients in other memory layouts have the same exact values, so these are read once.
@@ -282,7 +285,7 @@ def _compare_gradients(
         if fault(own, read(session.terms)) is not None:
             session.records.missing_gradients.append(_OTHER_BACKWARD)
             return not_asked("VJP:grad", _OTHER_BACKWARD)
-        outcomes = tell_of_torch(outcomes, own.own, facts, 1)
+        outcomes = hold_as_torch(outcomes, titles, computed, read, session.terms, own.own, facts, 1)
     if evident:
         standings = leave_decays_out(outcomes, positions, spec, arguments, state)
         draws = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
@@ -292,6 +295,19 @@ def _compare_gradients(
         )  # fmt: skip
         session.records.evidence.append(evidence)
     return summed("VJP:grad", outcomes, arguments)
+
+
+def _where_no_number_is_right(
+    spec: Specification, arguments: CallArguments, state: State, facts: OperandFacts, computed: Sequence[Tensor]
+) -> list[Any]:
+    """Of each gradient the elements that are NaN, where the spec itself gives a NaN at numbers; none elsewhere.
+
+    A softmax over nothing is NaN, and where that is cut out of its gradient, as by a mask, is nobody's contract.
+    """
+    blank = [np.isnan(to_array(gradient)) for gradient in computed]
+    if facts is not OperandFacts.FINITE or not any(map(np.any, blank)):
+        return []
+    return blank if any(bool(y.isnan().any()) for y in floating(spec.outputs(arguments, state))) else []
 
 
 def _choices_shown(

@@ -14,9 +14,9 @@ from ....oracles.verdicts.violation import Violation
 from ..arguments import CallArguments, Tensor
 from ..domain.copies import safe_calls
 from ..finding import FailingCall, Finding, in_variant, not_asked, passing, raised, with_lines
-from ..host.calls import Manner
+from ..host.calls import GoneError, Manner
 from ..inputs import WAYS, keep, one_for_several
-from ..layouts import AnyLayout, DestinationLayout, MemoryLayout
+from ..layouts import AnyLayout, DestinationLayout, MemoryLayout, can_be_far
 from ..other_calls import (
     OtherCall,
     calls_at_branches,
@@ -187,6 +187,9 @@ def strides(session: Session) -> Finding:
             if arguments.structure == session.arguments.structure:
                 raise
             continue  # the spec does not take one tensor as several arguments
+        except (Violation, GoneError) as fault:
+            fault.add_note(f"layout     {text}")
+            raise
         if finding.is_wrong and finding.wrong is not None:
             return replace(finding, wrong=finding.wrong.with_lines(f"layout     {text}"))
         findings.append((text, finding))
@@ -196,6 +199,8 @@ def strides(session: Session) -> Finding:
 def _in_layouts(session: Session) -> Iterator[tuple[str, AnyLayout | None, CallArguments]]:
     """Layouts of the arguments in words, and the arguments; last those with one tensor in several places."""
     for layout in MemoryLayout:
+        if layout is MemoryLayout.FAR and not can_be_far(session.arguments.tensors):
+            continue
         expanded = layout is MemoryLayout.EXPANDED
         yield layout, layout, _equal_along_rows(session.arguments) if expanded else session.arguments
     if session.writes:

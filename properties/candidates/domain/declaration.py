@@ -7,6 +7,8 @@ in the same form.
 
 from __future__ import annotations
 
+import dis
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,14 +30,17 @@ from .symbols import Axis, Shapes, Symbol, shapes_of, sizes_of
 Option = bool | int | float | str | None | tuple[int, ...]
 #: Words that torch's functions take in place of each other.
 _WORDS = (
-    "none mean sum", "sum mean max", "sum prod mean amax amin", "none tanh", "zeros reflect replicate circular",
-    "constant reflect replicate circular", "nearest linear bilinear bicubic trilinear area nearest-exact",
-    "zeros border reflection", "same valid", "floor trunc",
+    "none mean sum batchmean", "sum mean max", "sum prod mean amax amin", "none tanh",
+    "zeros reflect replicate circular", "constant reflect replicate circular",
+    "nearest linear bilinear bicubic trilinear area nearest-exact", "same valid", "floor trunc",
+    "zeros border reflection", "relu gelu silu tanh sigmoid none identity",
 )  # fmt: skip
 _EXTENT = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?:\+(\d+))?|([A-Za-z_]\w*)\*([A-Za-z_]\w*)|(\d+)")
 _RELATION = re.compile(r"([\w*+]+)(<=|<|==|>=|>)([\w*+]+)")
 _STATEMENT = re.compile(r"(\w+): *(.+)")
 _INTEGERS = re.compile(rf"({'|'.join(KINDS)})(?: (into|below|summing to) ([\w*+]+))?")
+#: Names of operations of Python that compare what was loaded last.
+_COMPARISONS = ("COMPARE_OP", "CONTAINS_OP")
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "<=": operator.le, "<": operator.lt, "==": operator.eq, ">=": operator.ge, ">": operator.gt,
 }  # fmt: skip
@@ -235,8 +240,28 @@ def require_values(declaration: Declaration, names: Sequence[str], arguments: Ca
             raise DomainError(f"domain: got {names[i]}: {kind} {use} {limit}, need {most} of the given inputs")
 
 
-def propose_options(leaf: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Option]:
-    """Other values of an argument that is no tensor, which the spec may refuse; `shapes`: for a tensor, not None."""
+def _words_beside(word: str, function: Any) -> list[str]:
+    """The words that a function's text compares or lists beside a word which it is given."""
+    code = getattr(getattr(function, "forward", function), "__code__", None)
+    rows, before = list[tuple[str, ...]](), None
+    for step in dis.get_instructions(code) if code is not None else ():
+        value = before.argval if before is not None and before.opname.startswith("LOAD_CONST") else None
+        rows += [(value,)] if step.opname in _COMPARISONS and isinstance(value, str) else []
+        listed = step.argval if step.opname.startswith("LOAD_CONST") else None
+        rows += [tuple(listed)] if isinstance(listed, tuple | frozenset) and word in listed else []
+        before = step
+    return [each for each in dict.fromkeys(itertools.chain(*rows)) if isinstance(each, str) and each != word]
+
+
+def propose_options(
+    leaf: Any, shapes: Sequence[tuple[int, ...]], function: Any, takes_unknown: bool
+) -> Iterator[Option]:
+    """Other values of an argument that is no tensor, which the spec may refuse.
+
+    Args:
+        leaf: the given value. shapes: for a tensor in place of None. function: the spec.
+        takes_unknown: whether it takes any word: it has a branch for all that it does not name, which one shows.
+    """
     if isinstance(leaf, bool):
         yield not leaf
     elif isinstance(leaf, int):
@@ -245,8 +270,10 @@ def propose_options(leaf: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Op
         # Not a negative number: what a square root is taken of may be nothing else.
         yield from (value for value in dict.fromkeys((1.7 * leaf or 1.7, 0.5 * leaf or 0.5, 1.0)) if value != leaf)
     elif isinstance(leaf, str):
-        rows = (row.split() for row in _WORDS)
-        yield from dict.fromkeys(word for row in rows if leaf in row for word in row if word != leaf)
+        words, rows = _words_beside(leaf, function), (row.split() for row in _WORDS)
+        yield from words
+        others = dict.fromkeys(word for row in rows if leaf in row for word in row if word not in (leaf, *words))
+        yield from itertools.islice(others, 1 if takes_unknown else None)
     elif leaf is None:
         yield from sorted({*shapes, *((n,) for shape in shapes for n in shape)}, key=len)
 
@@ -257,9 +284,3 @@ def value_of(option: Option, leaves: Sequence[Any], fill: Callable[[Tensor], Ten
         return option
     like = next((x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()), torch.zeros(()))
     return fill(like.new_zeros(option))
-
-
-def with_leaf(arguments: CallArguments, place: int, value: Any) -> CallArguments:
-    """The arguments with another value of one leaf."""
-    leaves = (*arguments.leaves[:place], value, *arguments.leaves[place + 1 :])
-    return CallArguments(leaves, arguments.structure, arguments.names)

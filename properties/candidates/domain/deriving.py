@@ -21,12 +21,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.specs.tracing import READS_VALUES, without_fused_operations
 from ...engine.limits import processor_seconds
-from ..arguments import CallArguments, Inputs, Tensor, copied_state
+from ..arguments import CallArguments, Inputs, Tensor, copied_state, defaults_of
 from ..host.calls import floating
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
-from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of, with_leaf
+from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of
 from .domain import Domain, fixed_domain, resize_all
 from .facts import FEW, OF_SQUARES, facts_of, find_facts, find_ranges
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
@@ -55,7 +55,7 @@ def derive_domain(
     Raises:
         DomainError: what the spec's author declares clashes with the given call, or the spec refuses it.
     """
-    declaration = read_declaration(spec.domain, arguments)
+    declaration = read_declaration(spec.domain, arguments.with_defaults(defaults_of(spec.function, arguments.args)))
     few = sum(t.numel() for t in arguments.tensors) <= _MOST_DRAWN
     if few and not spec.numpy and any(map(is_integer, arguments.tensors)):
         with contextlib.suppress(SpecError):
@@ -116,11 +116,12 @@ class _Derivation:
                 draws = [each.tensors[i].double() for each in self._draws]
                 if facts := find_ranges(functools.partial(self._takes_at, i), t.double(), draws):
                     self._facts[i] = facts
-        domain, self._small = Domain(shapes, self._roles, self._facts), self._arguments
+        defaults = defaults_of(self._spec.function, self._arguments.args)
+        domain, self._small = Domain(shapes, self._roles, self._facts, defaults=defaults), self._arguments
         with self._some_time():
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
-                domain = replace(domain, options=dict(self._find_options(shapes)))
+                domain = replace(domain, options=dict(self._find_options(domain)))
                 self._require_declared(domain.shapes)
         return domain
 
@@ -356,15 +357,18 @@ class _Derivation:
         return draws[0].dtype == torch.bool and len(torch.cat(draws).unique()) < 2
 
     def _find_proposals(self) -> Iterator[tuple[int, str]]:
+        whole = not any(y.is_floating_point() or y.is_complex() for y in self._call(self._arguments))
         for i, tensor in enumerate(self._tensors):
-            for word, values in propose(self._roles.get(i), tensor) if i in self._roles or self._is_mask(i) else ():
+            role = self._roles.get(i)
+            for word, values in propose(role, tensor, whole) if role or self._is_mask(i) else ():
                 if self._takes(self._with(i, values), numbers=True):
                     yield i, word
 
-    def _find_options(self, domain: ShapeDomain) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        tied = {i for symbol in domain.symbols for i, _ in symbol.axes}
+    def _find_options(self, domain: Domain) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        tied = {i for symbol in domain.shapes.symbols for i, _ in symbol.axes}
         sizes = {leaf for i, leaf in enumerate(sizes_of(self._arguments), len(self._tensors)) if i in tied}
-        leaves, rng = self._arguments.leaves, torch.Generator().manual_seed(0)
+        spelled = self._arguments.with_defaults(domain.defaults)
+        leaves, rng = spelled.leaves, torch.Generator().manual_seed(0)
         outputs = self._call(self._arguments) if any(leaf is None for leaf in leaves) else ()
         shapes = list(dict.fromkeys([*self._arguments.shapes, *(tuple(y.shape) for y in outputs)]))
         for i, leaf in enumerate(leaves):
@@ -374,11 +378,13 @@ class _Derivation:
                 yield i, self._declaration.options[i]
                 continue
             options = []
-            for option in propose_options(leaf, shapes):
+            at, function = functools.partial(spelled.with_leaf, i), self._spec.function
+            takes_unknown = isinstance(leaf, str) and self._takes(at("unknown"))
+            for option in propose_options(leaf, shapes, function, takes_unknown):
                 value = value_of(option, leaves, lambda zeros: torch.randn(zeros.shape, generator=rng).to(zeros.dtype))
-                other = with_leaf(self._arguments, i, value)
+                other = at(value)
                 # A number that the spec does not read may be a size, in a candidate that does.
-                unread = type(leaf) is int and not self._differs(self._arguments, other)
+                unread = type(leaf) is int and not self._differs(spelled, other)
                 options += [option] if not unread and self._takes(other, numbers=True) else []
             if options:
                 yield i, tuple(options[:3])

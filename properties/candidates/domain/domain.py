@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -77,6 +78,7 @@ class Domain:
         facts: what held of floating tensors in every draw of the inputs, by position.
         proposals: of tensors of integers: (position, name), the values of which the spec takes.
         options: other values of arguments that are no tensors, by their positions among the leaves.
+        defaults: arguments that the call does not give, whose positions are behind those of its leaves.
         declaration: what the author of the spec says.
     """
 
@@ -85,6 +87,7 @@ class Domain:
     facts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     proposals: tuple[tuple[int, str], ...] = ()
     options: Mapping[int, tuple[Option, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, Option] = field(default_factory=dict)
     declaration: Declaration = field(default_factory=Declaration)
 
     def at(self, arguments: CallArguments, shapes: Shapes) -> CallArguments:
@@ -97,8 +100,13 @@ class Domain:
             if symbol.may_be_empty and self.declaration.allows(shapes := self.shapes.resized({symbol: 0})):
                 yield self.at(arguments, shapes)
 
+    def up_to(self, place: int, arguments: CallArguments) -> dict[str, Option]:
+        """The defaults that a call gives which has another value at a position among the leaves."""
+        return dict(itertools.islice(self.defaults.items(), max(place + 1 - len(arguments.leaves), 0)))
+
     def summarize(self, arguments: CallArguments) -> str:
         """One line: what a judgement asks that is unlike the given call."""
+        arguments = arguments.with_defaults(self.defaults)
         names = self._names(arguments)
         sizes = ", ".join(" = ".join(map(self._axis_name(arguments), s.axes)) for s in self.shapes.symbols)
         parts = [f"other sizes of {sizes}"] if sizes else []
@@ -118,6 +126,7 @@ class Domain:
 
     def describe(self, arguments: CallArguments) -> list[str]:
         """What was found, a line each."""
+        arguments = arguments.with_defaults(self.defaults)
         names = self._names(arguments)
         lines = self.shapes.describe(self._axis_name(arguments))
         for i, role in self.integers.items():
@@ -133,6 +142,7 @@ class Domain:
 
     def declare(self, arguments: CallArguments) -> list[str]:
         """What was found, in the lines of a dictionary that an author may declare."""
+        arguments = arguments.with_defaults(self.defaults)
         names, named = self._names(arguments), self.shapes.name_extents(self.declaration.names)
         base = self.shapes.base
         extents = [[named.get((i, d), str(n)) for d, n in enumerate(shape)] for i, shape in enumerate(base)]

@@ -25,6 +25,8 @@ KINDS = ("offsets", "lengths", "labels", "index", "bits", "numbers")
 _FAR = 1 << 20
 #: So many numbers, which are sorted, are so by no chance.
 _MANY = 5
+#: Large numbers are below so many; and the odd factor of neighbours.
+_LARGE, _ODD = 1 << 52, 0x9E3779B97F4A7
 #: The value that losses ignore by default.
 IGNORED = -100
 #: What functions take integers for.
@@ -35,6 +37,7 @@ _NAMES = {
     "label": "cross_entropy nll_loss one_hot ctc_loss",
     "ends": "embedding_bag searchsorted bucketize diff sub __sub__",
     "compared": "lt le gt ge __lt__ __le__ __gt__ __ge__",
+    "equal": "eq ne __eq__ __ne__",
     "counts": "repeat_interleave cumsum",
     "bits": "bitwise_and __and__ __rshift__ bitwise_right_shift",
 }
@@ -51,7 +54,7 @@ class IntegerRole:
         below: the least value that is refused; None where none is. wraps: whether negative values count from the end.
         ignores: whether -100 is taken. rises: whether no draw has an element below the one before. distinct: whether
         all differed. into: axes whose extent the values end at. first: the number of the first place there, 0 or 1.
-        sums_to: axes whose extent is their sum. reaches: whether an extent is the limit. least: of all draws.
+        sums_to: axes whose extent is their sum. reaches: whether an extent is the limit. least, most: of all draws.
     """
 
     kind: str
@@ -65,6 +68,7 @@ class IntegerRole:
     sums_to: tuple[Axis, ...] = ()
     reaches: bool = False
     least: int = 0
+    most: int = 0
 
     def describe(self) -> str:
         limit = "" if self.below is None else f" below {self.below}"
@@ -165,6 +169,7 @@ def find_role(
     rises = flat and all(bool((t.diff() >= 0).all()) for t in draws)
     distinct = all(t.unique().numel() == t.numel() for t in draws)
     least = min((int(t.min()) for t in draws if t.numel()), default=0)
+    most = max((int(t.max()) for t in draws if t.numel()), default=0)
     below = _limit(takes, original, sorted({n for _, n in extents}))
 
     def takes_one(value: int) -> bool:
@@ -177,7 +182,7 @@ def find_role(
     if rises and uses & {"numbers", "compared", "ends"} and "label" not in uses:
         into = tuple(a for a, n in extents if n == int(original.max()))
         into = into or tuple(a for a, n in extents if below is not None and n in (below, below - 1))
-        return IntegerRole("offsets", below, wraps, False, True, distinct, into, least=least)
+        return IntegerRole("offsets", below, wraps, False, True, distinct, into, least=least, most=most)
     # Few numbers are sorted by chance, as those of a short example are.
     rises &= math.prod(math.factorial(min(len(t), _MANY)) for t in unlike(draws)) > math.factorial(_MANY - 1)
     into = tuple(a for a, n in extents if n == below)
@@ -188,7 +193,7 @@ def find_role(
     if flat and counted and below is None and not sums:
         into = _ends_of(original, draws, extents)
     kind = (
-        "labels" if "label" in uses and below is not None
+        "labels" if ("label" in uses and below is not None) or uses == {"equal"}
         else "bits" if "bits" in uses
         else "lengths" if uses == {"counts"}
         else "index" if below is not None and "numbers" not in uses
@@ -196,7 +201,7 @@ def find_role(
         else "numbers"
     )  # fmt: skip
     reaches = bool(into) or below in of_outputs
-    return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums, reaches, least)
+    return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums, reaches, least, most)
 
 
 def _ends_of(original: Tensor, draws: Sequence[Tensor], extents: Sequence[tuple[Axis, int]]) -> tuple[Axis, ...]:
@@ -233,7 +238,7 @@ def _limit(takes: Callable[[Tensor], bool], original: Tensor, likely: Sequence[i
     return high
 
 
-def propose(role: IntegerRole | None, original: Tensor) -> Iterator[tuple[str, Tensor]]:
+def propose(role: IntegerRole | None, original: Tensor, whole: bool = True) -> Iterator[tuple[str, Tensor]]:
     """Other values of a tensor of integers, or of a mask in which all are equal; the spec may refuse them."""
     flat, count = original.detach().reshape(-1), original.numel()
     if not count:
@@ -244,7 +249,7 @@ def propose(role: IntegerRole | None, original: Tensor) -> Iterator[tuple[str, T
         return
     for word, values in _BY_KIND.get(role.kind, _proposed_numbers)(role, flat):
         other = torch.as_tensor(values, device=flat.device).to(flat.dtype)
-        if other.numel() != count:
+        if other.numel() != count or (word == "large" and not whole):
             continue
         if role.kind in ("index", "labels"):
             other = torch.where(flat < 0, flat, other)  # Negative numbers that are given mark places without an index.
@@ -307,6 +312,9 @@ def _proposed_numbers(role: IntegerRole, flat: Tensor) -> Proposed:
     yield "all 0", torch.zeros_like(flat)
     if torch.iinfo(flat.dtype).min < 0:
         yield "negative", -flat
+    # More than a format of 32 bits has, and than float32 has exactly.
+    large = torch.arange(1, flat.numel() + 1, device=flat.device) * _ODD % min(_LARGE, torch.iinfo(flat.dtype).max)
+    yield "large", large * (1 - 2 * (flat.long() < 0).long())
 
 
 _BY_KIND: Mapping[str, Callable[[IntegerRole, Tensor], Proposed]] = {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import opassay
-from opassay.properties.candidates.comparing import AS_WELL
+from opassay.properties.candidates.comparing import AS_WELL, AS_ZEROS
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 
@@ -100,3 +100,31 @@ def test_the_card_says_where_torch_is_wrong_as_well() -> None:
     assert all(each.wrong is not None and AS_WELL in each.wrong.lines for each in judgement.causes)
     alone = judge(lambda x: exp(x) * 1.01 + 1, lambda x: exp(x) + 1, (X,), questions=["FWD:given", "VJP:grad"])
     assert AS_WELL not in str(alone)
+
+
+def keeping(x: Tensor) -> Tensor:
+    return x * 3e-19 * torch.tensor([1e-20, 1.0, 1.0, 1.0, 1.0])
+
+
+def flushing(x: Tensor) -> Tensor:
+    """What a library does that flushes subnormal numbers of float32, which a trace does not see."""
+    y = keeping(x)
+    if x.dtype == torch.float64 or torch._is_functional_tensor(x):
+        return y
+    return torch.where(y.abs() < 2**-126, 0.0, y)
+
+
+def test_subnormal_numbers_that_torch_flushes_may_be_zero_and_that_is_said() -> None:
+    questions = ["FWD:given", "VJP:grad"]
+    x = X.clamp(0.01, 0.9)
+    for candidate in (flushing, keeping):
+        judgement = judge(candidate, flushing, (x,), questions=questions)
+        assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert AS_ZEROS in judge(flushing, flushing, (x,), questions=["FWD:given"]).findings[0].left_out
+    assert judge(flushing, keeping, (x,), questions=["FWD:given"]).verdict is Ruling.REJECTED
+    for wrong in (
+        lambda x: flushing(x) * 1.001,
+        lambda x: torch.where(x > 0.3, keeping(x), 0.0),
+        lambda x: 2 * keeping(x),
+    ):
+        assert judge(wrong, flushing, (x,), questions=["FWD:given"]).verdict is Ruling.REJECTED

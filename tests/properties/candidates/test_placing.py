@@ -209,6 +209,13 @@ def test_a_view_that_is_far_apart_costs_what_it_holds() -> None:
     assert _causes(lambda x: _rows_at(x, torch.int32), doubled, (x,))[0] == "FWD:given"
 
 
+def test_rows_are_asked_far_apart_where_a_dense_tensor_is_given() -> None:
+    assert _causes(lambda x: _rows_at(x, torch.int64), doubled, (X,), "LAYOUT:strides") == []
+    judgement = judge(lambda x: _rows_at(x, torch.int32), doubled, (X,), questions=["LAYOUT:strides"])
+    assert judgement.verdict is Ruling.REJECTED
+    assert _layout_line(judgement) == "2^31 elements from the first row to the last"
+
+
 # ------------------------------------------------------------------------------------------------------------- marks
 
 Z = torch.complex(X, Y)

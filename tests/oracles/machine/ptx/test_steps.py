@@ -12,6 +12,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.machine.ptx import hardware
 from opassay.oracles.machine.ptx.approximations import approximate
+from opassay.oracles.machine.ptx.windows import Gaps
 from opassay.oracles.op.declaration import Op, Promises, Sample
 from opassay.oracles.verdicts.verdict import Code
 from opassay.oracles.verdicts.violation import Unsupported, Violation
@@ -51,6 +52,26 @@ def test_threads_part_and_come_together(machine: hardware.Hardware) -> None:
     """
     numbers = [thread % 4 + 100 * (thread % 4 == 2) for thread in range(64)]
     assert _integers(body, warps=2, on=machine) == [numbers[thread ^ 1] for thread in range(64)]
+
+
+def test_rows_far_apart_take_no_memory_and_what_is_between_them_is_no_operands() -> None:
+    """Two rows of 32 numbers, 2^31 bytes apart: 0x80000000 is negative in 32 bits, and the row before all others."""
+    y = torch.empty_strided((2, 32), (2**29, 1), dtype=torch.int32)
+    body = "mul.wide.{} %rd1, %c, {};\nadd.s64 %rd0, %rd0, %rd1;\n" + at(0, 4) + "st.global.b32 [%rd60], %t;"
+    run(entry(body.format("u32", 2**31), 1), [y], blocks=2)
+    assert y.tolist() == [list(range(32))] * 2
+    for kind, step, place in (("s32", -(2**31), "before"), ("u32", 2**31 - 2**20, "within")):
+        with pytest.raises(Violation, match="no operand's") as fault:
+            run(entry(body.format(kind, step), 1), [y], blocks=2)
+        assert fault.value.code is Code.OUT_OF_BOUNDS
+        assert place in str(fault.value)
+
+
+def test_gaps_keep_cells_and_addresses_apart() -> None:
+    gaps = Gaps([(16, 48), (64, 1024)])
+    at = np.array([0, 15, 16, 47, 48, 63, 64, 1023, 1024, 2000])
+    assert gaps.cells(at).tolist() == [0, 15, 0, 0, 16, 31, 0, 0, 32, 1008]
+    assert [gaps.address(cell) for cell in (0, 15, 16, 31, 32, 1008)] == [0, 15, 48, 63, 1024, 2000]
 
 
 def test_a_register_of_an_inner_scope_is_another_one() -> None:

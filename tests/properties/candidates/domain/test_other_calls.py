@@ -141,6 +141,29 @@ def square_loss(x: Tensor, y: Tensor, reduction: str) -> Tensor:
     return F.mse_loss(x, y, reduction=reduction)
 
 
+def activated(x: Tensor, bias: Tensor | None = None, act: str = "gelu") -> Tensor:
+    y = x if bias is None else x + bias
+    return F.gelu(y) if act == "gelu" else F.relu(y)
+
+
+def by_groups(x: Tensor, w: Tensor, group: Tensor) -> Tensor:
+    out = torch.zeros(len(x), w.shape[2])
+    for k in range(len(w)):
+        rows = (group == k).nonzero()[:, 0]
+        out = out.index_put((rows,), x[rows] @ w[k])
+    return out
+
+
+def by_sorted_groups(x: Tensor, w: Tensor, group: Tensor) -> Tensor:
+    """A group of no rows takes one of the next."""
+    order, out, first = group.argsort(stable=True), torch.zeros(len(x), w.shape[2]), 0
+    for k, count in enumerate(group.bincount(minlength=len(w)).tolist()):
+        rows = order[first : first + max(count, 1)]
+        out[rows] = x[rows] @ w[k]
+        first += max(count, 1)
+    return out
+
+
 WRONG: dict[str, Case] = {
     "last rows of a weight gradient": (LostRows.apply, project, (rand(16, 8), rand(8, 4))),
     "last rows of a norm's weight gradient": (LostRowsOfNorm.apply, norm, (rand(16, 32), rand(32))),
@@ -157,6 +180,11 @@ WRONG: dict[str, Case] = {
     "a mask": (lambda x, m: x * 1, lambda x, m: x * m, (rand(4, 8), torch.ones(4, 8, dtype=torch.bool))),
     "an index beyond the given ones": (lambda w, i: w[i % 6], lambda w, i: w[i], (rand(6, 5), whole(0, 2, 5, 3, 3))),
     "the last class": (first_classes, classes, (whole(3, 0, 5, 2, 2),)),
+    "a default": (lambda x, bias=None, act="gelu": F.gelu(x), activated, (rand(4, 8),)),
+    "the default of a word": (
+        lambda x, bias=None, act="gelu": F.gelu(x if bias is None else x + bias), activated, (rand(4, 8), rand(8)),
+    ),
+    "a group of none": (by_sorted_groups, by_groups, (rand(8, 4), rand(3, 4, 5), whole(0, 1, 2, 0, 1, 2, 0, 1))),
     "a word": (lambda x, y, _: (x - y).square().mean(), square_loss, (rand(4, 4), rand(4, 4) + 1, "mean")),
 }  # fmt: skip
 
@@ -268,6 +296,16 @@ def add_sorted_rows(x: Tensor, index: Tensor, out: Tensor) -> Tensor:
     return torch.stack([out[i] + x[a:b].sum(0) for i, (a, b) in enumerate(itertools.pairwise(ends))])
 
 
+def visible(x: Tensor, mask: Tensor) -> Tensor:
+    return x.masked_fill(~mask, -torch.inf).softmax(-1)
+
+
+def right_visible(x: Tensor, mask: Tensor) -> Tensor:
+    """The gradient of a row of which nothing is visible is NaN, as its values are, and not 0 as behind a mask."""
+    e = torch.where(mask, (x - x.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)).exp(), 0.0)
+    return e / e.sum(-1, keepdim=True)
+
+
 def draw_labels(seed: int) -> tuple[Tensor, Tensor]:
     rng = torch.Generator().manual_seed(seed)
     return torch.randn(8, 5, generator=rng), (torch.randn(8, 5, generator=rng) > 0).float()
@@ -287,6 +325,13 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
         lambda x, m: torch.where(m, x, x * 0),
         lambda x, m: x * m,
         (rand(4, 8), torch.ones(4, 8, dtype=torch.bool)),
+    ),
+    "a mask of softmax": (right_visible, visible, (rand(4, 8), rand(4, 8) > -0.5)),
+    "a default": (lambda x, bias=None, act="gelu": activated(x * 1, bias, act), activated, (rand(4, 8),)),
+    "groups": (
+        lambda x, w, group: torch.einsum("td,tdo->to", x, w[group]),
+        by_groups,
+        (rand(8, 4), rand(3, 4, 5), whole(0, 1, 2, 0, 1, 2, 0, 1)),
     ),
     "ends of slices": (right_sliced_segments, sliced_segments, (rand(9, 4), whole(0, 2, 5, 9))),
     "products of half types": (right_products, products, (rand(3, 4, 4).half(), rand(3, 4, 5).half())),
@@ -319,6 +364,22 @@ def test_an_index_below_all_given_ones_is_a_suspicion_and_no_cause() -> None:
 
     judgement = opassay.judge(stops_early, choose_experts, inputs, questions=("SIZE:sizes",))
     assert str(judgement.verdict) == "rejected", judgement
+
+
+def test_large_integers_are_a_suspicion_and_no_cause() -> None:
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        return x * y + 1
+
+    inputs = (whole(3, 40, 17, -5), whole(8, -2, 1, 30))
+    for d in (torch.int32, torch.float64):
+        judgement = opassay.judge(lambda x, y, d=d: (x.to(d) * y.to(d)).long() + 1, product, inputs)
+        assert str(judgement.verdict) == "suspect", judgement
+        assert "integers above all given ones" in judgement.report()
+    assert str(opassay.judge(lambda x, y: 1 + y * x, product, inputs).verdict) == "accepted"
+    turned = opassay.judge(
+        lambda x, p: x * p.float().cos(), lambda x, p: x * torch.cos(p * 1.0), (rand(5), whole(0, 1, 2, 3, 4))
+    )
+    assert str(turned.verdict) == "accepted", turned  # as an angle, a large number has no digits left
 
 
 def test_an_index_below_zero_that_some_draw_has_is_a_cause() -> None:

@@ -1,0 +1,46 @@
+"""Which block comes after which, as atomic operations order them."""
+
+from __future__ import annotations
+
+import bisect
+
+import numpy as np
+
+from .formats import Lanes
+
+
+class BlockOrder:
+    """Which block comes after which, by way of atomic operations: one waits for what another one has set.
+
+    What a block does after an atomic operation, or a strong load or store, comes after what another block did before an
+    earlier one of its own. That the two met at one address is taken for granted, so that no kernel that orders its
+    blocks is refused; of one that only seems to, nothing is said.
+
+    Attributes:
+        clock: how many such operations there were.
+    """
+
+    def __init__(self) -> None:
+        self.clock = 0
+        self._times: dict[int, list[int]] = {}
+
+    def pass_through(self, blocks: Lanes) -> None:
+        """Blocks perform an operation, in the order of their threads."""
+        for block in dict.fromkeys(blocks.tolist()):
+            self.clock += 1
+            self._times.setdefault(block, []).append(self.clock)
+
+    def comes_before(self, theirs: Lanes, stamps: Lanes, ours: Lanes) -> Lanes:
+        """Whether what blocks did when `stamps` say comes before what ours do now; of several blocks any will do."""
+        result = np.zeros(len(ours), bool)
+        if not self.clock:
+            return result
+        for i, (their, stamp, our) in enumerate(zip(theirs.tolist(), stamps.tolist(), ours.tolist(), strict=True)):
+            latest = self._times.get(our, [0])[-1]
+            if their < 0:  # of several readers it is not known when all of them have read
+                result[i] = latest > 0
+            elif their != our:
+                times = self._times.get(their, [])
+                first = bisect.bisect_right(times, stamp)
+                result[i] = first < len(times) and times[first] < latest
+        return result
