@@ -295,7 +295,6 @@ class _Derivation:
         return None
 
     def _give_time(self, shapes: Shapes) -> None:
-        """Let there be time for calls at some shapes, if none takes long."""
         before = processor_seconds()
         self._takes_values(shapes)
         self._ends += _CALLS * min(processor_seconds() - before, _MOST_SECONDS)

@@ -197,7 +197,7 @@ def find_role(
         else "bits" if "bits" in uses
         else "lengths" if uses == {"counts"}
         else "index" if below is not None and "numbers" not in uses
-        else "lengths" if counted
+        else "lengths" if counted and original.ndim < 2
         else "numbers"
     )  # fmt: skip
     reaches = bool(into) or below in of_outputs

@@ -175,3 +175,11 @@ def test_definite_matrices_remain_so() -> None:
         matrix = keep_facts(facts, a, values, rng)
         assert (matrix == matrix.T).all()
         assert np.linalg.eigvalsh(matrix).min() > 0
+
+
+def test_numbers_that_are_compared_and_have_several_axes_are_no_lengths() -> None:
+    def by_expert(x: Tensor, experts: Tensor) -> Tensor:
+        return torch.stack([x * ((experts >= n) & (experts < n + 1)).sum(1, keepdim=True) for n in range(4)])
+
+    domain, _ = derive(by_expert, rand(5, 3), torch.arange(10).reshape(5, 2) % 4)
+    assert domain.integers[1].kind == "numbers"
