@@ -103,7 +103,7 @@ def _is_unread(session: Session, elements: Elements, values: Sequence[Elements])
 
 def _draw(elements: Elements, size: float, rng: Any) -> dict[str | int, Tensor]:
     """Numbers of a size for operands, of both signs."""
-    return {place: torch.from_numpy(size * rng.standard_normal(tuple(each.shape))) for place, each in elements.items()}
+    return {place: torch.as_tensor(size * rng.standard_normal(tuple(each.shape))) for place, each in elements.items()}
 
 
 def _filled(session: Session, elements: Elements, values: Elements) -> tuple[CallArguments, State]:
