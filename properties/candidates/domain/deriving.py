@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +80,7 @@ class _Derivation:
         log: AnswerLog, declaration: Declaration,
     ) -> None:  # fmt: skip
         self._spec, self._log, self._declaration = spec, log, declaration
-        self._writes = list(spec.state)
+        self._writes: list[str | int] = [*spec.state]
         self._arguments = arguments.changed(lambda t: t.detach())
         self._tensors, self._shapes = self._arguments.tensors, shapes_of(arguments)
         self._draws = [self._arguments, *self._further_draws(draw)]
@@ -138,25 +138,25 @@ class _Derivation:
 
     def _call(self, arguments: CallArguments) -> tuple[Tensor, ...]:
         """The outputs. Of the state only what calls write is copied, because a network has millions of parameters."""
-        state = self._spec.state
-        own = copied_state({name: state[name] for name in self._writes})
+        state, copies = self._spec.state, arguments.copied()
+        own = copied_state({name: state[name] for name in self._writes if isinstance(name, str)})
         with torch.no_grad():
-            outputs = run_with_own_derivatives(
-                lambda: result_of(self._spec.call_at({**state, **own}, arguments.copied().args)).tensors
-            )
+            result = run_with_own_derivatives(lambda: result_of(self._spec.call_at({**state, **own}, copies.args)))
         self._writes = [name for name, t in own.items() if t._version]
-        return outputs
+        self._writes += [i for i, t in enumerate(copies.tensors) if t._version]
+        return result.tensors
 
-    def _takes(self, arguments: CallArguments, numbers: bool = False) -> bool:
-        """Whether the spec takes these values, and perhaps gives finite numbers there."""
+    def _takes(self, arguments: CallArguments, numbers: bool = False, writes: Collection[Any] | None = None) -> bool:
+        """Whether the spec takes these values, and perhaps gives finite numbers there, and writes nothing else."""
 
         def ask() -> None:
             outputs = self._call(arguments)
             for i, k in self._unread.items():
                 if k is not None and outputs[k].shape != arguments.tensors[i].shape:
                     raise ValueError("a destination has another shape")
-            if numbers and not are_finite(floating(outputs)):
-                raise ValueError("it gives no number")
+            more = set(self._writes).difference(self._writes if writes is None else writes)
+            if more or (numbers and not are_finite(floating(outputs))):
+                raise ValueError("it gives no number, or writes")
 
         self._check_time()
         return self._log.ask(ask)
@@ -368,7 +368,7 @@ class _Derivation:
         sizes = {leaf for i, leaf in enumerate(sizes_of(self._arguments), len(self._tensors)) if i in tied}
         spelled = self._arguments.with_defaults(domain.defaults)
         leaves, rng = spelled.leaves, torch.Generator().manual_seed(0)
-        outputs = self._call(self._arguments) if any(leaf is None for leaf in leaves) else ()
+        outputs, writes = self._call(self._arguments), list(self._writes)
         shapes = list(dict.fromkeys([*self._arguments.shapes, *(tuple(y.shape) for y in outputs)]))
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) or i in sizes:
@@ -384,7 +384,7 @@ class _Derivation:
                 other = at(value)
                 # A number that the spec does not read may be a size, in a candidate that does.
                 unread = type(leaf) is int and not self._differs(spelled, other)
-                options += [option] if not unread and self._takes(other, numbers=True) else []
+                options += [option] if not unread and self._takes(other, True, writes) else []
             if options:
                 yield i, tuple(options[:3])
 

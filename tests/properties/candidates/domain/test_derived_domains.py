@@ -263,6 +263,16 @@ def test_options_have_the_other_values_that_the_spec_takes() -> None:
     assert "scale: 1.0; also 1.7, 0.5" in lines
 
 
+def test_defaults_are_options_unless_the_spec_then_writes_what_it_is_given() -> None:
+    def spec(x: Tensor, scale: float = 2.0, act: str = "up", inplace: bool = False, *, late: bool = False) -> Tensor:
+        y = x.mul_(scale) if inplace else x * scale
+        return y if act == "up" else y - 1 if act == "down" else -y
+
+    domain, lines = derive(spec, rand(8))
+    assert domain.options == {1: (3.4, 1.0), 2: ("down",)}
+    assert "act: 'up'; also 'down'" in lines
+
+
 def test_what_holds_in_every_draw_is_a_fact() -> None:
     def draw(seed: int) -> tuple[Tensor, ...]:
         rng = torch.Generator().manual_seed(seed)
