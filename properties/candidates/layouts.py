@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 import mmap
@@ -195,11 +196,10 @@ def can_be_far(tensors: Sequence[Tensor]) -> bool:
     far = any(own != _dense(t.shape) for t, own in zip(tensors, strides, strict=True))
     if not far or any(t.device.type != "cpu" for t in tensors):
         return False
-    try:
+    with contextlib.suppress(OSError):
         mmap.mmap(-1, 2 * sum(sizes), flags=_UNFILLED).close()
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _fill_around(memory: Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int, filler: float) -> None:

@@ -1,4 +1,9 @@
-"""Which block comes after which, as atomic operations order them."""
+"""Which block comes after which, by way of atomic operations: one waits for what another one has set.
+
+What a block does after an atomic operation, or a strong load or store, comes after what another block did before an
+earlier one of its own. That the two met at one address is taken for granted, so that no kernel that orders its blocks
+is refused; of one that only seems to, nothing is said.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,7 @@ from .formats import Lanes
 
 
 class BlockOrder:
-    """Which block comes after which, by way of atomic operations: one waits for what another one has set.
-
-    What a block does after an atomic operation, or a strong load or store, comes after what another block did before an
-    earlier one of its own. That the two met at one address is taken for granted, so that no kernel that orders its
-    blocks is refused; of one that only seems to, nothing is said.
-
-    Attributes:
-        clock: how many such operations there were.
-    """
+    """The order that the operations of a launch make; `clock` is how many there were."""
 
     def __init__(self) -> None:
         self.clock = 0

@@ -40,7 +40,7 @@ from ..specification import Specification
 from .gradient_request import GradientPlace, GradientRequest
 
 #: Texts in exceptions of a candidate without gradients: its own, that of an operator without one, and that of torch.
-_NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "derivative for aten::")
+_NOT_OFFERED = "NotImplementedError", "no autograd formula was registered", "derivative for aten::", "support automatic"
 #: The reason if the spec's backward is not the derivative of its text, for example a straight-through estimator.
 _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so gradients were not held"
 

@@ -179,12 +179,13 @@ def find_role(
     ignores = below is not None and not wraps and takes_one(IGNORED)
     if below is None and uses == {"index"} and original.numel():  # torch.take_along_dim wraps whatever it is given
         below = min((n for _, n in extents if n > max(int(t.max()) for t in draws)), default=None)
-    if rises and uses & {"numbers", "compared", "ends"} and "label" not in uses:
+    # Few numbers are sorted by chance, as those of a short example are.
+    surely = rises and math.prod(math.factorial(min(len(t), _MANY)) for t in unlike(draws)) > math.factorial(_MANY - 1)
+    if rises and uses & {"numbers", "compared", "ends"} and "label" not in uses and (surely or _cut(draws, extents)):
         into = tuple(a for a, n in extents if n == int(original.max()))
         into = into or tuple(a for a, n in extents if below is not None and n in (below, below - 1))
         return IntegerRole("offsets", below, wraps, False, True, distinct, into, least=least, most=most)
-    # Few numbers are sorted by chance, as those of a short example are.
-    rises &= math.prod(math.factorial(min(len(t), _MANY)) for t in unlike(draws)) > math.factorial(_MANY - 1)
+    rises = surely
     into = tuple(a for a, n in extents if n == below)
     first = int(not into and all(t.numel() and int(t.min()) > 0 for t in draws))
     into = into or tuple(a for a, n in extents if first and below is not None and n == below - 1)
@@ -202,6 +203,12 @@ def find_role(
     )  # fmt: skip
     reaches = bool(into) or below in of_outputs
     return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums, reaches, least, most)
+
+
+def _cut(draws: Sequence[Tensor], extents: Sequence[tuple[Axis, int]]) -> bool:
+    """Whether a few sorted numbers cut an axis: they begin with 0, or end with a first axis, and do not sum to one."""
+    firsts = {n for (_, d), n in extents if d == 0}
+    return all(int(t[0]) == 0 or (int(t[-1]) in firsts and int(t.sum()) not in firsts) for t in draws)
 
 
 def _ends_of(original: Tensor, draws: Sequence[Tensor], extents: Sequence[tuple[Axis, int]]) -> tuple[Axis, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -183,3 +184,18 @@ def test_numbers_that_are_compared_and_have_several_axes_are_no_lengths() -> Non
 
     domain, _ = derive(by_expert, rand(5, 3), torch.arange(10).reshape(5, 2) % 4)
     assert domain.integers[1].kind == "numbers"
+
+
+def test_few_sorted_numbers_are_offsets_where_they_cut_a_first_axis_alone() -> None:
+    def by_counts(x: Tensor, w: Tensor, counts: Tensor) -> Tensor:
+        return torch.cat([part @ w[i] for i, part in enumerate(torch.split(x, counts.tolist()))])
+
+    def by_lengths(x: Tensor, lengths: Tensor) -> Tensor:
+        return torch.stack([row[:n].sum(0) for row, n in zip(x, lengths.tolist(), strict=True)])
+
+    def by_ends(x: Tensor, ends: Tensor) -> Tensor:
+        return torch.stack([x[a:b].sum(0) for a, b in itertools.pairwise([0, *ends.tolist()])])
+
+    assert derive(by_counts, rand(8, 4), rand(2, 4, 3), torch.tensor([4, 4]))[0].integers[2].kind == "lengths"
+    assert derive(by_lengths, rand(2, 8, 4), torch.tensor([5, 8]))[0].integers[1].kind == "lengths"
+    assert derive(by_ends, rand(9, 4), torch.tensor([5, 9]))[0].integers[1].kind == "offsets"
