@@ -187,7 +187,8 @@ def filled(
         if tensors[i].dtype.is_floating_point:
             return _as(tensors[i], keep_facts(facts.get(i, ()), tensors[i], way(tensors[i], rng), rng))
         other = after[i] if of_sequences else _shuffled(tensors[i], rng)
-        return _with_gaps_shuffled(tensors[i], rng) if i in roles and roles[i].rises and not _rises(other) else other
+        falls = i in roles and roles[i].rises and bool((other.diff() < 0).any())
+        return _with_gaps_shuffled(tensors[i], rng) if falls else other
 
     return arguments.with_tensors([change(i) for i in range(len(tensors))])
 
@@ -201,10 +202,6 @@ def keep(arguments: CallArguments, domain: Domain, rng: Any) -> CallArguments:
             tensors[i] = _as(tensors[i], keep_facts(facts, tensors[i], values, rng))
     same = all(map(operator.is_, tensors, arguments.tensors))
     return arguments if same else arguments.with_tensors(tensors)
-
-
-def _rises(tensor: Tensor) -> bool:
-    return bool((tensor.diff() >= 0).all())
 
 
 def _with_gaps_shuffled(tensor: Tensor, rng: Any) -> Tensor:

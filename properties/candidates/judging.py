@@ -201,7 +201,9 @@ def _ask(
                     findings.append(of_property(ask_property(code)))
                 continue
             finding = ASKING[code](session)
-            findings += [] if _is_beside(finding, plan) else [finding]
+            # A question that few specs have is no question of this one, unless it was asked for by name.
+            beside = finding.question == "FWD:ties" and finding.outcome is Outcome.UNSUPPORTED
+            findings += [] if beside and "FWD:ties" not in plan.questions else [finding]
             if code == "FWD:given" and _repeats_itself(finding):
                 rest = [each for each in order[number + 1 :] if each != "PURE:left"]
                 findings += [ASKING["PURE:left"](session)] if len(rest) < len(order) - number - 1 else []
@@ -234,13 +236,6 @@ def _ask(
 def _repeats_itself(finding: Finding) -> bool:
     """Whether every question would say the same: the candidate raises, or gives another form, shape or dtype."""
     return finding.is_wrong and finding.wrong is not None and finding.wrong.code in (Code.ATTRIBUTE, Code.RAISED)
-
-
-def _is_beside(finding: Finding, plan: QuestionPlan) -> bool:
-    """Whether a question that few specs have is no question of this one, and was not asked for by name."""
-    return (
-        finding.question == "FWD:ties" and finding.outcome is Outcome.UNSUPPORTED and "FWD:ties" not in plan.questions
-    )
 
 
 def _unanswered(findings: Sequence[Finding], plan: QuestionPlan) -> list[str]:

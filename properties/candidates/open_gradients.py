@@ -8,7 +8,6 @@ that hangs on several has a third value in some reading, and is not judged.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +49,8 @@ def settle_draws(
         return tables
 
     readings = [read(picks), read(change(bool))]
-    readings += [read(change(functools.partial(_has_bit, k))) for k in range(len(draws).bit_length())]
+    bits = ({n for n in range(len(draws) + 1) if n >> k & 1} for k in range(len(draws).bit_length()))
+    readings += [read(change(numbers.__contains__)) for numbers in bits]
     changed, several, widths = set[int](), [], []
     # A draw that this call shows may be the other one in the next.
     opposite = read({name: 1 - np.array(table) for name, table in picks.items()})
@@ -71,10 +71,6 @@ def settle_draws(
             own = [2 * each.half_widths(format_of(y.dtype)) for each in (flipped, first, other)]
         widths.append(np.where(several[-1], np.inf, np.max(own, axis=0)))
     return change(changed.__contains__), several, widths
-
-
-def _has_bit(k: int, number: int) -> bool:
-    return bool(number >> k & 1)
 
 
 def leave_out(readings: Sequence[Reading], several: Sequence[Any]) -> list[Reading]:

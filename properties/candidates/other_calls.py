@@ -21,7 +21,7 @@ from .arguments import CallArguments, takes_defaults
 from .domain.copies import safe_calls
 from .domain.declaration import value_of
 from .domain.domain import Domain
-from .domain.integer_roles import IGNORED, propose
+from .domain.integer_roles import propose
 from .domain.symbols import Shapes, Symbol
 from .finding import Finding
 from .host.calls import Answer
@@ -177,9 +177,9 @@ def is_below(session: Session, arguments: CallArguments, *, is_special: bool = F
     """
     tensors = arguments.tensors
     for i, role in session.domain.integers.items() if len(tensors) == len(session.arguments.tensors) else ():
-        counted = tensors[i][tensors[i] != IGNORED] if role.ignores else tensors[i]
-        low = int(counted.min()) if counted.numel() and role.kind != "bits" else role.least
-        if low < 0 <= role.least or (low < role.least and is_special and role.kind in ("lengths", "numbers")):
+        counted = tensors[i] if role.ignored is None else tensors[i][tensors[i] != role.ignored]
+        low = int(counted.min()) if counted.numel() and role.kind != "bits" else role.span[0]
+        if low < 0 <= role.span[0] or (low < role.span[0] and is_special and role.kind in ("lengths", "numbers")):
             return True
     return False
 
@@ -188,7 +188,7 @@ def _is_above(session: Session, arguments: CallArguments) -> bool:
     """Whether integers that are data are above those of every draw."""
     tensors, roles = arguments.tensors, session.domain.integers.items()
     return len(tensors) == len(session.arguments.tensors) and any(
-        role.kind == "numbers" and tensors[i].numel() and int(tensors[i].max()) > role.most for i, role in roles
+        role.kind == "numbers" and tensors[i].numel() and int(tensors[i].max()) > role.span[1] for i, role in roles
     )
 
 

@@ -150,14 +150,10 @@ def _omit_operations(
     count = len(spec.run(arguments, spec.state).outputs)
     for node in [node for node in graph.graph.nodes if node.op == "call_function"][:_MOST]:
         stand_ins = stand_ins_of(node)
-        if stand_ins and _matters(node):
+        # A copy, or another view of the same, computes nothing.
+        if stand_ins and name_of(node) not in (*MOVES, "detach", "alias"):
             run = functools.partial(_run_without, graph, node, stand_ins[0], operands, count)
             yield f"without {node.target}{line_of(node)}", run
-
-
-def _matters(node: torch.fx.Node) -> bool:
-    """Whether an operation computes something: a copy, or another view of the same, does not."""
-    return name_of(node) not in (*MOVES, "detach", "alias")
 
 
 def _run_without(

@@ -216,7 +216,8 @@ def _on_thresholds(session: Session, traced: Traced, rng: Any) -> Iterator[tuple
     ladders = [ladder_of(fmt) for fmt in formats if fmt.precision > 1 or len(formats) == 1]
     ladders += [np.arange(-128.0, 128.0)] if rounds_to_integers(graph) else []
     edges = thresholds_in(graph)
-    if len(edges) > 1 and any(_is_of_integers(output.dtype) for output in traced.outputs):
+    dtypes = {output.dtype for output in traced.outputs} - {torch.bool}
+    if len(edges) > 1 and not all(dtype.is_floating_point or dtype.is_complex for dtype in dtypes):
         ladders.append(np.unique([*edges, *(-x for x in edges)]))
     if ladders:
         yield session.filled(arguments, ties_of(ladders), rng), False
@@ -230,10 +231,6 @@ def _on_thresholds(session: Session, traced: Traced, rng: Any) -> Iterator[tuple
         own = list(session.spec.state.values())
         operands = move_to_thresholds(graph, [*own, *near.tensors], range(len(own), len(own) + len(near.tensors)), rng)
         yield near.with_tensors(operands[len(own) :]), True
-
-
-def _is_of_integers(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def params(session: Session) -> Finding:

@@ -131,9 +131,7 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
     """
     names = list(arguments.names) or [f"input{i}" for i in range(len(arguments.leaves))]
     tensors = [name for name, leaf in zip(names, arguments.leaves, strict=True) if isinstance(leaf, torch.Tensor)]
-    terms: dict[Axis, ExtentTerm] = {}
-    rest: dict[int, Sequence[Any]] = {}
-    facts: dict[int, tuple[str, ...]] = {}
+    terms, rest, facts = dict[Axis, ExtentTerm](), dict[int, Sequence[Any]](), dict[int, tuple[str, ...]]()
     integers: dict[int, tuple[str, str, ExtentTerm]] = {}
     relations, sentences = [], []
     for name, value in declared.items():
@@ -207,10 +205,10 @@ def _require_given(declaration: Declaration, names: Sequence[str], arguments: Ca
     shapes = shapes_of(arguments)
     values = declaration.values(shapes)
     others = [term for used in (*declaration.relations, *declaration.integers.values()) for term in used]
-    for term in (term for term in [*declaration.terms.values(), *others] if isinstance(term, ExtentTerm)):
-        for symbol in (term.symbol, term.unit):
-            if symbol and symbol not in values:
-                raise DomainError(f"domain: got {symbol!r}, need symbols of axes: {', '.join(values) or 'none'}")
+    terms = (term for term in [*declaration.terms.values(), *others] if isinstance(term, ExtentTerm))
+    for symbol in (symbol for term in terms for symbol in (term.symbol, term.unit)):
+        if symbol and symbol not in values:
+            raise DomainError(f"domain: got {symbol!r}, need symbols of axes: {', '.join(values) or 'none'}")
     for (i, d), term in declaration.terms.items():
         if shapes[i][d] != term.at(values):
             name = f"{names[i]}.{d}" if i < len(names) else "a number"

@@ -209,9 +209,8 @@ class _Derivation:
     def _find_unread(self) -> Iterator[tuple[int, int | None]]:
         """Tensors of which no number is read, each with the output of its shape: a candidate may write it there."""
         tensors, outputs = self._small.tensors, self._call(self._small)
-        other = self._small.changed(
-            lambda t: others_of(t) if t.is_floating_point() else t
-        )  # a factor of 0 hides others
+        # A factor of 0 hides others.
+        other = self._small.changed(lambda t: others_of(t) if t.is_floating_point() else t)
         for i, t in enumerate(tensors if len(tensors) > 1 else ()):
             back = other.with_tensors([t if i == n else x for n, x in enumerate(other.tensors)])
             pairs = (self._small, self._with(i, others_of(t))), (other, back)

@@ -27,9 +27,8 @@ def resize_all(
 
 def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | None, before: Shapes) -> Tensor:
     shape = shapes[place]
-    other = (
-        tensor.detach().long() if is_integer(tensor) else tensor.detach()
-    )  # eight bits have no room, others no rules
+    # Eight bits have no room, others no rules.
+    other = tensor.detach().long() if is_integer(tensor) else tensor.detach()
     if not tensor.numel():
         return tensor.new_zeros(shape)
     if role is not None and role.rises and len(shape) == 1 and shape[0]:

@@ -7,6 +7,7 @@ proposed by a role counts only if the spec takes it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,17 +24,18 @@ Tensor = torch.Tensor
 KINDS = ("offsets", "lengths", "labels", "index", "bits", "numbers")
 #: The largest value that is tried.
 _FAR = 1 << 20
-#: So many numbers, which are sorted, are so by no chance.
-_MANY = 5
+#: So many numbers, which are sorted, are so by no chance, which is one in so many.
+_MANY, _SURELY = 5, math.factorial(4)
 #: Large numbers are below so many; and the odd factor of neighbours.
 _LARGE, _ODD = 1 << 52, 0x9E3779B97F4A7
-#: The value that losses ignore by default.
-IGNORED = -100
+#: Values that losses ignore: by default, and often.
+_IGNORED = -100, -1
 #: What functions take integers for.
 _NAMES = {
     "numbers": "tolist item __int__ __index__",
-    "index": "__getitem__ __setitem__ gather take_along_dim index_select index_add index_add_ scatter scatter_"
-    " scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_put index_put_ embedding take bincount",
+    "index": "__getitem__ gather take_along_dim index_select index_add index_add_ scatter_add scatter_add_"
+    " scatter_reduce scatter_reduce_ embedding take bincount",
+    "place": "__setitem__ scatter scatter_ index_copy index_copy_ index_put index_put_",
     "label": "cross_entropy nll_loss one_hot ctc_loss",
     "ends": "embedding_bag searchsorted bucketize diff sub __sub__",
     "compared": "lt le gt ge __lt__ __le__ __gt__ __ge__",
@@ -52,27 +54,29 @@ class IntegerRole:
     Attributes:
         kind: one of `KINDS`.
         below: the least value that is refused; None where none is. wraps: whether negative values count from the end.
-        ignores: whether -100 is taken. rises: whether no draw has an element below the one before. distinct: whether
-        all differed. into: axes whose extent the values end at. first: the number of the first place there, 0 or 1.
-        sums_to: axes whose extent is their sum. reaches: whether an extent is the limit. least, most: of all draws.
+        ignored: a negative value that is taken. rises: whether no draw has an element below the one before. distinct:
+        whether all differed, and by no chance. into: axes whose extent the values end at, which `fits` is where values
+        beyond it are taken. first: the number of the first place there, 0 or 1. sums_to: axes whose extent is their
+        sum. reaches: whether an extent is the limit. span: the least and the largest number of all draws.
     """
 
     kind: str
     below: int | None = None
     wraps: bool = False
-    ignores: bool = False
+    ignored: int | None = None
     rises: bool = False
     distinct: bool = False
     into: tuple[Axis, ...] = ()
     first: int = 0
     sums_to: tuple[Axis, ...] = ()
     reaches: bool = False
-    least: int = 0
-    most: int = 0
+    span: tuple[int, int] = (0, 0)
+    fits: int | None = None
 
     def describe(self) -> str:
         limit = "" if self.below is None else f" below {self.below}"
-        words = ["-1 from the end"] * self.wraps + ["-100 ignored"] * self.ignores + ["never falling"] * self.rises
+        words = ["-1 from the end"] * self.wraps + [f"{self.ignored} ignored"] * bool(self.ignored)
+        words += ["never falling"] * self.rises
         return ", ".join([f"{self.kind}{limit}", *words])
 
 
@@ -84,9 +88,11 @@ def is_integer(leaf: Any) -> bool:
 
 
 def others_of(tensor: Tensor) -> Tensor:
-    """A tensor of which every number is another."""
+    """A tensor of which every number is another, and of integers also which are equal: numbers of groups are names."""
     if is_integer(tensor):
-        return tensor ^ 1
+        return (tensor.long() ^ (1 + torch.arange(tensor.numel(), device=tensor.device).view_as(tensor) % 2)).to(
+            tensor.dtype
+        )
     return ~tensor if tensor.dtype == torch.bool else (0.37 - 2 * tensor.float()).to(tensor.dtype)
 
 
@@ -98,23 +104,29 @@ class _Uses(TorchFunctionMode):
         self._sources = {id(t): {i} for i, t in tensors.items()}
         self._alive = list(tensors.values())  # An address may come again only when its tensor is gone.
         self.uses: dict[int, set[str]] = {i: set() for i in tensors}
+        self._largest: set[int] = set()
+        self.slices: set[tuple[int, int]] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         flat = [leaf for a in (*args, *kwargs.values()) for leaf in (a if isinstance(a, (tuple, list)) else (a,))]
         sources = self._sources_of(flat)
-        for i in self._sources_of([end for leaf in flat if isinstance(leaf, slice) for end in (leaf.start, leaf.stop)]):
+        slices = [(leaf.start, leaf.stop) for leaf in flat if isinstance(leaf, slice)]
+        self.slices |= {(int(a), int(b)) for a, b in slices if a is not None and b is not None}
+        for i in self._sources_of(itertools.chain(*slices)):
             self.uses[i].add("numbers")
-        name = getattr(func, "__name__", "")
+        name, largest = getattr(func, "__name__", ""), any(id(leaf) in self._largest for leaf in flat)
         lengths = (*args[2:4], *map(kwargs.get, _CTC[2:])) if name == "ctc_loss" else ()
         counted = self._sources_of(lengths)
         for i in sources if name in _USES else ():
-            self.uses[i].add("counts" if i in counted else _USES[name])
+            use = "counts" if i in counted else _USES[name]
+            self.uses[i].add("most" if largest and use == "numbers" else use)
         result = func(*args, **kwargs)
         for each in result if isinstance(result, (tuple, list)) else (result,):
             if sources and is_integer(each):
                 self._sources.setdefault(id(each), set()).update(sources)
                 self._alive.append(each)
+                self._largest |= {id(each)} if each.ndim == 0 and (largest or name in ("max", "amax")) else set()
         return result
 
     def _sources_of(self, leaves: Iterable[Any]) -> set[int]:
@@ -140,10 +152,11 @@ def _require_memory(
         most, labels = int(target_lengths.sum()), targets[: int(target_lengths.sum())]
     else:
         most, labels = int(target_lengths.max()), targets[torch.arange(targets.shape[1]) < target_lengths[:, None]]
-    if most > targets.shape[-1] or int(input_lengths.max()) > len(log_probs) or bool((labels < 0).any()):
-        raise IndexError("a length is beyond its axis, or a label negative")
-    if bool(((labels >= log_probs.shape[-1]) | (labels == blank)).any()) or bool((target_lengths < 0).any()):
-        raise IndexError("a label is no class or a blank, or a length negative")
+    outside = (labels < 0) | (labels >= log_probs.shape[-1]) | (labels == blank)
+    if most > targets.shape[-1] or int(input_lengths.max()) > len(log_probs) or bool((target_lengths < 0).any()):
+        raise IndexError("a length is beyond its axis, or negative")
+    if bool(outside.any()):
+        raise IndexError("a label is no class, or a blank")
 
 
 def find_uses(call: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor]) -> dict[int, set[str]]:
@@ -151,6 +164,10 @@ def find_uses(call: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor]
     mode = _Uses({i: t for i, t in enumerate(tensors) if is_integer(t)})
     with mode:
         call(tensors)
+    for i, uses in mode.uses.items():
+        pairs = set(itertools.pairwise(tensors[i].tolist())) if tensors[i].ndim == 1 else set()
+        if len(pairs) > 1 and pairs <= mode.slices:  # Each number is where one slice ends and the next begins.
+            uses.add("cuts")
     return mode.uses
 
 
@@ -168,24 +185,28 @@ def find_role(
     flat = all(t.ndim == 1 and t.numel() > 1 for t in draws)
     rises = flat and all(bool((t.diff() >= 0).all()) for t in draws)
     distinct = all(t.unique().numel() == t.numel() for t in draws)
-    least = min((int(t.min()) for t in draws if t.numel()), default=0)
-    most = max((int(t.max()) for t in draws if t.numel()), default=0)
-    below = _limit(takes, original, sorted({n for _, n in extents}))
+    every = torch.cat([t.reshape(-1) for t in draws])
+    span = (int(every.min()), int(every.max())) if every.numel() else (0, 0)
+    # Groups that a spec counts by their largest number may be as many as memory and time allow.
+    below = None if "most" in uses else _limit(takes, original, sorted({n for _, n in extents}))
 
     def takes_one(value: int) -> bool:
         return value >= torch.iinfo(original.dtype).min and takes(with_largest(original, value))
 
     wraps = below is not None and takes_one(-1) and takes_one(-below) and not takes_one(-below - 1)
-    ignores = below is not None and not wraps and takes_one(IGNORED)
+    ignored = next((n for n in _IGNORED if takes_one(n)), None) if below is not None and not wraps else None
     if below is None and uses == {"index"} and original.numel():  # torch.take_along_dim wraps whatever it is given
         below = min((n for _, n in extents if n > max(int(t.max()) for t in draws)), default=None)
-    # Few numbers are sorted by chance, as those of a short example are.
-    surely = rises and math.prod(math.factorial(min(len(t), _MANY)) for t in unlike(draws)) > math.factorial(_MANY - 1)
-    if rises and uses & {"numbers", "compared", "ends"} and "label" not in uses and (surely or _cut(draws, extents)):
+    # Few numbers are sorted, or differ, by chance, as those of a short example do.
+    surely = rises and math.prod(math.factorial(min(len(t), _MANY)) for t in unlike(draws)) > _SURELY
+    ends = uses & {"numbers", "compared", "ends"} and "label" not in uses
+    if rises and ends and (surely or "cuts" in uses or _cut(draws, extents)):
         into = tuple(a for a, n in extents if n == int(original.max()))
         into = into or tuple(a for a, n in extents if below is not None and n in (below, below - 1))
-        return IntegerRole("offsets", below, wraps, False, True, distinct, into, least=least, most=most)
+        return IntegerRole("offsets", below, wraps, None, True, distinct, into, span=span)
     rises = surely
+    if distinct and below is not None and "place" not in uses and any(t.numel() < below for t in draws):
+        distinct = math.prod(1 - n / below for t in unlike(draws) for n in range(t.numel())) * _SURELY < 1
     into = tuple(a for a, n in extents if n == below)
     first = int(not into and all(t.numel() and int(t.min()) > 0 for t in draws))
     into = into or tuple(a for a, n in extents if first and below is not None and n == below - 1)
@@ -193,16 +214,17 @@ def find_role(
     sums = tuple(a for a, n in extents if flat and counted and not into and all(int(t.sum()) == n for t in draws))
     if flat and counted and below is None and not sums:
         into = _ends_of(original, draws, extents)
+    fits = dict(extents)[into[0]] if into and below is None else None if below is None or sums else below - 1
     kind = (
-        "labels" if ("label" in uses and below is not None) or uses == {"equal"}
+        "labels" if ("label" in uses and below is not None) or uses - {"most"} == {"equal"}
         else "bits" if "bits" in uses
         else "lengths" if uses == {"counts"}
-        else "index" if below is not None and "numbers" not in uses
+        else "index" if (below is not None or uses >= {"index", "most"}) and "numbers" not in uses
         else "lengths" if counted and original.ndim < 2
         else "numbers"
     )  # fmt: skip
     reaches = bool(into) or below in of_outputs
-    return IntegerRole(kind, below, wraps, ignores, rises, distinct, into, first, sums, reaches, least, most)
+    return IntegerRole(kind, below, wraps, ignored, rises, distinct, into, first, sums, reaches, span, fits)
 
 
 def _cut(draws: Sequence[Tensor], extents: Sequence[tuple[Axis, int]]) -> bool:
@@ -274,20 +296,21 @@ def _proposed_offsets(role: IntegerRole, flat: Tensor) -> Proposed:
     first, inner, last = values[:starts], values[starts:-1], values[-1:]
     if not inner:
         return
-    low = first[0] if first else 0
-    yield "all in the last group", [*first, *(low for _ in inner), *last]
+    yield "all in the last group", [*first, *(0 for _ in inner), *last]
     yield "all in the first group", [*first, *(last[0] for _ in inner), *last]
     yield "one group empty", [*first, *([inner[0]] * min(2, len(inner))), *inner[2:], *last]
-    yield "groups of one", [*first, *(min(low + n, last[0]) for n in range(1, len(inner) + 1)), *last]
+    yield "groups of one", [*first, *(min(n, last[0]) for n in range(1, len(inner) + 1)), *last]
 
 
 def _proposed_lengths(role: IntegerRole, flat: Tensor) -> Proposed:
     values, total = flat.tolist(), int(flat.sum())
+    most = total if role.fits is None else role.fits  # torch cuts a slice that is too long without a word
     rest = [0] * (len(values) - 1)
-    yield "all in the first", [total, *rest]
-    yield "all in the last", [*rest, total]
+    yield "all in the first", [min(total, most), *rest]
+    yield "all in the last", [*rest, min(total, most)]
+    yield "one of length 1", [1, *(min(sum(values[:2]) - 1, most) for _ in rest[:1]), *values[2:]]
     if len(values) > 1:  # What a call with one length of 0 gives is a convention: a softmax over no key is zero or NaN.
-        yield "one of length 0", [0, values[0] + values[1], *values[2:]]
+        yield "one of length 0", [0, min(sum(values[:2]), most), *values[2:]]
         yield "all 0", [0 for _ in values]
     if not role.into:
         yield "one far longer", [2 * max(values) + 1, *values[1:]]
@@ -304,9 +327,9 @@ def _proposed_indices(role: IntegerRole, flat: Tensor) -> Proposed:
         yield "each once", [last - i for i in range(count)]
     if role.wraps and int(flat.min()) >= 0:
         yield "-1", [-1, *flat.tolist()[1:]]
-    if role.ignores:
-        yield "one ignored", [IGNORED, *flat.tolist()[1:]]
-        yield "all ignored", [IGNORED] * count
+    if role.ignored is not None:
+        yield "one ignored", [role.ignored, *flat.tolist()[1:]]
+        yield "all ignored", [role.ignored] * count
 
 
 def _proposed_bits(role: IntegerRole, flat: Tensor) -> Proposed:

@@ -212,9 +212,8 @@ class ShapeSearch:
                 sums.update(moves)
             elif a in self._unread and self._takes({a: self._extent(a)}):
                 self._add({a: 1})
-        self._axes = [
-            a for a in self._axes if a not in self._unread - self._done
-        ]  # What windows leave over moves so far.
+        # What windows leave over moves so far.
+        self._axes = [a for a in self._axes if a not in self._unread - self._done]
 
     def _pairs(self, a: Axis, usable: Sequence[Axis]) -> Iterator[Moves]:
         mine = [b for b in usable if self._extent(b) == self._extent(a)]
