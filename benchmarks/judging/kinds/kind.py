@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ class Kind:
         dtypes: of the floating arguments.
         skips: questions that right kernels are not asked, because they multiply by zero what the spec leaves out, or
             add up what becomes infinite, and so have a NaN where the spec has none.
+        unseen: mistakes that the given call need not show, as it has no empty group: they are asked everything.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kind:
     wrong: Mapping[str, Way]
     dtypes: tuple[torch.dtype, ...] = (torch.float32, *HALVES)
     skips: tuple[str, ...] = ()
+    unseen: Mapping[str, Way] = field(default_factory=dict)
 
 
 def mistakes(spec: Way, **knobs: Any) -> dict[str, Way]:
