@@ -42,7 +42,7 @@ def _parameters(dims: Any, dtype: torch.dtype) -> list[Tensor]:
     return [make((CHANNELS,), dim, dtype, seed + 1) for seed, dim in enumerate(dims)]
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(8)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_forward_every_in_dims(dtype: torch.dtype, training: bool) -> None:
@@ -178,7 +178,7 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     """torch.library.opcheck: schema, autograd registration, fake tensors, AOT dispatch."""

@@ -195,7 +195,7 @@ def _pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return torch.view_as_complex(z), torch.view_as_complex(w)
 
 
-@pytest.mark.one_fast_in(13)
+@pytest.mark.one_fast_in(25)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [*RIGHT, *REAL])
 def test_right_ones_are_accepted(name: str, dtype: torch.dtype) -> None:

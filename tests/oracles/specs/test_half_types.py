@@ -93,7 +93,7 @@ def _rulings(candidate: Callable[..., Any], spec: Callable[..., Any], dtype: tor
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.one_fast_in(6)
+@pytest.mark.one_fast_in(13)
 @pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_gradients_of_torch_are_accepted(name: str, dtype: torch.dtype) -> None:
     spec = DIFFERENTIATED[name]

@@ -54,7 +54,7 @@ def _bounds(spec: Callable[..., Tensor], terms: str, *tensors: Tensor) -> Tensor
     return bound.radius
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.one_fast_in(13)
 @pytest.mark.parametrize("terms", CONTRACTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASKS)

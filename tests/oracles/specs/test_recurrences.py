@@ -110,7 +110,7 @@ def _operands(steps: int, kind: str) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("kind", ["gates", "any", "near 1"])
 @pytest.mark.parametrize("steps", [3, 8, 16])
 def test_scans_are_accepted(name: str, kind: str, steps: int) -> None:

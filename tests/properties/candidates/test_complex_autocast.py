@@ -70,6 +70,7 @@ def _verdict_and_causes(kernel: Kernel, spec: Kernel) -> tuple[str, list[str]]:
     return judgement.verdict, [finding.question for finding in judgement.causes]
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("spec", "kernel"),
     [

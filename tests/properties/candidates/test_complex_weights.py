@@ -181,7 +181,7 @@ def _judge(candidate: nn.Module, spec: nn.Module, dtype: torch.dtype, questions:
     return opassay.judge(candidate, spec, (x,), questions=questions, seed=0)
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.one_fast_in(8)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layers_with_complex_weights_are_accepted(layer: type[_Layer], dtype: torch.dtype) -> None:

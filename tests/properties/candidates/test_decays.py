@@ -141,6 +141,7 @@ def _at_zero(share: float) -> Callable[[Tensor], Tensor]:
     return lambda g: torch.cat([g[:1] + share * g.abs().max(), g[1:]])
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     "change",
     [

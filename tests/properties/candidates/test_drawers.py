@@ -25,7 +25,7 @@ def _cases(right: bool) -> Iterator[Any]:
             yield pytest.param(drawer, kernel, id=f"{drawer.name}: {name}", marks=pytest.mark.slow if slow else ())
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=True)))
 def test_a_right_kernel_that_draws_is_accepted(drawer: Chooser, kernel: Kernel) -> None:
     judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(torch.float32), questions=SOME, seed=0)

@@ -105,6 +105,7 @@ def test_right_ones_in_another_algorithm_are_accepted(candidate: Any, spec: Any)
     assert _verdict(candidate, spec) == "accepted"
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("candidate", "spec"),
     [

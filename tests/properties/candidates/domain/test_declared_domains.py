@@ -61,6 +61,7 @@ def derive(spec: Any, args: Any, domain: Any = None) -> tuple[Domain, CallArgume
     return derive_domain(replace(specification(spec), domain=domain or {}), arguments), arguments
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("spec", "args"),
     [

@@ -338,6 +338,7 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_only_another_call_shows_is_rejected(name: str) -> None:
     candidate, spec, inputs = WRONG[name]
@@ -346,6 +347,7 @@ def test_what_only_another_call_shows_is_rejected(name: str) -> None:
     assert judgement.findings[0].wrong is None
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_ones_are_accepted_at_all_calls(name: str) -> None:
     candidate, spec, inputs = RIGHT[name]
