@@ -91,7 +91,8 @@ def test_equal_samples_are_never_an_alarm(draw: Draw) -> None:
     for seed in range(25):
         rng = np.random.default_rng(seed)
         ones, others = _calls(draw, rng), _calls(draw, rng)
-        assert compare(ones, others).worst.risk * compare(ones, others).worst.tests > 1e-6
+        worst = compare(ones, others).worst
+        assert worst.risk * worst.tests > 1e-6
         rounded = [one * (1 + 2.0**-10) for one in ones]
         widths = [np.abs(one).max(0) * 2.0**-9 for one in ones]
         assert not compare(rounded, others, widths).worst.is_wrong

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from opassay.properties.candidates.domain.deriving import derive_domain
 from opassay.properties.candidates.domain.domain import Domain
 from opassay.properties.candidates.host.module_files import GivenError
 from opassay.properties.candidates.specification import specification
+from opassay.reports.cli.main import main
 
 Tensor = torch.Tensor
 
@@ -141,17 +140,16 @@ def test_a_range_is_kept_where_it_is_declared() -> None:
         opassay.judge(decays, decays, args, domain={"where": ["a: in [0, 1]"]})
 
 
-def test_a_file_declares_its_domain(tmp_path: Path) -> None:
+def test_a_file_declares_its_domain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = tmp_path / "reference.py"
     spec.write_text(
         "import torch\n\ndomain = {'x': ('N', 'D'), 'w': ('D',), 'where': ['N <= 5']}\n\n\n"
         "def reference(x, w):\n    return x * w\n\n\ndef inputs():\n    return torch.randn(5, 7), torch.randn(7)\n"
     )
-    command = [sys.executable, "-m", "opassay", "judge", "--domain", "--seed", "1", "--spec", str(spec)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith('domain = {\n    "x": ("N", "D"),\n    "w": ("D",),\n    "where": [\'N <= 5\'],\n}\n')
+    command = ["judge", "--domain", "--seed", "1", "--spec", str(spec)]
+    assert main(command) == 0, capsys.readouterr().err
+    declared = 'domain = {\n    "x": ("N", "D"),\n    "w": ("D",),\n    "where": [\'N <= 5\'],\n}\n'
+    assert capsys.readouterr().out.endswith(declared)
     spec.write_text(spec.read_text().replace("5']", "4']"))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "domain: got 5 <= 4, need relations that hold at the given call" in done.stdout + done.stderr
+    assert main(command) == 2
+    assert "domain: got 5 <= 4, need relations that hold at the given call" in "".join(capsys.readouterr())
