@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from tests.traced_once import traced_once
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 QUESTIONS = ["FWD:given", "FWD:seeds", "SPECIAL:zeros", "SPECIAL:nan"]
@@ -43,13 +44,13 @@ def draw(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("candidate", [as_bytes, by_reciprocal])
 def test_codes_of_right_numbers_are_right(candidate: Any) -> None:
-    judgement = opassay.judge(candidate, as_bytes, (draw(4, 16),), questions=QUESTIONS)
+    judgement = opassay.judge(candidate, traced_once(as_bytes), (draw(4, 16),), questions=QUESTIONS)
     assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_other_codes_are_wrong(name: str) -> None:
-    judgement = opassay.judge(WRONG[name], as_bytes, (draw(4, 16),), questions=QUESTIONS)
+    judgement = opassay.judge(WRONG[name], traced_once(as_bytes), (draw(4, 16),), questions=QUESTIONS)
     assert judgement.verdict == "rejected", str(judgement)
 
 

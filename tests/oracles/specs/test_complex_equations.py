@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from tests.traced_once import traced_once
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:wide", "SPECIAL:zeros", "LAYOUT:strides"]
@@ -90,7 +91,7 @@ def _two(dtype: torch.dtype, n: int = 4) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("name", RIGHT)
 def test_algorithms_are_accepted(name: str, dtype: torch.dtype) -> None:
     for kernel in RIGHT[name]:
-        judgement = opassay.judge(kernel, RIGHT[name][0], _two(dtype), questions=QUESTIONS, seed=0)
+        judgement = opassay.judge(kernel, traced_once(RIGHT[name][0]), _two(dtype), questions=QUESTIONS, seed=0)
         assert judgement.verdict == "accepted", f"{name}\n{judgement}"
 
 
@@ -100,7 +101,7 @@ def test_algorithms_are_accepted(name: str, dtype: torch.dtype) -> None:
 def test_mistakes_are_rejected(name: str, mistake: str) -> None:
     spec = RIGHT[name][0]
     wrong: Kernel = lambda a, b: MISTAKES[mistake](spec, a, b)  # noqa: E731
-    judgement = opassay.judge(wrong, spec, _two(torch.float64), questions=["FWD:given"], seed=0)
+    judgement = opassay.judge(wrong, traced_once(spec), _two(torch.float64), questions=["FWD:given"], seed=0)
     assert judgement.verdict == "rejected", str(judgement)
 
 

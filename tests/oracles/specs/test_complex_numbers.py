@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from tests.traced_once import traced_once
 
 QUESTIONS = ["FWD:given", "VJP:grad"]
 
@@ -51,13 +52,13 @@ def _inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kernel", [_rotate, _with_parts])
 def test_a_rotation_is_accepted(kernel: Callable[..., Tensor], dtype: torch.dtype) -> None:
-    judgement = opassay.judge(kernel, _rotate, _inputs(dtype), questions=QUESTIONS, seed=0)
+    judgement = opassay.judge(kernel, traced_once(_rotate), _inputs(dtype), questions=QUESTIONS, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize("kernel", [_back, _parts_side_by_side, _halves_for_pairs])
 def test_another_rotation_is_rejected(kernel: Callable[..., Tensor]) -> None:
-    assert opassay.judge(kernel, _rotate, _inputs(), questions=QUESTIONS, seed=0).verdict == "rejected"
+    assert opassay.judge(kernel, traced_once(_rotate), _inputs(), questions=["FWD:given"], seed=0).verdict == "rejected"
 
 
 def _of_all(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -89,7 +90,7 @@ def _two() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("kernel", [_of_all, _of_parts])
 def test_operations_on_complex_numbers_are_those_on_parts(kernel: Callable[..., object]) -> None:
-    judgement = opassay.judge(kernel, _of_all, _two(), questions=QUESTIONS, seed=0)
+    judgement = opassay.judge(kernel, traced_once(_of_all), _two(), questions=QUESTIONS, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
@@ -103,7 +104,7 @@ def test_operations_on_complex_numbers_are_those_on_parts(kernel: Callable[..., 
     ],
 )
 def test_mistakes_with_complex_numbers_are_rejected(kernel: Callable[..., object]) -> None:
-    assert opassay.judge(kernel, _of_all, _two(), questions=QUESTIONS, seed=0).verdict == "rejected"
+    assert opassay.judge(kernel, traced_once(_of_all), _two(), questions=["FWD:given"], seed=0).verdict == "rejected"
 
 
 @pytest.mark.parametrize(
@@ -157,14 +158,14 @@ def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | Non
         "CALLS:same",
         "PURE:untouched",
     ]
-    judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=questions, seed=0)
+    judgement = opassay.judge(kernel, traced_once(_turned), _complex_pair(dtype), questions=questions, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtype) -> None:
     for kernel in (_turned, _by_parts_of_both):
-        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["VJP:grad"], seed=0)
+        judgement = opassay.judge(kernel, traced_once(_turned), _complex_pair(dtype), questions=["VJP:grad"], seed=0)
         assert judgement.verdict == "accepted", str(judgement)
 
     class Unconjugated(torch.autograd.Function):
@@ -197,7 +198,7 @@ def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtyp
 )
 def test_mistakes_with_complex_arguments_are_rejected(kernel: Callable[..., Tensor]) -> None:
     for dtype in (torch.float32, torch.float64):
-        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["FWD:given"], seed=0)
+        judgement = opassay.judge(kernel, traced_once(_turned), _complex_pair(dtype), questions=["FWD:given"], seed=0)
         assert judgement.verdict == "rejected", str(judgement)
 
 

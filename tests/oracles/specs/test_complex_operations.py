@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from tests.traced_once import traced_once
 
 QUESTIONS = [
     "FWD:given",
@@ -201,7 +202,7 @@ def _pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def test_right_ones_are_accepted(name: str, dtype: torch.dtype) -> None:
     kernels = {**RIGHT, **REAL}[name]
     for kernel in kernels:
-        judgement = opassay.judge(kernel, kernels[0], _pair(dtype), questions=QUESTIONS, seed=0)
+        judgement = opassay.judge(kernel, traced_once(kernels[0]), _pair(dtype), questions=QUESTIONS, seed=0)
         assert judgement.verdict == "accepted", str(judgement)
 
 
@@ -218,7 +219,9 @@ def test_mistakes_are_rejected(name: str) -> None:
         return kernel
 
     for mistake in (torch.conj_physical, lambda y: y * (1 + 1e-4), lambda y: _join(y.real, 0 * y.real)):
-        judgement = opassay.judge(changed(mistake), spec, _pair(torch.float32), questions=["FWD:given"], seed=0)
+        judgement = opassay.judge(
+            changed(mistake), traced_once(spec), _pair(torch.float32), questions=["FWD:given"], seed=0
+        )
         assert judgement.verdict == "rejected", str(judgement)
 
 

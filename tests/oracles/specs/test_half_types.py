@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import opassay
+from tests.traced_once import traced_once
 
 from ..spec_judging import draw
 
@@ -89,7 +90,7 @@ def test_an_output_that_is_used_again_is_rounded_once(dtype: torch.dtype) -> Non
 
 def _rulings(candidate: Callable[..., Any], spec: Callable[..., Any], dtype: torch.dtype) -> str:
     tensors = draw((8, 16), (8, 16), dtype=dtype)
-    return str(opassay.judge(candidate, spec, tensors, questions=("FWD:given", "VJP:grad")).verdict)
+    return str(opassay.judge(candidate, traced_once(spec), tensors, questions=("FWD:given", "VJP:grad")).verdict)
 
 
 @pytest.mark.parametrize("dtype", HALVES)

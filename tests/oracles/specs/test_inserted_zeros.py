@@ -12,6 +12,7 @@ from torch import Tensor
 
 import opassay
 from opassay.oracles.specs import traced
+from tests.traced_once import traced_once
 from workshop.second import enclosures
 
 from ..spec_judging import draw, read
@@ -201,8 +202,10 @@ def test_masked_keys_may_be_skipped_whatever_they_hold(name: str) -> None:
         tensors[place][5, 1] = value
         questions = ("FWD:given", "SPECIAL:nan")
         for candidate in (_skipping, lambda q, k, v: spec(q, k, v)):
-            assert opassay.judge(candidate, spec, tuple(tensors), questions=questions).verdict != "rejected"
+            assert (
+                opassay.judge(candidate, traced_once(spec), tuple(tensors), questions=questions).verdict != "rejected"
+            )
         wrong = opassay.judge(
-            lambda q, k, v: _skipping(q, k, v).nan_to_num(0.0), spec, tuple(tensors), questions=questions
+            lambda q, k, v: _skipping(q, k, v).nan_to_num(0.0), traced_once(spec), tuple(tensors), questions=questions
         )
         assert wrong.verdict == "rejected"

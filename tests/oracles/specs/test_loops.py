@@ -14,6 +14,7 @@ from torch._higher_order_ops.map import map_impl
 
 import opassay
 from opassay.oracles.specs.loops import LOOPS
+from tests.traced_once import traced_once
 
 _DECAY = 0.5
 
@@ -93,7 +94,7 @@ def test_loops_are_read_as_what_they_call(name: str, kernel: Callable[..., Any],
     spec = _SPECS[name][0]
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     inputs = (x,) if name in ("scan", "map") else (x, torch.tensor(3))
-    judgement = opassay.judge(kernel, spec, inputs, questions=["FWD:given", "VJP:grad"], seed=0)
+    judgement = opassay.judge(kernel, traced_once(spec), inputs, questions=["FWD:given", "VJP:grad"], seed=0)
     assert judgement.verdict == ("accepted" if right else "rejected"), str(judgement)
 
 

@@ -11,6 +11,7 @@ import torch
 import opassay
 from tests.choices import modes, routers, samplers
 from tests.choices.chooser import Chooser, Kernel
+from tests.traced_once import traced_once
 
 CHOOSERS = (*routers.CHOOSERS, *samplers.CHOOSERS, *modes.CHOOSERS)
 #: Where most mistakes show; the slow tests ask everything.
@@ -31,7 +32,7 @@ def _cases(right: bool) -> Iterator[Any]:
 @pytest.mark.parametrize(("chooser", "kernel", "dtype"), list(_cases(right=True)))
 def test_a_right_kernel_that_chooses_is_accepted(chooser: Chooser, kernel: Kernel, dtype: torch.dtype) -> None:
     judgement = opassay.judge(
-        kernel, chooser.spec, chooser.inputs(dtype), questions=[*SOME, "VJP:grad", "DATA:bits"], seed=0
+        kernel, traced_once(chooser.spec), chooser.inputs(dtype), questions=[*SOME, "VJP:grad", "DATA:bits"], seed=0
     )
     assert judgement.verdict == "accepted", str(judgement)
 
@@ -42,12 +43,12 @@ def test_a_right_kernel_that_chooses_is_accepted_everywhere(
     chooser: Chooser, kernel: Kernel, dtype: torch.dtype
 ) -> None:
     for seed in range(3):
-        judgement = opassay.judge(kernel, chooser.spec, chooser.inputs(dtype), seed=seed)
+        judgement = opassay.judge(kernel, traced_once(chooser.spec), chooser.inputs(dtype), seed=seed)
         assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.one_fast_in(8)
 @pytest.mark.parametrize(("chooser", "kernel", "dtype"), list(_cases(right=False)))
 def test_a_mistake_of_a_kernel_that_chooses_is_rejected(chooser: Chooser, kernel: Kernel, dtype: torch.dtype) -> None:
-    judgement = opassay.judge(kernel, chooser.spec, chooser.inputs(dtype), questions=SOME, seed=0)
+    judgement = opassay.judge(kernel, traced_once(chooser.spec), chooser.inputs(dtype), questions=SOME, seed=0)
     assert judgement.verdict == "rejected", str(judgement)

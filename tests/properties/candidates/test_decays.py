@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import opassay
+from tests.traced_once import traced_once
 
 Spec = Callable[..., Tensor]
 
@@ -104,7 +105,7 @@ _DELTA = (8, 4), (8, 4), (8, 4), (8,), (8,)
 
 
 def _judge(kernel: Spec, spec: Spec, inputs: tuple[Tensor, ...], *further: str) -> opassay.Judgement:
-    return opassay.judge(kernel, spec, inputs, seed=0, questions=["FWD:given", "VJP:grad", *further])
+    return opassay.judge(kernel, traced_once(spec), inputs, seed=0, questions=["FWD:given", "VJP:grad", *further])
 
 
 RIGHT: list[Any] = [
@@ -196,7 +197,7 @@ _HOSTILE = ("FWD:given", "DATA:integers", "FWD:wide", "SPECIAL:nan", "SPECIAL:in
     ],
 )
 def test_values_by_running_sums_of_logarithms_are_accepted(kernel: Spec, spec: Spec, shapes: Any, seed: int) -> None:
-    assert not opassay.judge(kernel, spec, _draw(*shapes), seed=seed, questions=_HOSTILE).causes
+    assert not opassay.judge(kernel, traced_once(spec), _draw(*shapes), seed=seed, questions=_HOSTILE).causes
 
 
 @pytest.mark.parametrize("share", [1e-4, 2.0**-9])
@@ -204,7 +205,9 @@ def test_decays_of_fewer_digits_are_refused(share: float) -> None:
     def kernel(x: Tensor, b: Tensor) -> Tensor:
         return _decay_chunks(x, b, 16) + share * _decay_chunks(x, torch.cat([b[:1] * 0, b[:-1]]), 16)
 
-    judged = opassay.judge(kernel, _decay_loop, _draw((16,), (16, 3)), questions=["FWD:given", "FWD:signs"])
+    judged = opassay.judge(
+        kernel, traced_once(_decay_loop), _draw((16,), (16, 3)), questions=["FWD:given", "FWD:signs"]
+    )
     assert [cause.question for cause in judged.causes] == ["FWD:given", "FWD:signs"], judged
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import opassay
 from tests.choices.chooser import Chooser, Kernel, normal
 from tests.choices.drawers import DRAWERS, dropout
+from tests.traced_once import traced_once
 
 #: Where what a draw may give is asked, and how often it does.
 SOME = ["FWD:given", "SPECIAL:zeros", "SPECIAL:nan", "VJP:grad", "LIKELY"]
@@ -28,7 +29,7 @@ def _cases(right: bool) -> Iterator[Any]:
 @pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=True)))
 def test_a_right_kernel_that_draws_is_accepted(drawer: Chooser, kernel: Kernel) -> None:
-    judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(torch.float32), questions=SOME, seed=0)
+    judgement = opassay.judge(kernel, traced_once(drawer.spec), drawer.inputs(torch.float32), questions=SOME, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
@@ -36,7 +37,7 @@ def test_a_right_kernel_that_draws_is_accepted(drawer: Chooser, kernel: Kernel) 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=True)))
 def test_a_right_kernel_that_draws_is_accepted_everywhere(drawer: Chooser, kernel: Kernel, dtype: torch.dtype) -> None:
-    judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(dtype), seed=0)
+    judgement = opassay.judge(kernel, traced_once(drawer.spec), drawer.inputs(dtype), seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
@@ -44,7 +45,7 @@ def test_a_right_kernel_that_draws_is_accepted_everywhere(drawer: Chooser, kerne
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=False)))
 def test_a_biased_kernel_is_rejected(drawer: Chooser, kernel: Kernel) -> None:
     judgement = opassay.judge(
-        kernel, drawer.spec, drawer.inputs(torch.float32), questions=["FWD:given", "LIKELY"], seed=0
+        kernel, traced_once(drawer.spec), drawer.inputs(torch.float32), questions=["FWD:given", "LIKELY"], seed=0
     )
     assert judgement.verdict == "rejected", str(judgement)
 

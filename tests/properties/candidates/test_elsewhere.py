@@ -15,6 +15,7 @@ from torch import Tensor
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.layouts import MemoryLayout, place, strides_of
+from tests.traced_once import traced_once
 
 ROWS, COLUMNS = 8, 16
 
@@ -71,7 +72,7 @@ def _causes(judgement: Judgement) -> list[str]:
 
 
 def test_a_right_backward_is_accepted_everywhere() -> None:
-    judgement = judge(_kernel("right"), reference, _inputs(), questions=["FWD:given", "VJP:grad"])
+    judgement = judge(_kernel("right"), traced_once(reference), _inputs(), questions=["FWD:given", "VJP:grad"])
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
@@ -87,7 +88,7 @@ def test_a_right_backward_is_accepted_everywhere() -> None:
     ],
 )
 def test_a_backward_that_is_right_in_one_call_alone_is_refused(how: str, line: str) -> None:
-    judgement = judge(_kernel(how), reference, _inputs(), questions=["FWD:given", "VJP:grad"])
+    judgement = judge(_kernel(how), traced_once(reference), _inputs(), questions=["FWD:given", "VJP:grad"])
     assert _causes(judgement) == ["VJP:grad"], str(judgement)
     assert line in str(judgement)
 
@@ -97,7 +98,7 @@ def test_the_outputs_of_a_call_that_records_gradients_are_held() -> None:
         y = reference(x, w)
         return y + 0.5 if y.requires_grad else y
 
-    judgement = judge(kernel, reference, _inputs(), questions=["FWD:given", "VJP:grad"])
+    judgement = judge(kernel, traced_once(reference), _inputs(), questions=["FWD:given", "VJP:grad"])
     assert _causes(judgement) == ["VJP:grad"], str(judgement)
     assert "call       that records gradients" in str(judgement)
 
@@ -131,11 +132,13 @@ def test_every_layout_is_asked_and_that_of_the_given_inputs_is_kept(
 ) -> None:
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(ROWS, COLUMNS, generator=generator)
-    judgement = judge(kernel, softmax, (x,), questions=["FWD:given", "LAYOUT:strides"])
+    judgement = judge(kernel, traced_once(softmax), (x,), questions=["FWD:given", "LAYOUT:strides"])
     assert _causes(judgement) == ["LAYOUT:strides"], str(judgement)
     assert f"layout     {layout}" in str(judgement)
     values = x[:1].expand(x.shape) if layout is MemoryLayout.EXPANDED else x
-    verdict = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["FWD:given"])
+    verdict = judge(
+        kernel, traced_once(softmax), (place(values, strides_of(layout, x.shape)),), questions=["FWD:given"]
+    )
     assert _causes(verdict) == ["FWD:given"], str(verdict)
     assert judge(softmax, softmax, (x,), questions=["FWD:given", "LAYOUT:strides"]).verdict is Ruling.ACCEPTED
 
@@ -146,7 +149,7 @@ def test_a_layout_that_is_refused_is_told() -> None:
             raise ValueError(f"x: got stride {x.stride(-1)}, need 1")
         return softmax(x)
 
-    judgement = judge(kernel, softmax, _inputs()[:1], questions=["FWD:given", "LAYOUT:strides"])
+    judgement = judge(kernel, traced_once(softmax), _inputs()[:1], questions=["FWD:given", "LAYOUT:strides"])
     assert judgement.verdict is Ruling.ACCEPTED
     assert "the candidate refuses every second element, transposed" in str(judgement)
 
@@ -186,7 +189,9 @@ def test_aligned_odd_and_large_sizes_are_asked(wrong: Callable[[int], bool]) -> 
         return softmax(x) * (1.5 if wrong(n) and n != 30 else 1.0)
 
     arguments = (torch.randn(ROWS, 30, generator=torch.Generator().manual_seed(6)),)
-    assert _causes(judge(kernel, softmax, arguments, questions=["FWD:given", "SIZE:sizes"])) == ["SIZE:sizes"]
+    assert _causes(judge(kernel, traced_once(softmax), arguments, questions=["FWD:given", "SIZE:sizes"])) == [
+        "SIZE:sizes"
+    ]
 
 
 @pytest.mark.every_call
@@ -197,7 +202,9 @@ def test_a_size_at_which_alone_a_kernel_is_wrong_is_asked(size: int) -> None:
         return softmax(x) * (1.001 if x.shape[-1] == size else 1)
 
     arguments = (torch.randn(8, 64),)
-    assert _causes(judge(kernel, softmax, arguments, questions=["FWD:given", "SIZE:sizes"])) == ["SIZE:sizes"]
+    assert _causes(judge(kernel, traced_once(softmax), arguments, questions=["FWD:given", "SIZE:sizes"])) == [
+        "SIZE:sizes"
+    ]
 
 
 def _scaled(x: Tensor, w: Tensor, factor: float = 1.01) -> Tensor:
@@ -258,7 +265,7 @@ def _with_tf32(x: Tensor, w: Tensor) -> Tensor:
 def test_a_kernel_that_is_wrong_in_one_surrounding_alone_is_refused(
     kernel: Callable[..., Tensor], question: str
 ) -> None:
-    verdict = judge(kernel, reference, _inputs(), questions=["FWD:given", "VJP:grad", question])
+    verdict = judge(kernel, traced_once(reference), _inputs(), questions=["FWD:given", "VJP:grad", question])
     assert _causes(verdict)[:1] == [question], str(verdict)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from opassay import judge
 from opassay.properties.candidates.judgement import Judgement
+from tests.traced_once import traced_once
 
 Tensor = torch.Tensor
 QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:wide", "SPECIAL:zeros", "SPECIAL:inf", "VJP:grad"]
@@ -22,7 +23,7 @@ def judge_with(
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(2, 5, n, generator=generator, dtype=dtype) for n in (5, 2))
     factors, pivots = L.lu_factor(a)
-    return judge(candidate, spec, (a, b, factors, pivots), questions=questions, seed=0)
+    return judge(candidate, traced_once(spec), (a, b, factors, pivots), questions=questions, seed=0)
 
 
 def packed(a: Tensor, b: Tensor, f: Tensor, p: Tensor) -> Any:

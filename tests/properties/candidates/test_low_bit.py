@@ -11,6 +11,7 @@ import torch
 import opassay
 from tests.low_bit import floats, integers, pairs
 from tests.low_bit.problem import DTYPES, Kernel, Problem
+from tests.traced_once import traced_once
 
 PROBLEMS = (*floats.PROBLEMS, *integers.PROBLEMS, *pairs.PROBLEMS)
 #: Where most mistakes show; the slow tests ask everything.
@@ -32,14 +33,14 @@ def _cases(right: bool) -> Iterator[Any]:
 @pytest.mark.parametrize(("problem", "kernel", "dtype"), list(_cases(right=True)))
 def test_a_right_kernel_is_accepted(problem: Problem, kernel: Kernel, dtype: torch.dtype) -> None:
     for seed in range(1 if dtype is torch.float32 else 3):
-        judgement = opassay.judge(kernel, problem.spec, problem.inputs(dtype, seed), seed=seed)
+        judgement = opassay.judge(kernel, traced_once(problem.spec), problem.inputs(dtype, seed), seed=seed)
         assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize(("problem", "kernel", "dtype"), list(_cases(right=False)))
 def test_a_wrong_kernel_is_rejected(problem: Problem, kernel: Kernel, dtype: torch.dtype) -> None:
-    judgement = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=SOME)
+    judgement = opassay.judge(kernel, traced_once(problem.spec), problem.inputs(dtype, 0), questions=SOME)
     assert judgement.verdict == "rejected", str(judgement)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from tests.traced_once import traced_once
 
 _L = torch.linalg
 _HALF_LOG = 0.5 * math.log(2 * math.pi)
@@ -87,7 +88,9 @@ def _verdict(candidate: Any, spec: Any) -> str:
     torch.manual_seed(0)
     arguments = torch.randn(5, 5) / 2, torch.randn(3, 5)
     return str(
-        opassay.judge(candidate, spec, arguments, questions=["FWD:given", "FWD:seeds", "FWD:small"], seed=0).verdict
+        opassay.judge(
+            candidate, traced_once(spec), arguments, questions=["FWD:given", "FWD:seeds", "FWD:small"], seed=0
+        ).verdict
     )
 
 

@@ -10,6 +10,7 @@ import torch
 
 from opassay import SpecError, assert_conforms, bound, judge
 from opassay.properties.candidates.judgement import Judgement
+from tests.traced_once import traced_once
 
 Tensor = torch.Tensor
 QUESTIONS = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:nearone", "FWD:wide", "VJP:grad"]
@@ -100,7 +101,7 @@ def judge_solver(
 ) -> Judgement:
     generator = torch.Generator().manual_seed(0)
     x, b = (torch.randn(2, 6, n, generator=generator, dtype=dtype) for n in (6, 2))
-    return judge(candidate, spec, (x,) if spec is factor else (x, b), questions=questions, seed=0)
+    return judge(candidate, traced_once(spec), (x,) if spec is factor else (x, b), questions=questions, seed=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

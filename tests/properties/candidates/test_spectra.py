@@ -10,6 +10,7 @@ import torch
 
 from opassay import judge
 from opassay.properties.candidates.judgement import Judgement
+from tests.traced_once import traced_once
 
 Tensor = torch.Tensor
 ASKED = ["FWD:given", "FWD:seeds", "FWD:signs", "FWD:wide", "SPECIAL:zeros", "VJP:grad"]
@@ -101,7 +102,7 @@ def judge_spectrum(
     candidate: Callable[..., Any], spec: Any, dtype: torch.dtype, questions: Sequence[str] = ASKED
 ) -> Judgement:
     a = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    return judge(candidate, spec, (a,), questions=questions, seed=0)
+    return judge(candidate, traced_once(spec), (a,), questions=questions, seed=0)
 
 
 @pytest.mark.one_fast_in(3)
