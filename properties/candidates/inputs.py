@@ -228,16 +228,21 @@ def stand_in(arguments: CallArguments) -> CallArguments:
     return arguments.changed(reverse)
 
 
-def one_for_several(arguments: CallArguments, apart: Collection[Any]) -> tuple[str, CallArguments] | None:
+def one_for_several(
+    arguments: CallArguments, apart: Collection[Any], domain: Domain
+) -> tuple[str, CallArguments] | None:
     """The arguments with one tensor for all floating ones of a shape and dtype, and which these are; None for none.
 
     Args:
         arguments: of a call. apart: positions of tensors that stay as they are.
+        domain: what is known of them: a tensor of which something holds stays, too, or takes the place of none of
+            another sign.
     """
     groups: dict[Any, list[int]] = {}
     for i, tensor in enumerate(arguments.tensors):
-        if tensor.is_floating_point() and tensor.numel() and i not in apart:
-            groups.setdefault((tensor.shape, tensor.dtype, tensor.requires_grad), []).append(i)
+        if tensor.is_floating_point() and tensor.numel() and i not in apart and i not in domain.facts:
+            kind = tensor.shape, tensor.dtype, tensor.requires_grad, domain.signs.get(i)
+            groups.setdefault(kind, []).append(i)
     several = [group for group in groups.values() if len(group) > 1]
     text = ", ".join(" and ".join(map(arguments.label, group)) for group in several)
     return (text, arguments.with_one_for(several)) if several else None

@@ -28,6 +28,7 @@ from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
 from .judgement import OF_OTHER_CALLS, Assignment, Judgement, Ruling, ruling
+from .other_calls import ask_within_signs
 from .precision import arithmetic
 from .question_plan import QuestionPlan
 from .reasons import with_advice
@@ -200,7 +201,7 @@ def _ask(
                 if code not in map(property_of, wrong_ones):
                     findings.append(of_property(ask_property(code)))
                 continue
-            finding = ASKING[code](session)
+            finding = ASKING[code](session) if wrong_ones else ask_within_signs(session, ASKING[code])
             # A question that few specs have is no question of this one, unless it was asked for by name.
             beside = finding.question == "FWD:ties" and finding.outcome is Outcome.UNSUPPORTED
             findings += [] if beside and "FWD:ties" not in plan.questions else [finding]

@@ -10,7 +10,7 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from .finding import Finding
 from .host.calls import Answer
 from .inputs import WAYS, filled_tensor
 from .results import Distance, are_finite
-from .session import Session
+from .session import Asking, Session
 from .specification import SpecError, Specification
 from .workload import CallLimit, work_at
 
@@ -47,6 +47,8 @@ _AT_BRANCHES = sorted(
 _FEW = 2**15
 #: Numbers of calls in which all axes have other sizes, and steps above their least ones.
 _JOINT, _STEPS = 3, 12
+#: Questions at values that may have other signs than those of every draw.
+_OF_VALUES = frozenset({*WAYS, "DATA:bits", "FWD:ties", "VJP:grad", "SIZE:sizes"})
 #: A reading of the spec takes longer than all these calls. So of the calls of either kind only the `_FARTHEST` that
 #: differ most from torch are read: the first whatever it costs, and others while they take `_READING_SECONDS` together.
 _FARTHEST, _READING_SECONDS = 3, 1.0
@@ -202,6 +204,45 @@ def suspicion_of(session: Session, finding: Finding, arguments: CallArguments) -
         return None
     where = "below" if below else "above"
     line = f"range      integers {where} all given ones, which the spec may take by chance; no cause of a rejection"
+    return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line))
+
+
+def forgetter_of(session: Session) -> Callable[[], None]:
+    """What makes a session forget the outputs that are held from now on, as where nobody knows who is right."""
+    history, records = session.history, session.records
+    was, counts = (history.erring, history.strayed), (len(records.evidence), len(records.digests))
+
+    def forget() -> None:
+        history.erring, history.strayed = was
+        del records.evidence[counts[0] :], records.digests[counts[1] :]
+
+    return forget
+
+
+def ask_within_signs(session: Session, ask: Asking) -> Finding:
+    """The finding of a question; no cause of a rejection where all is right within the signs of every draw.
+
+    That all numbers of a scale are positive may be chance or be meant. What is wrong among such numbers, too, is shown
+    there. An exception at others, or above 1 where no draw is, is a refusal.
+    """
+    forget, finding = forgetter_of(session), ask(session)
+    wrong, domain, packed = finding.wrong, session.domain, session.packed
+    if wrong is None or not finding.is_wrong or finding.question not in _OF_VALUES or not domain.signs:
+        return finding
+    forget()
+    raises = wrong.code is Code.RAISED
+    words, session.domain = domain.within_signs(shares=raises)
+    session.packed = {}
+    try:
+        inside = ask(session)
+    finally:
+        session.domain, session.packed = domain, packed
+    every = f"{', '.join(f'{session.arguments.label(i)} {word}' for i, word in words.items())} in every draw"
+    if inside.is_wrong:
+        return inside
+    if raises:
+        return replace(inside, left_out="; ".join(filter(None, [inside.left_out, f"{wrong.title}, and not with {every}"])))
+    line = f"range      {every}, where all is right; no cause of a rejection"
     return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line))
 
 

@@ -145,9 +145,8 @@ def _with_one_for_several(session: Session) -> tuple[str, CallArguments] | None:
     """The arguments with one tensor in the places of several whose gradients the candidate gives."""
     floats = [i for i, t in enumerate(session.arguments.tensors) if t.dtype.is_floating_point]
     known = session.history.gradients
-    return one_for_several(
-        session.arguments, [i for n, i in enumerate(floats) if known.get(n) is None or i in session.domain.facts]
-    )
+    without = [i for n, i in enumerate(floats) if known.get(n) is None]
+    return one_for_several(session.arguments, without, session.domain)
 
 
 def _unlike(session: Session, way: Way, draws: str) -> CallArguments:

@@ -32,6 +32,7 @@ from ..inputs import (
     of_whole_format,
     ties_of,
 )
+from ..other_calls import forgetter_of
 from ..rewrites import multiplies_sums
 from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
@@ -104,8 +105,7 @@ def _also(session: Session, code: str, finding: Finding, arguments: CallArgument
     """The finding of a question, or that at these arguments, if it alone is wrong."""
     if finding.is_wrong:
         return finding
-    erring, strayed, records = session.history.erring, session.history.strayed, session.records
-    counts = len(records.evidence), len(records.digests)
+    forget = forgetter_of(session)
     try:
         # A residual overflows there before what it is of does.
         balls = session.read(session.given_rows, session.spec.state, session.terms)
@@ -115,8 +115,7 @@ def _also(session: Session, code: str, finding: Finding, arguments: CallArgument
     except SpecError:  # It does not take such numbers.
         return finding
     if other.is_wrong and other.wrong is not None and AS_WELL in other.wrong.lines:
-        session.history.erring, session.history.strayed = erring, strayed
-        del records.evidence[counts[0] :], records.digests[counts[1] :]
+        forget()
         return finding  # Who is right is not certain where torch is wrong, too.
     if other.is_wrong:
         return other

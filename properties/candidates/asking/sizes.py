@@ -206,7 +206,7 @@ def _in_layouts(session: Session) -> Iterator[tuple[str, AnyLayout | None, CallA
     if session.writes:
         yield from ((layout, layout, session.arguments) for layout in DestinationLayout)
     writes = session.spec.find_writes(session.arguments, session.spec.state)
-    same = None if session.part else one_for_several(session.arguments, [*writes, *session.domain.facts])
+    same = None if session.part else one_for_several(session.arguments, writes, session.domain)
     if same is not None:
         yield f"one tensor as {same[0]}", None, same[1]
 

@@ -28,7 +28,7 @@ from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
 from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of
 from .domain import Domain, fixed_domain, resize_all
-from .facts import FEW, OF_SQUARES, facts_of, find_facts, find_ranges
+from .facts import FEW, OF_SQUARES, facts_of, find_facts, find_ranges, find_sign
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
 from .shape_search import OutOfTimeError, ShapeSearch, shrink
 from .symbols import Axis, ShapeDomain, Shapes, shapes_of, sizes_of, with_shapes
@@ -117,7 +117,9 @@ class _Derivation:
                 if facts := find_ranges(functools.partial(self._takes_at, i), t.double(), draws):
                     self._facts[i] = facts
         defaults = defaults_of(self._spec.function, self._arguments.args)
-        domain, self._small = Domain(shapes, self._roles, self._facts, defaults=defaults), self._arguments
+        others = [i for i, t in enumerate(self._tensors) if t.is_floating_point() and i not in self._facts]
+        signs = {i: words for i in others if (words := find_sign([each.tensors[i] for each in self._draws]))}
+        domain, self._small = Domain(shapes, self._roles, self._facts, signs, defaults=defaults), self._arguments
         with self._some_time():
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
@@ -209,8 +211,7 @@ class _Derivation:
     def _find_unread(self) -> Iterator[tuple[int, int | None]]:
         """Tensors of which no number is read, each with the output of its shape: a candidate may write it there."""
         tensors, outputs = self._small.tensors, self._call(self._small)
-        # A factor of 0 hides others.
-        other = self._small.changed(lambda t: others_of(t) if t.is_floating_point() else t)
+        other = self._small.changed(lambda t: others_of(t) if t.is_floating_point() else t)  # a factor of 0 hides
         for i, t in enumerate(tensors if len(tensors) > 1 else ()):
             back = other.with_tensors([t if i == n else x for n, x in enumerate(other.tensors)])
             pairs = (self._small, self._with(i, others_of(t))), (other, back)

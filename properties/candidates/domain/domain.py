@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -27,8 +27,7 @@ def resize_all(
 
 def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | None, before: Shapes) -> Tensor:
     shape = shapes[place]
-    # Eight bits have no room, others no rules.
-    other = tensor.detach().long() if is_integer(tensor) else tensor.detach()
+    other = tensor.detach().long() if is_integer(tensor) else tensor.detach()  # eight bits have no room
     if not tensor.numel():
         return tensor.new_zeros(shape)
     if role is not None and role.rises and len(shape) == 1 and shape[0]:
@@ -75,6 +74,7 @@ class Domain:
     Attributes:
         shapes: the shapes of tensors. integers: roles of tensors of integers, by their positions among the tensors.
         facts: what held of floating tensors in every draw of the inputs, by position.
+        signs: those of others in every draw, which may be chance, by position; and whether all are less than 1.
         proposals: of tensors of integers: (position, name), the values of which the spec takes.
         options: other values of arguments that are no tensors, by their positions among the leaves.
         defaults: arguments that the call does not give, whose positions are behind those of its leaves.
@@ -84,6 +84,7 @@ class Domain:
     shapes: ShapeDomain
     integers: Mapping[int, IntegerRole] = field(default_factory=dict)
     facts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    signs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     proposals: tuple[tuple[int, str], ...] = ()
     options: Mapping[int, tuple[Option, ...]] = field(default_factory=dict)
     defaults: Mapping[str, Option] = field(default_factory=dict)
@@ -92,6 +93,11 @@ class Domain:
     def at(self, arguments: CallArguments, shapes: Shapes) -> CallArguments:
         """The arguments with other shapes; numbers are repeated, and integers keep their roles."""
         return with_shapes(arguments, resize_all(arguments.tensors, shapes, self.integers), shapes)
+
+    def within_signs(self, *, shares: bool) -> tuple[dict[int, str], Domain]:
+        """Signs by position, with `shares` also which numbers are less than 1, and the domain where they are facts."""
+        words = {i: own[-1 if shares else 0] for i, own in self.signs.items()}
+        return words, replace(self, facts={**self.facts, **{i: (word,) for i, word in words.items()}})
 
     def empties(self, arguments: CallArguments) -> Iterator[CallArguments]:
         """The arguments with 0 in place of an extent that may be 0, each in turn."""
@@ -134,6 +140,7 @@ class Domain:
         masks = dict.fromkeys(place for place, _ in self.proposals if place not in self.integers)
         lines += [f"{names[i]}: also {', '.join(w for place, w in self.proposals if place == i)}" for i in masks]
         lines += [f"{names[i]}: {', '.join(facts)} in every draw" for i, facts in self.facts.items()]
+        lines += [f"{names[i]}: {words[0]} in every draw, perhaps by chance" for i, words in self.signs.items()]
         leaves = _leaf_names(arguments)
         for i, values in self.options.items():
             lines.append(f"{leaves[i]}: {arguments.leaves[i]!r}; also {', '.join(map(_option_text, values))}")

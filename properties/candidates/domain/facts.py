@@ -1,7 +1,8 @@
 """What holds in every draw of the inputs, and is kept where their values become hostile ones.
 
 Only exact facts are kept, such as numbers of which some are 0 and all others 1: a spec of binary labels says nothing of
-others. That all numbers of a draw are positive may be chance, and is no fact here, nor that all are equal.
+others. That all numbers of a draw are positive may be chance, and is no fact here, nor that all are equal: a sign tells
+only whether a fault shows within it, too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ OF_TWO = {"0 or 1": 0.0, "-1 or 1": -1.0}
 OF_SQUARES = (SYMMETRIC, DEFINITE, LOWER, UPPER)
 WORDS = re.compile(rf"{'|'.join(OF_TWO)}|(?:{SUMS}|{UNIT}) along \d+|{'|'.join(OF_SQUARES)}")
 _RANGE = re.compile(r"in \[([^,\]]+), *([^,\]]+)\]")
+#: The word for numbers that have one sign and are not 0, and that sign; that for those that are less than 1 besides.
+SIGNS, SHARE = {"positive": 1.0, "negative": -1.0}, "between 0 and 1"
 #: Fewer numbers, in all draws together, show no fact: some are all 0 or 1 by chance, or for a small example.
 FEW = 16
 #: So many numbers of a tensor are looked at; to look at all of a large one would take longer than to compute with it.
@@ -33,10 +36,21 @@ _SOME = 2**16
 
 def find_facts(draws: Sequence[Tensor]) -> tuple[str, ...]:
     """The facts that hold of a floating tensor in every draw; none of few numbers, or of equal ones."""
-    draws = unlike(draws)
-    values = torch.cat([_some(t).detach().reshape(-1).cpu().double() for t in draws])
+    return tuple(facts_of(unlike(draws), _SOME)) if len(_numbers_of(draws)) else ()
+
+
+def find_sign(draws: Sequence[Tensor]) -> tuple[str, ...]:
+    """The sign of a floating tensor in every draw, and whether all are less than 1; nothing of few numbers."""
+    values = _numbers_of(draws)
+    signs = [word for word, sign in SIGNS.items() if len(values) and bool((sign * values > 0).all())]
+    return (*signs, SHARE) if signs == ["positive"] and bool((values < 1).all()) else tuple(signs)
+
+
+def _numbers_of(draws: Sequence[Tensor]) -> Tensor:
+    """The numbers of unlike draws; none where they show nothing: few or equal ones, or what is no number."""
+    values = torch.cat([_some(t).detach().reshape(-1).cpu().double() for t in unlike(draws)])
     some = len(values) >= FEW and bool(values.isfinite().all()) and len(values.unique()) > 1
-    return tuple(facts_of(draws, _SOME)) if some else ()
+    return values if some else values[:0]
 
 
 def unlike(draws: Sequence[Tensor]) -> list[Tensor]:
@@ -120,6 +134,11 @@ def _keep_fact(word: str, axis: int, original: Tensor, values: Any, rng: Any) ->
         else:
             values = np.where((values >= low) & (values <= high), values, low + np.abs(values) % 1 * (high - low))
         return np.where(np.isfinite(values), values, original.double().cpu().numpy())
+    if word in SIGNS:  # NaN and infinity remain: they are wrong within a sign, too
+        return SIGNS[word] * np.where(values == 0, 1.0, np.abs(values))
+    if word == SHARE:
+        shares = np.abs(values) % 1
+        return np.where(shares > 0, shares, 0.5)  # also in place of NaN and of an infinity, which no such number is
     if word in OF_TWO:
         if not np.isfinite(values).all() or not values.any():
             return np.where(np.isfinite(values) & (OF_TWO[word] == 0), values, original.double().cpu().numpy())
