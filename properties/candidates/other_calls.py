@@ -241,7 +241,9 @@ def ask_within_signs(session: Session, ask: Asking) -> Finding:
     if inside.is_wrong:
         return inside
     if raises:
-        return replace(inside, left_out="; ".join(filter(None, [inside.left_out, f"{wrong.title}, and not with {every}"])))
+        return replace(
+            inside, left_out="; ".join(filter(None, [inside.left_out, f"{wrong.title}, and not with {every}"]))
+        )
     line = f"range      {every}, where all is right; no cause of a rejection"
     return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line))
 

@@ -8,6 +8,7 @@ cosines of a rotation, a mask, a target), or its gradient may be lost, so such a
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,7 +41,10 @@ from ..specification import Specification
 from .gradient_request import GradientPlace, GradientRequest
 
 #: Texts in exceptions of a candidate without gradients: its own, that of an operator without one, and that of torch.
-_NOT_OFFERED = "NotImplementedError", "no autograd formula was registered", "derivative for aten::", "support automatic"
+_NOT_OFFERED = (
+    "NotImplementedError", "no autograd formula was registered", "derivative for aten::",
+    "functions with out=... arguments don't support automatic differentiation",
+)  # fmt: skip
 #: The reason if the spec's backward is not the derivative of its text, for example a straight-through estimator.
 _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so gradients were not held"
 
@@ -266,7 +270,8 @@ def _compare_gradients(
     if choices is None:
         return not_asked("VJP:grad", "the outputs do not show what was drawn, on which the gradients hang")
     picks, several = choices
-    several = several or _where_no_number_is_right(spec, arguments, state, facts, computed)
+    blank = _where_no_number_is_right(spec, arguments, state, facts, computed)
+    several = [*map(operator.or_, several, blank)] if several and blank else several or blank
 
     def read(terms: Terms) -> Sequence[Reading]:
         # The gradients in other memory layouts have the same exact values, so these are read once.
