@@ -27,8 +27,6 @@ LARGE = 0.08
 LONG_ROWS = 0.4
 #: The share of samples with results next to a rounding boundary.
 EDGES = 0.04
-#: The precedence of a question that has none of its own.
-LAST = 100
 
 
 class Where(enum.Enum):
@@ -85,8 +83,6 @@ class Property:
         title: the question in a few words, for the report.
         asks: what is done and what must be true then, in whole sentences.
         fault: an example of a mistake that it detects; empty for a kind.
-        precedence: its place in the order in which questions are tried on a wrong implementation. Questions that detect
-            most mistakes have the lowest numbers, questions that take long the highest.
         sampling: its samples. dtypes: the dtypes of its samples.
         compiles: whether the check judges paths only (`Judge.hold`), so that compiled code can be judged, too.
         requires: the names in `Promises.without` that an op must offer, or else the question does not apply to it.
@@ -100,7 +96,6 @@ class Property:
     title: str
     asks: str
     fault: str = ""
-    precedence: int = LAST
     sampling: Sampling = Sampling()
     dtypes: tuple[str, ...] = DTYPES
     compiles: bool = False
@@ -132,143 +127,140 @@ _TABLE = (
     Property("FWD", "forward values",
         "The op is called, and every element of its outputs is compared with the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
-        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25, fills=True), compiles=True,
+        sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25, fills=True), compiles=True,
         kernels=ON_KERNELS),
     Property("VJP", "reverse mode, first order",
         "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is compared"
         " with the exact derivative.",
         "A backward pass that forgets the term of the mean in the gradient of a norm.",
-        precedence=2, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
+        sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("JVP", "forward mode, first order",
         "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
         " compared with the exact derivative.",
         "A forward-mode rule that ignores the tangent of the weight.",
-        precedence=3, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
+        sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
         "Second derivatives are taken in all four orders of forward and reverse mode.",
         "A backward pass that treats a saved statistic as a constant, so that second derivatives lack a term.",
-        precedence=10, sampling=Sampling(large=LARGE, most=20_000, effort=0.25), compiles=True, kernels=ON_KERNELS,
+        sampling=Sampling(large=LARGE, most=20_000, effort=0.25), compiles=True, kernels=ON_KERNELS,
         requires=("double",)),
     Property("ORD3", "third order",
         "Third derivatives are taken, in float64.",
         "A double backward that is right but itself not differentiable, and gives zero.",
-        precedence=23, sampling=Sampling(effort=0.2), dtypes=("float64",), requires=("triple",)),
+        sampling=Sampling(effort=0.2), dtypes=("float64",), requires=("triple",)),
     Property("ADJ", "forward and reverse mode are adjoint",
         "The inner products of forward and reverse mode, <y, J v> and <J^T y, v>, are compared.",
-        "A reverse mode that is that of a slightly different function than the forward mode.",
-        precedence=18),
+        "A reverse mode that is that of a slightly different function than the forward mode."),
     Property("VMAP", "vmap over every in_dims and out_dims",
         "The op is batched by `torch.vmap` over every argument and dim, and each slice is compared with the op's result"
         " for that slice.",
         "A batching rule that mixes the batch with the rows when the batch is the last dim.",
-        precedence=8, sampling=Sampling(slices=3, effort=0.25), kernels=ON_KERNELS),
+        sampling=Sampling(slices=3, effort=0.25), kernels=ON_KERNELS),
     Property("NEST", "nested transforms",
         "Transforms are nested in each other, up to what users make of them: per-sample gradients, Jacobians,"
         " Hessians.",
         "A vmap rule that is right by itself and loses gradients inside `jacrev`.",
-        precedence=24, sampling=Sampling(slices=4, effort=0.07)),
+        sampling=Sampling(slices=4, effort=0.07)),
     Property("WORD", "every nesting of jvp, vjp and vmap, to the depth promised",
         "Every nesting of jvp, vjp and vmap is asked, up to the depth that the op promises.",
         "A rule that mistakes the level of a tangent when two forward modes are nested.",
-        precedence=25, sampling=Sampling(slices=7), dtypes=("float64", "float32")),
+        sampling=Sampling(slices=7), dtypes=("float64", "float32")),
     Property("DUAL", "the primal ignores tangents and requires_grad",
         "The values of a call have the same bits whether or not gradients or tangents are asked for.",
-        "A second, less accurate kernel that runs only if an input requires a gradient.",
-        precedence=17),
+        "A second, less accurate kernel that runs only if an input requires a gradient."),
     Property("LAW", "metamorphic laws",
         "Relations that the op declares are tried, such as f(2x) = 2 f(x) or the independence of rows.",
         "A norm whose result depends on the order of its rows.",
-        precedence=21,
         no_program="The relation is a function of the declaration, which no program without the framework has."),
     Property("DATA", "exact data, bit for bit",
         "Inputs are integers times a power of two, on which every sum is exact; the result must be exact as well.",
         "Two entries swapped, or an off-by-one index, whose error is smaller than a rounding bound.",
-        precedence=4, sampling=Sampling(kind="integers"), kernels=ON_KERNELS),
+        sampling=Sampling(kind="integers"), kernels=ON_KERNELS),
     Property("LAYOUT", "strides and views",
         "Inputs and cotangents come as transposed, strided and expanded views, with known values around their memory.",
         "A kernel that assumes contiguous memory and reads the neighbours of a view.",
-        precedence=13, kernels=ON_KERNELS),
+        kernels=ON_KERNELS),
     Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest",
         "NaN, infinities, zeros, subnormals and the largest numbers are planted in every argument, cotangent and"
         " tangent.",
         "A maximum that drops a NaN, or a square that overflows where the exact result is moderate.",
-        precedence=5, sampling=Sampling(effort=0.15, fills=True), compiles=True, kernels=ON_KERNELS),
+        sampling=Sampling(effort=0.15, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("EMPTY", "zero-size inputs",
         "The op is called with tensors that have no elements, and its gradients are taken.",
         "A mean over zero rows that raises, or a grid of zero blocks that is launched.",
-        precedence=7, sampling=Sampling(kind="empty", effort=0.3), compiles=True, kernels=ON_KERNELS,
+        sampling=Sampling(kind="empty", effort=0.3), compiles=True, kernels=ON_KERNELS,
         requires=("empty",)),
     Property("ERROR", "documented errors",
         "Every documented mistake in the arguments must raise the documented error, before anything is written.",
         "A weight of the wrong shape that is accepted and read past its end.",
-        precedence=6, sampling=Sampling(effort=0.4)),
+        sampling=Sampling(effort=0.4)),
     Property("PURE", "inputs and globals untouched",
         "After a call the inputs, their versions and the state of the process are as before, and no output shares"
         " memory that was not declared.",
         "An op that scales its input in place and scales it back, or that sets the default dtype.",
-        precedence=16, sampling=Sampling(effort=0.4)),
+        sampling=Sampling(effort=0.4)),
     Property("FAKE", "meta and fake tensors",
         "On meta and fake tensors the op promises the shapes, dtypes and strides that it then gives on real ones.",
         "A shape rule for torch.compile that names float32 where the kernel returns float16.",
-        precedence=12, sampling=Sampling(effort=0.4), requires=("fake",)),
+        sampling=Sampling(effort=0.4), requires=("fake",)),
     # One compilation takes as long as thousands of calls, so COMP has the smallest effort.
     Property("COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
         "The op is compiled by torch.compile and exported, called again with other sizes and values, saved and loaded;"
         " each call is compared with the plain one.",
         "An option that is frozen into the compiled code at its first value.",
-        precedence=30, sampling=Sampling(ample=True, effort=0.01), requires=("compile",),
+        sampling=Sampling(ample=True, effort=0.01), requires=("compile",),
         no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls."),
     Property("DET", "run to run and thread count",
         "The same call gives the same bits every time, and, where deterministic algorithms are asked for, with any"
         " number of threads.",
         "A sum by atomic additions, whose order changes from run to run.",
-        precedence=28, sampling=Sampling(kind="large", effort=0.12, fills=True), kernels=("ptx",)),
+        sampling=Sampling(kind="large", effort=0.12, fills=True), kernels=("ptx",)),
     Property("SIZE", "sizes where kernels change their ways, at every alignment",
         "Values and gradients are judged at sizes where kernels change their ways, at every alignment in memory, and"
         " beyond the numbers to which a half type counts. But for brief cells, independent slices are repeated until"
         " an output has more than 2^20 elements.",
         "A tail of the last block that is computed twice, or not at all, at 1025 elements.",
-        precedence=27, sampling=Sampling(kind="sizes", effort=0.3)),
+        sampling=Sampling(kind="sizes", effort=0.3)),
     Property("INV", "a slice alone, in a batch, elsewhere: the same bits",
         "A slice must have the same bits alone, in a batch, at another place and among other neighbours.",
         "A reduction that is split differently when there are more rows.",
-        precedence=19, sampling=Sampling(large=LONG_ROWS, most=20_000, slices=3, effort=0.3), kernels=ON_KERNELS,
+        sampling=Sampling(large=LONG_ROWS, most=20_000, slices=3, effort=0.3), kernels=ON_KERNELS,
         no_program="It compares two calls of the op, each at several samples that are put together."),
     Property("AUTOCAST", "values: under autocast",
         "Under autocast the op has the dtypes of torch's own op, and values within the bound. A candidate is called"
         " under torch.autocast to bfloat16, and may round as its spec does there.",
         "A custom op that stays in float16 where torch's runs in float32.",
-        precedence=15, sampling=Sampling(effort=0.4)),
+        sampling=Sampling(effort=0.4)),
     Property("MEM", "tensors saved for backward",
         "The bytes that are kept for the backward pass stay below what the op declares.",
         "A whole intermediate tensor saved where a statistic per row would do.",
-        precedence=14, sampling=Sampling(effort=0.4)),
+        sampling=Sampling(effort=0.4)),
     Property("COMM", "several ranks and devices",
         "Over several ranks and devices the op gives what it gives in one place, derivatives included, and nothing"
         " races or is left waiting.",
         "A gradient that each rank forgets to sum, or a copy that is used before it has arrived.",
-        precedence=9, sampling=Sampling(effort=0.15), where=Where.WORLD,
+        sampling=Sampling(effort=0.15), where=Where.WORLD,
         no_program="It takes several ranks or devices, which opassay provides."),
     Property("SAVE", "tensors kept for backward: seen by autograd",
         "What is kept for backward is kept where autograd sees it, so that a later change is noticed.",
         "A tensor stored as an attribute of the context: backward uses values that were overwritten since.",
-        precedence=20, sampling=Sampling(effort=0.1),
+        sampling=Sampling(effort=0.1),
         no_program="It looks at what autograd keeps of a call, with the judge's own tools."),
     Property("CALLS", "a function of its values alone: no call tells what was called before",
         "A call on equal values gives equal bits, whatever was called before, in other threads, or failed half-way.",
         "A cache that answers by the address of a tensor, or a workspace that two calls share.",
-        precedence=29, sampling=Sampling(slices=1, others=2, effort=0.15), dtypes=("float32",),
+        sampling=Sampling(slices=1, others=2, effort=0.15), dtypes=("float32",),
         no_program="What shows it depends on all calls that came before in the process, those of other ops among them.",
     ),
     Property("NEEDS", "every set of inputs that need a gradient: the same gradients, and no others",
         "For every set of inputs that need a gradient, those gradients are the same, and the others are absent.",
         "Gradients that move to their neighbour's place when the first input needs none.",
-        precedence=11, sampling=Sampling(effort=0.2), dtypes=("float32", "bfloat16"),
+        sampling=Sampling(effort=0.2), dtypes=("float32", "bfloat16"),
         no_program="It compares the calls for many sets of inputs that need a gradient with each other."),
     Property("AGREE", "without a formula: the ways to one result agree",
         "Of an op without a formula, the ways to one result are compared: forward and reverse mode, batched and not.",
         "A custom function whose `jvp` and `backward` contradict each other.",
-        precedence=26, sampling=Sampling(slices=7, effort=0.2), dtypes=("float64",), requires=("func", "double"),
+        sampling=Sampling(slices=7, effort=0.2), dtypes=("float64",), requires=("func", "double"),
         no_program="It compares many ways to a result with each other, and there is no exact value to print."),
     Property("FWAD", "torch's own forward AD with our decompositions installed",
         "torch's own forward mode is judged in a process in which the decompositions of opassay are installed.",
@@ -279,7 +271,7 @@ _TABLE = (
         "The op is called in every way in which users call it: keywords, defaults, lists, no_grad, several graphs"
         " alive, many slices, five and six dims.",
         "A keyword that is passed on to the wrong parameter.",
-        precedence=22, sampling=Sampling(ample=True, slices=3, effort=0.1)),
+        sampling=Sampling(ample=True, slices=3, effort=0.1)),
 )  # fmt: skip
 
 #: The kinds in which a candidate is asked, in their order; AUTOCAST of the other table comes before the last two.

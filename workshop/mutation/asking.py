@@ -14,9 +14,18 @@ from .mutants import Mutant
 Line = tuple[str, int]
 
 
+#: The order in which properties are tried: first what detects most mistakes, last what takes long; others come after.
+PRECEDENCE = (
+    "FWD", "VJP", "JVP", "DATA", "SPECIAL", "ERROR", "EMPTY", "VMAP", "COMM", "ORD2", "NEEDS", "FAKE", "LAYOUT", "MEM",
+    "AUTOCAST", "PURE", "DUAL", "ADJ", "INV", "SAVE", "LAW", "WAYS", "ORD3", "NEST", "WORD", "AGREE", "SIZE", "DET",
+    "CALLS", "COMP",
+)  # fmt: skip
+
+
 def in_order_of_precedence(rows: Iterable[Property]) -> tuple[str, ...]:
     """The codes of the properties that a mutant is asked: of all but those that change their process for good."""
-    return tuple(row.code for row in sorted(rows, key=lambda row: row.precedence) if row.where is not Where.PREPARED)
+    codes = [row.code for row in rows if row.where is not Where.PREPARED]
+    return tuple(sorted(codes, key=lambda code: (*PRECEDENCE, code).index(code)))
 
 
 ORDER = in_order_of_precedence(PROPERTIES.values())
