@@ -171,27 +171,24 @@ def _with_shapes(session: Session, shapes: Shapes, rng: Any) -> CallArguments:
         return session.filled(session.domain.at(session.arguments, shapes), WAYS["FWD:signs"], rng)
 
 
-def is_below(session: Session, arguments: CallArguments, *, is_special: bool = False) -> bool:
-    """Whether the spec may take a call by chance, because integers are below those of every draw.
+def beyond_draws(session: Session, arguments: CallArguments, *, is_special: bool = False) -> str:
+    """ "below" or "above" where the spec may take a call by chance, as integers are so of those of every draw; or "".
 
     Below zero an index counts from the end, unless the spec ignores one such number; bits have no sign. Of a length or
-    a number that is small, NaN or infinity is a convention, as of a softmax over no key: `is_special`.
+    a number that is small, NaN or infinity is a convention, as of a softmax over no key: `is_special`. Only integers
+    that are data are above.
     """
     tensors = arguments.tensors
     for i, role in session.domain.integers.items() if len(tensors) == len(session.arguments.tensors) else ():
         counted = tensors[i] if role.ignored is None else tensors[i][tensors[i] != role.ignored]
-        low = int(counted.min()) if counted.numel() and role.kind != "bits" else role.span[0]
-        if low < 0 <= role.span[0] or (low < role.span[0] and is_special and role.kind in ("lengths", "numbers")):
-            return True
-    return False
-
-
-def _is_above(session: Session, arguments: CallArguments) -> bool:
-    """Whether integers that are data are above those of every draw."""
-    tensors, roles = arguments.tensors, session.domain.integers.items()
-    return len(tensors) == len(session.arguments.tensors) and any(
-        role.kind == "numbers" and tensors[i].numel() and int(tensors[i].max()) > role.span[1] for i, role in roles
-    )
+        if not counted.numel() or role.kind == "bits":
+            continue
+        low, is_convention = int(counted.min()), is_special and role.kind in ("lengths", "numbers")
+        if low < role.span[0] and (low < 0 <= role.span[0] or is_convention):
+            return "below"
+        if role.kind == "numbers" and int(counted.max()) > role.span[1]:
+            return "above"
+    return ""
 
 
 def suspicion_of(session: Session, finding: Finding, arguments: CallArguments) -> Finding | None:
@@ -199,12 +196,9 @@ def suspicion_of(session: Session, finding: Finding, arguments: CallArguments) -
     wrong = finding.wrong
     if wrong is None or not finding.is_wrong:
         return None
-    below = is_below(session, arguments, is_special=wrong.code is Code.SPECIAL)
-    if not below and not _is_above(session, arguments):
-        return None
-    where = "below" if below else "above"
+    where = beyond_draws(session, arguments, is_special=wrong.code is Code.SPECIAL)
     line = f"range      integers {where} all given ones, which the spec may take by chance; no cause of a rejection"
-    return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line))
+    return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line)) if where else None
 
 
 def forgetter_of(session: Session) -> Callable[[], None]:

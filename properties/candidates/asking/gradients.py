@@ -70,7 +70,9 @@ def gradients(session: Session) -> Finding:
     others += [(session.arguments, "VJP:grad", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
     others += [(session.arguments, "VJP:grad", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
-    same = _with_one_for_several(session)
+    floats = [i for i, t in enumerate(session.arguments.tensors) if t.dtype.is_floating_point]
+    without = [i for n, i in enumerate(floats) if session.history.gradients.get(n) is None]
+    same = one_for_several(session.arguments, without, session.domain)
     others += [] if same is None else [(same[1], "VJP:grad", GradientPlace(one_as=same[0]))]
     limit = limit_of(session, _WITH_BACKWARD)
     farthest = ((each, "VJP:grad", GradientPlace(other=True)) for each in _farthest_of_other_calls(session, limit))
@@ -139,14 +141,6 @@ def _marked(session: Session, arguments: CallArguments) -> CallArguments:
     """The arguments, which require grad where the given ones do."""
     pairs = zip(arguments.tensors, session.arguments.tensors, strict=True)
     return arguments.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
-
-
-def _with_one_for_several(session: Session) -> tuple[str, CallArguments] | None:
-    """The arguments with one tensor in the places of several whose gradients the candidate gives."""
-    floats = [i for i, t in enumerate(session.arguments.tensors) if t.dtype.is_floating_point]
-    known = session.history.gradients
-    without = [i for n, i in enumerate(floats) if known.get(n) is None]
-    return one_for_several(session.arguments, without, session.domain)
 
 
 def _unlike(session: Session, way: Way, draws: str) -> CallArguments:

@@ -37,12 +37,7 @@ def untouched(session: Session) -> Finding:
     if answer.raised:
         return raised("PURE:untouched", answer.raised)
     if session.history.changed:
-        return wrong(
-            "PURE:untouched",
-            Code.MUTATED,
-            f"the process was changed: {session.history.changed[0]}",
-            *session.history.changed[1:],
-        )
+        return process_changed("PURE:untouched", session.history.changed)
     exempt = session.native.writes
     for i, (before, after) in enumerate(zip(session.arguments.tensors, answer.writes.after, strict=True)):
         if i not in exempt and not same_bits(before, after):

@@ -19,11 +19,11 @@ from ..inputs import WAYS, keep, one_for_several
 from ..layouts import AnyLayout, DestinationLayout, MemoryLayout, can_be_far
 from ..other_calls import (
     OtherCall,
+    beyond_draws,
     calls_at_branches,
     calls_of_long_sizes,
     calls_of_sizes,
     calls_of_values,
-    is_below,
     joint_calls,
     suspicion_of,
     with_numbers,
@@ -98,7 +98,7 @@ def _calls_at(session: Session, every: Iterable[CallArguments], limit: CallLimit
         try:
             answer = session.call(arguments, writes=writes)
         except Violation:  # as of an address before its memory
-            if not is_below(session, arguments):
+            if beyond_draws(session, arguments) != "below":
                 raise
             continue
         limit.note(arguments, answer.repeat.seconds)
