@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from opassay.impl.comm import DryComm
+from opassay.impl.comm import DryComm, sync_batch_norm
 from opassay.impl.comm.devices.planner import Piece, buckets
 from opassay.impl.comm.ranks.predicted import Entry
-from opassay.properties.engine.predictions import RANKS, gathered, sums
 
+RANKS = (8, 64, 512, 4096)
 CHANNELS = (64, 256, 1024)
 #: Bytes of a bucket; None is one call per tensor.
 LIMITS: dict[str, int | None] = {
@@ -34,6 +34,23 @@ FLOAT32 = 4
 
 
 # ------------------------------------------------------------------------------------------------- batch norm
+
+
+def sums(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
+    """The calls by which `sync_batch_norm` sends float32 numbers, forward and backward."""
+    # How many samples a rank has changes nothing, because a rank sends sums per channel.
+    x = torch.ones(2, channels, requires_grad=True)
+    y = sync_batch_norm(x, None, None, training=True, comm=comm)
+    forward = list(comm.ledger)
+    y.sum().backward()
+    return forward, comm.ledger[len(forward) :]
+
+
+def gathered(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
+    """The calls of torch.nn.SyncBatchNorm: (mean, invstd, count) to every rank; two sums backward. All float32."""
+    comm.all_gather(torch.zeros(1, 2 * channels + 1))
+    comm.all_reduce(torch.zeros(2 * channels))
+    return comm.ledger[:1], comm.ledger[1:]
 
 
 def batch_norm_table(ranks: Iterable[int] = RANKS) -> str:

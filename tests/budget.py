@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 98_806
+TOTAL = 98_768
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 218),
@@ -26,21 +26,21 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "judge and verdicts": ("oracles oracles/judge oracles/verdicts oracles/op", 4_169),
     "kernels without a GPU": ("oracles/machine", 4_903),
     "state of the process": ("oracles/process", 1_397),
-    "programs of failures": ("oracles/programs properties/programs", 996),
-    "properties of ops": ("properties properties/checks", 6_139),
-    "samples and runs": ("properties/declaring properties/engine properties/picking properties/torch_ops", 5_514),
-    "processes and ranks": ("properties/places", 2_848),
+    "programs of failures": ("oracles/programs properties/programs", 986),
+    "properties of ops": ("properties properties/checks", 6_131),
+    "samples and runs": ("properties/declaring properties/engine properties/picking properties/torch_ops", 5_435),
+    "processes and ranks": ("properties/places", 2_847),
     "ops of one's own": ("properties/functions", 733),
     "catalog": ("properties/catalog", 3_811),
     "certificates": ("properties/certificates reports/certificate", 579),
-    "candidates: questions": ("properties/candidates properties/candidates/asking", 10_465),
-    "candidates: calls of a spec": ("properties/candidates/domain", 2_026),
+    "candidates: questions": ("properties/candidates properties/candidates/asking", 10_500),
+    "candidates: calls of a spec": ("properties/candidates/domain", 2_053),
     "candidates: processes": ("properties/candidates/host", 3_044),
     "candidates: suites of others": ("properties/candidates/suites", 517),
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_835),
-    "command line": ("reports/cli", 4_863),
+    "command line": ("reports/cli", 4_861),
     "reports": ("reports", 5_567),
 }  # fmt: skip
 

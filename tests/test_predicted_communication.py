@@ -74,3 +74,10 @@ def test_batch_norm_makes_a_call_each_way_whose_payload_does_not_grow(channels: 
         (gather,), (reduce,) = SCRIPT.gathered(DryComm(0, ranks), channels)
         assert gather.sent_bytes == 4 * (2 * channels + 1) * (ranks - 1)
         assert (reduce.call.shape, reduce.call.dtype) == ((2 * channels,), torch.float32)
+
+
+def test_sums_are_sent_once_each_way_whatever_the_number_of_ranks() -> None:
+    few, many = ([SCRIPT.sums(DryComm(0, size), 256), SCRIPT.gathered(DryComm(0, size), 256)] for size in (8, 4096))
+    assert [len(entries) for entries in (*few[0], *many[0])] == [1, 1, 1, 1]
+    sent = [sum(entry.sent_bytes for part in schemes[1] for entry in part) for schemes in (few, many)]
+    assert sent[1] > 100 * sent[0], "gathered statistics grow with the ranks"

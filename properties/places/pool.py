@@ -65,7 +65,6 @@ class Answered:
 
     cell: Cell
     verdict: Verdict
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,7 @@ class Pool:
         # Bytes are counted before the worker loses its cell, because they are charged to the op of that cell.
         yield from self._count_printed(worker)
         worker.cell, worker.ends = None, bool(answer.get("ends"))
-        yield Answered(cell, verdict, tuple(str(note) for note in answer.get("notes", ())))
+        yield Answered(cell, verdict)
 
     def _lose(self, worker: _Worker, how: str, timed_out: bool = False) -> Iterator[Event]:
         """End a worker that has ended or must end, and report the cell that it was judging as lost.

@@ -5,8 +5,8 @@ to judge: `{"world": [comm, fabric, size], "memory": bytes, "join": bool}`, wher
 the processes that torchrun started; the answer is `{"ready": environment}`. Each further line is one of
 
 - `{"load": name}`: import the declaration of an op; `{"loaded": text}`, empty or what is wrong with the declaration.
-- `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "notes": [...],
-  "ends": bool}`, where `ends` says that this process can judge no other cell, because it has lost its GPU.
+- `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "ends": bool}`, where
+  `ends` says that this process can judge no other cell, because it has lost its GPU.
 - the same with `"retell": path`: before each sample is judged, its case file and its program are written to that path;
   `{"retold": true}`, if the process survives.
 - `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` if it is none.
@@ -32,7 +32,6 @@ from .. import worlds
 from ..catalog.loading import load_op
 from ..names import PluginError, SelectionError
 from ..places.serving import limit_memory, serve
-from ..table import PROPERTIES, Where
 
 
 def _enter_world(hello: dict[str, Any]) -> dict[str, str]:
@@ -75,7 +74,7 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     if "retell" in question:
         return _retell(cell, question["settings"], Path(question["retell"]))
     verdict = _time_verdict(cell, lambda: run_cell(cell, Settings(**question["settings"])))
-    return {"verdict": as_data(verdict), "notes": _predict_cost(cell, verdict), "ends": _has_lost_gpu()}
+    return {"verdict": as_data(verdict), "ends": _has_lost_gpu()}
 
 
 def _has_lost_gpu() -> bool:
@@ -161,15 +160,6 @@ def _time_verdict(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     if verdict.seconds == 0 and (verdict.outcome in CHECKED or verdict.outcome is Outcome.ERROR):
         return verdict.with_seconds(time.perf_counter() - start)
     return verdict
-
-
-def _predict_cost(cell: Cell, verdict: Verdict) -> list[str]:
-    """The report's lines about the cost over many ranks, where an op was judged over ranks; else nothing."""
-    if PROPERTIES[cell.property].where is not Where.WORLD or verdict.outcome not in CHECKED:
-        return []
-    from ..engine.predictions import predictions
-
-    return predictions(cell.op)
 
 
 def main() -> None:

@@ -151,10 +151,8 @@ class RunSession:
             case Started(cell=cell, worker=worker):
                 self._record(log.CellStarted(cell.key, worker))
                 self.teller.note_start(cell.key)
-            case Answered(cell=cell, verdict=verdict, notes=notes):
+            case Answered(cell=cell, verdict=verdict):
                 self._record(log.verdict_event(verdict))
-                for note in notes:
-                    self._record(log.Noted(note))
                 self._tell(cell)
             case Died(cell=cell):
                 self._record(log.CellDied(cell.key, event.timed_out, event.how, event.details))

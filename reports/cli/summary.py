@@ -65,7 +65,7 @@ def print_summary(console: Console, run: Run) -> None:
         print_wrapped(console, _complaint_line(group), _STYLES[group[0].outcome])
     if len(groups) > _ROWS:
         print_wrapped(console, f"… and {len(groups) - _ROWS} more in the report")
-    for note in [note for note in run.notes if not note.startswith("predicted, ")][:5]:  # those are for the report
+    for note in run.notes[:5]:
         print_wrapped(console, f"note: {one_line(note)}")
     for standing in standings(run.verdicts):
         print_wrapped(console, standing.line, _TONES[standing.tone])
