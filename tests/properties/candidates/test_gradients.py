@@ -175,7 +175,7 @@ def test_what_is_done_to_small_inputs_alone_shows_in_their_gradients() -> None:
 
 
 def test_a_kernel_that_writes_by_out_offers_no_gradient() -> None:
-    def written(x: Tensor, y: Tensor, out: Tensor) -> None:
+    def add_into(x: Tensor, y: Tensor, out: Tensor) -> None:
         torch.add(x, y, out=out)
 
-    assert _judge(written, torch.add, _normal(4, 8), _normal(4, 8)).verdict is Ruling.ACCEPTED
+    assert _judge(add_into, torch.add, _normal(4, 8), _normal(4, 8)).verdict is Ruling.ACCEPTED

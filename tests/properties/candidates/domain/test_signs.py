@@ -108,12 +108,12 @@ def test_signs_are_those_of_many_unlike_numbers(values: Tensor, words: tuple[str
 
 def test_numbers_of_a_sign_are_none_of_another_and_no_zeros() -> None:
     values = torch.tensor([-2.0, 0.0, 3.5, float("nan"), float("-inf")])
-    kept = [torch.tensor(keep_facts((word,), values, values.numpy(), None)) for word in ("positive", "negative")]
+    values_of = [torch.tensor(keep_facts((word,), values, values.numpy(), None)) for word in ("positive", "negative")]
     assert torch.equal(
-        kept[0].nan_to_num(nan=7.0), torch.tensor([2.0, 1.0, 3.5, 7.0, float("inf")]).double().nan_to_num()
+        values_of[0].nan_to_num(nan=7.0), torch.tensor([2.0, 1.0, 3.5, 7.0, float("inf")]).double().nan_to_num()
     )
     assert torch.equal(
-        kept[1].nan_to_num(nan=7.0), torch.tensor([-2.0, -1.0, -3.5, 7.0, float("-inf")]).double().nan_to_num()
+        values_of[1].nan_to_num(nan=7.0), torch.tensor([-2.0, -1.0, -3.5, 7.0, float("-inf")]).double().nan_to_num()
     )
     shares = keep_facts(("between 0 and 1",), values, values.numpy(), None)
     assert ((shares > 0) & (shares < 1)).all()
