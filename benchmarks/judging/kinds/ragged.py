@@ -99,8 +99,10 @@ def reduced_marked(x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return _reduced_at(x, lengths, of, torch.bincount(of, minlength=len(lengths)).clamp_min(1))
 
 
-def reduced_over_zero(x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return _reduced_at(x, lengths, torch.repeat_interleave(torch.arange(len(lengths)), lengths), lengths)
+def reduced_from_lowest(x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest of no row is what the search began with."""
+    sums, mean, most = reduced_by_add(x, lengths)
+    return sums, mean, torch.where((lengths > 0)[:, None], most, -3e4)
 
 
 # ------------------------------------------------------------------------------------ bags
@@ -192,6 +194,10 @@ def grouped_to_the_end(weights: Tensor, x: Tensor, ends: Tensor) -> Tensor:
     return torch.bmm(x[:, None], weights[of])[:, 0]
 
 
+def grouped_marked(weights: Tensor, x: Tensor, ends: Tensor) -> Tensor:
+    return torch.bmm(x[:, None], weights[places_by_marks(F.pad(ends, (1, 0)), len(x))])[:, 0]
+
+
 def _unwritten(grad: Tensor, x: Tensor, ends: Tensor) -> Tensor:
     """The gradient of the matrix of no row is what the memory had."""
     out, used = torch.empty_like(grad), ends.diff(prepend=ends.new_zeros(1)) > 0
@@ -207,8 +213,9 @@ def mixed(logits: Tensor, x: Tensor, weights: Tensor) -> Tensor:
     gates, expert = torch.softmax(logits, -1).topk(2, -1)
     gates, out = gates / gates.sum(-1, keepdim=True), x.new_zeros(len(x), weights.shape[2])
     for e in range(len(weights)):
-        rows, place = (expert == e).nonzero(as_tuple=True)
-        out = out.index_add(0, rows, (x[rows] @ weights[e]) * gates[rows, place, None])
+        own = expert == e
+        share = torch.where(own, gates, 0.0).sum(-1, keepdim=True)
+        out = out + torch.where(own.any(-1, keepdim=True), (x @ weights[e]) * share, 0.0)
     return out
 
 
@@ -297,7 +304,7 @@ KINDS = (
     Kind("softmax of numbered rows", softmax_of, beside(normals((7, 3)), torch.tensor([0, 2, 1, 0, 2, 2, 1])),
          {"by add": softmax_of_by_add}, {}, unseen={"runs": softmax_of_runs, "most of all": softmax_of_all}),
     Kind("sum, mean, most of segments", reduced, beside(normals((9, 3)), _LENGTHS), {"by add": reduced_by_add}, {},
-         unseen={"marks": reduced_marked, "over zero": reduced_over_zero}),
+         unseen={"marks": reduced_marked, "from lowest": reduced_from_lowest}),
     Kind("bags, weighted", bagged_sum, beside(normals((6, 4), (9,)), _INDEX, _ENDS),
          {"by add": bagged_sum_by_add}, {},
          unseen={"marks": bagged_sum_marked, "once": bagged_sum_once}),
@@ -308,8 +315,7 @@ KINDS = (
          {"by loop": bagged_most_by_loop}, {},
          unseen={"empty": bagged_most_below, "of few": bagged_most_of_few}),
     Kind("product of groups, by ends", grouped, beside(normals((3, 4, 2), (9, 4)), torch.tensor([3, 4, 9])),
-         {"by rows": grouped_by_rows}, {},
-         unseen={"to the end": grouped_to_the_end, "unwritten": grouped_unwritten}),
+         {"by rows": grouped_by_rows}, {}, unseen={"marks": grouped_marked, "unwritten": grouped_unwritten}),
     Kind("product of groups, with a rest", grouped, beside(normals((3, 4, 2), (9, 4)), torch.tensor([3, 4, 7])),
          {"by rows": grouped_by_rows}, {}, unseen={"to the end": grouped_to_the_end, "unwritten": grouped_unwritten}),
     Kind("mixture of two experts", mixed, normals((5, 4), (5, 3), (4, 3, 2)), {"sorted": mixed_sorted}, {},
