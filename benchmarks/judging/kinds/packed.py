@@ -176,8 +176,11 @@ def centred_by_product(x: Tensor, ends: Tensor) -> Tensor:
     return _centred_at(x, places_of(ends, len(x)), len(ends) - 1)
 
 
-def centred_marked(x: Tensor, ends: Tensor) -> Tensor:
-    return _centred_at(x, places_by_marks(ends, len(x)), len(ends) - 1)
+def centred_with_empty(x: Tensor, ends: Tensor) -> Tensor:
+    """A sequence after an empty one is joined with the one before."""
+    empty = {*ends[:-1][ends.diff() == 0].tolist()} - {0}
+    used = torch.tensor([at for at in ends.tolist() if at not in empty])
+    return _centred_at(x, places_of(used, len(x)), len(used))
 
 
 def centred_of_many(x: Tensor, ends: Tensor) -> Tensor:
@@ -350,7 +353,7 @@ KINDS = (
     Kind("RMS norm of sequences", normed, beside(normals((9, 4), (3, 4)), _ENDS), {"by add": normed_by_add}, {},
          unseen={"marks": normed_marked, "unwritten": normed_unwritten}),
     Kind("layer norm of sequences", centred, beside(normals((9, 4)), _ENDS), {"by product": centred_by_product}, {},
-         unseen={"marks": centred_marked, "last of many": centred_of_many}, skips=NAN_AND_INF),
+         unseen={"joined": centred_with_empty, "last of many": centred_of_many}, skips=NAN_AND_INF),
     Kind("convolution of sequences", convolved, beside(normals((9, 3), (3, 3)), torch.tensor([0, 4, 9])),
          {"by place": convolved_by_place}, {},
          unseen={"past short ones": convolved_past_short, "32 bits": convolved_in_32_bits}),
