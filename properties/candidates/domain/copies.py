@@ -82,8 +82,7 @@ class AnswerLog:
 
     def ask(self, question: Callable[[], Any]) -> bool:
         """Whether a question raises nothing."""
-        self.place += 1
-        self.ended = False
+        self.place, self.ended = self.place + 1, False
         if self.place <= len(self.known):
             answer = self.known[self.place - 1]
             self.ended = answer is None

@@ -43,7 +43,9 @@ _NAMES = {
     "counts": "repeat_interleave cumsum",
     "bits": "bitwise_and __and__ __rshift__ bitwise_right_shift",
 }
-_CTC = ("log_probs", "targets", "input_lengths", "target_lengths")
+_CTC = ("log_probs", "targets", "input_lengths", "target_lengths", "blank")
+#: The parameters of functions whose arguments are checked.
+_CHECKED = {"ctc_loss": _CTC, "scaled_dot_product_attention": ("query", "key", "value")}
 _USES = {name: use for use, names in _NAMES.items() for name in names.split()}
 
 
@@ -116,7 +118,7 @@ class _Uses(TorchFunctionMode):
         for i in self._sources_of(itertools.chain(*slices)):
             self.uses[i].add("numbers")
         name, largest = getattr(func, "__name__", ""), any(id(leaf) in self._largest for leaf in flat)
-        lengths = (*args[2:4], *map(kwargs.get, _CTC[2:])) if name == "ctc_loss" else ()
+        lengths = (*args[2:4], *map(kwargs.get, _CTC[2:4])) if name == "ctc_loss" else ()
         counted = self._sources_of(lengths)
         for i in sources if name in _USES else ():
             use = "counts" if i in counted else _USES[name]
@@ -134,18 +136,24 @@ class _Uses(TorchFunctionMode):
 
 
 class Checked(TorchFunctionMode):
-    """Refuses labels and lengths at which `ctc_loss` reads and writes beyond its memory, and the label of a blank."""
+    """Refuses what torch takes although its documentation excludes it.
+
+    That are labels and lengths at which `ctc_loss` reads and writes beyond its memory, the label of a blank, and keys
+    and values of different heads in grouped attention.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") == "ctc_loss":
-            call = dict(zip((*_CTC, "blank"), args, strict=False))
-            call |= {name: t for name, t in (kwargs or {}).items() if name in (*_CTC, "blank")}
-            _require_memory(**{name: torch.as_tensor(t) for name, t in call.items()})
+        name = getattr(func, "__name__", "")
+        call = dict(zip(_CHECKED.get(name, ()), args, strict=False)) | (kwargs or {})
+        if name == "ctc_loss":
+            _require_memory(*(torch.as_tensor(call.get(each, 0)) for each in _CTC))
+        if call.get("enable_gqa") and call["key"].shape[-3] != call["value"].shape[-3]:
+            raise ValueError("keys and values have different heads")
         return func(*args, **(kwargs or {}))
 
 
 def _require_memory(
-    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: Tensor | int = 0
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: Tensor
 ) -> None:
     """IndexError unless all labels that count are classes, and all lengths end in their axes."""
     if targets.ndim == 1:
@@ -292,7 +300,7 @@ Proposed = Iterator[tuple[str, Any]]
 
 def _proposed_offsets(role: IntegerRole, flat: Tensor) -> Proposed:
     values = flat.tolist()
-    starts = 1 if values[0] == 0 else 0
+    starts = int(values[0] == 0)
     first, inner, last = values[:starts], values[starts:-1], values[-1:]
     if not inner:
         return

@@ -74,7 +74,17 @@ def solution(a: Tensor, b: Tensor) -> Tensor:
     return torch.cholesky_solve(b, torch.linalg.cholesky(a))
 
 
+def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
 SHAPES = [
+    # torch takes another number of heads of values, which its documentation excludes.
+    (
+        grouped,
+        (rand(1, 3, 4, 8), rand(1, 1, 4, 8), rand(1, 1, 4, 8)),
+        {"k.1 = v.1, from 0", "q.1, multiples of k.1, from 1"},
+    ),
     # What windows leave over ends at the next window: no freedom.
     (patches, (rand(2, 224),), {"x.0, from 0", "constant: x.1=224"}),
     (
