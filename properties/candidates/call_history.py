@@ -36,11 +36,8 @@ class UnchangedArguments:
             self.count = len(leaves)
         elif len(leaves) == self.count:
             pairs = [(i, v, leaves[i]) for i, v in self.values.items()]
-            self.values = {i: v for i, v, leaf in pairs if _is_empty(leaf) or _only_value(leaf) == v}
-
-
-def _is_empty(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and not leaf.numel()
+            empty = {i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not leaf.numel()}
+            self.values = {i: v for i, v, leaf in pairs if i in empty or _only_value(leaf) == v}
 
 
 def _only_value(leaf: Any) -> Any:

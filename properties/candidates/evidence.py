@@ -136,7 +136,8 @@ class Records:
                 texts.append(f"the bound of {name} is wider than half of its elements for all inputs")
             meets = [each.meets[i] for each in rows if each.meets[i] is not None]
             if meets and all(meets):
-                value = _describe_equal(self.firsts[i])
+                values = np.unique(np.asarray(self.firsts[i].centre, dtype=np.float64))
+                value = f": {values[0]:.6g}" if values.size == 1 else ""
                 texts.append(f"the right value of {name} is the same for all inputs that were tried{value}")
             if not rows:
                 texts.append(f"no element of {name} could be judged")
@@ -169,9 +170,3 @@ def balls_meet(first: Ball | None, other: Ball | None) -> bool | None:
         return None
     with np.errstate(all="ignore"):
         return bool(np.all(np.abs(first.centre - other.centre) <= first.radii() + other.radii()))
-
-
-def _describe_equal(ball: Ball) -> str:
-    """The one value of all elements; empty where they have several."""
-    values = np.unique(np.asarray(ball.centre, dtype=np.float64))
-    return f": {values[0]:.6g}" if values.size == 1 else ""

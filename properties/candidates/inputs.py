@@ -29,7 +29,8 @@ def reorder_sequences(tensors: Sequence[Tensor], rng: Any) -> list[Tensor]:
         tensors: of one call. rng: NumPy's generator, which draws the order.
     """
     offsets = [t.tolist() for t in tensors if _are_offsets(t)]
-    count = len(offsets[0]) - 1 if offsets else _count_of_rows(tensors)
+    counts = Counter(len(t) for t in tensors if t.ndim and not t.is_floating_point())
+    count = len(offsets[0]) - 1 if offsets else max(counts, key=counts.__getitem__, default=0)
     order = rng.permutation(count)
     offsets = [each for each in offsets if len(each) == count + 1]
     return [_reordered(t, order, offsets) for t in tensors]
@@ -40,12 +41,6 @@ def _are_offsets(tensor: Tensor) -> bool:
     if tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.ndim != 1 or len(tensor) < 2:
         return False
     return int(tensor[0]) == 0 and int(tensor[-1]) > 0 and bool((tensor[1:] >= tensor[:-1]).all())
-
-
-def _count_of_rows(tensors: Sequence[Tensor]) -> int:
-    """How many rows most tensors of integers have."""
-    counts = Counter(len(t) for t in tensors if t.ndim and not t.is_floating_point())
-    return max(counts, key=lambda count: counts[count], default=0)
 
 
 def _reordered(tensor: Tensor, order: Any, offsets: Sequence[list[int]]) -> Tensor:

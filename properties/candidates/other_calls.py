@@ -143,7 +143,7 @@ def calls_of_values(session: Session, rng: Any) -> Iterator[CallArguments]:
                 numbers = (t if t.is_floating_point() else was for t, was in pairs)
                 yield original.with_tensors([values if i == place else t for i, t in enumerate(numbers)])
     for place, options in domain.options.items():
-        defaults = domain.up_to(place, original)
+        defaults = dict(itertools.islice(domain.defaults.items(), max(place + 1 - len(original.leaves), 0)))
         takes = takes_defaults(session.candidate.parameters, original.args, [*defaults])
         for option in options if takes else ():
             filled = session.filled(original, WAYS["FWD:signs"], rng).with_defaults(defaults)
@@ -250,7 +250,9 @@ def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0
             that differs most comes first, so that an axis along which every right candidate differs hides no other.
         least: only calls that are farther from torch than this.
     """
-    usual = _usual_sizes(calls)
+    count = max((len(call.distances) for call in calls), default=0)
+    # Roundings of a zero are nothing beside the medians of the largest elements.
+    usual = [statistics.median(c.distances[i].largest for c in calls if len(c.distances) > i) for i in range(count)]
 
     def rank(call: OtherCall) -> tuple[float, float]:
         needed = STANDS_OUT * call.seconds if call.seconds > _READING_SECONDS else 1.0
@@ -270,9 +272,3 @@ def worth_reading(calls: Sequence[OtherCall], start: Shapes, least: float = -1.0
         if i == 0 or each.seconds <= seconds:
             seconds -= each.seconds if i else 0.0
             yield each
-
-
-def _usual_sizes(calls: Sequence[OtherCall]) -> list[float]:
-    """The medians of the largest elements of each output in all calls; roundings of a zero are nothing beside them."""
-    count = max((len(call.distances) for call in calls), default=0)
-    return [statistics.median(c.distances[i].largest for c in calls if len(c.distances) > i) for i in range(count)]

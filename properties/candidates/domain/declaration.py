@@ -11,7 +11,7 @@ import dis
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,8 +26,9 @@ from .facts import OF_TWO, WORDS, facts_of, range_of
 from .integer_roles import KINDS, is_integer
 from .symbols import Axis, Shapes, Symbol, shapes_of, sizes_of
 
-#: (shape,) of a tensor that takes the place of None; a number, a flag, a word or None as it is.
-Option = bool | int | float | str | None | tuple[int, ...]
+#: (shape,) of a tensor that takes the place of None, of truth values behind "bool"; all else is as it is.
+Option = bool | int | float | str | None | tuple[int | str, ...]
+TRUTH = "bool"
 #: Words that torch's functions take in place of each other.
 _WORDS = (
     "none mean sum batchmean", "sum mean max", "sum prod mean amax amin", "none tanh",
@@ -35,12 +36,14 @@ _WORDS = (
     "nearest linear bilinear bicubic trilinear area nearest-exact", "same valid", "floor trunc",
     "zeros border reflection", "relu gelu silu tanh sigmoid none identity",
 )  # fmt: skip
+#: Names of operations of Python that compare what was loaded last.
+_COMPARISONS = ("COMPARE_OP", "CONTAINS_OP")
+#: The most options of one argument, and the most extents of which two are the shape of a tensor in place of None.
+_MOST, _AMONG = 3, 6
 _EXTENT = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?:\+(\d+))?|([A-Za-z_]\w*)\*([A-Za-z_]\w*)|(\d+)")
 _RELATION = re.compile(r"([\w*+]+)(<=|<|==|>=|>)([\w*+]+)")
 _STATEMENT = re.compile(r"(\w+): *(.+)")
 _INTEGERS = re.compile(rf"({'|'.join(KINDS)})(?: (into|below|summing to) ([\w*+]+))?")
-#: Names of operations of Python that compare what was loaded last.
-_COMPARISONS = ("COMPARE_OP", "CONTAINS_OP")
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "<=": operator.le, "<": operator.lt, "==": operator.eq, ">=": operator.ge, ">": operator.gt,
 }  # fmt: skip
@@ -130,7 +133,7 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
         DomainError: it names no argument, is of another form, or the given call is not of it.
     """
     names = list(arguments.names) or [f"input{i}" for i in range(len(arguments.leaves))]
-    tensors = [name for name, leaf in zip(names, arguments.leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+    tensors = [name for name, leaf in zip(names, arguments.leaves, strict=True) if isinstance(leaf, Tensor)]
     terms, rest, facts = dict[Axis, ExtentTerm](), dict[int, Sequence[Any]](), dict[int, tuple[str, ...]]()
     integers: dict[int, tuple[str, str, ExtentTerm]] = {}
     relations, sentences = [], []
@@ -175,14 +178,14 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
     _require_given(declaration, tensors, arguments)
     values = declaration.values(tuple(arguments.shapes))
     options = {
-        i: tuple(tuple(_term_of(n).at(values) for n in v) if isinstance(v, tuple) else v for v in every
-                 if type(v) is not type(leaf) or v != leaf)
+        i: tuple(tuple(n if n == TRUTH else _term_of(n).at(values) for n in v) if isinstance(v, tuple) else v
+                 for v in every if type(v) is not type(leaf) or v != leaf)
         for i, every in rest.items() for leaf in [arguments.leaves[i]]
     }  # fmt: skip
     return replace(declaration, options=options)
 
 
-def _known(tensor: torch.Tensor) -> str:
+def _known(tensor: Tensor) -> str:
     if is_integer(tensor):
         return f"one of {', '.join(KINDS)}, and 'into N', 'below N' or 'summing to N'"
     two = "', '".join(OF_TWO)
@@ -238,6 +241,55 @@ def require_values(declaration: Declaration, names: Sequence[str], arguments: Ca
             raise DomainError(f"domain: got {names[i]}: {kind} {use} {limit}, need {most} of the given inputs")
 
 
+def find_options(
+    place: int, call: CallArguments, function: Any, shapes: Sequence[tuple[int, ...]],
+    takes: Callable[[CallArguments], bool], differs: Callable[[CallArguments], bool],
+) -> list[Option]:  # fmt: skip
+    """Other values of one argument; in place of None those of the first kind that change something.
+
+    Args:
+        place: its position among the leaves of a call. function: the spec. shapes: for a tensor in place of None.
+        takes: whether the spec gives numbers at another call. differs: whether it gives others there.
+    """
+    leaf, rng = call.leaves[place], torch.Generator().manual_seed(0)
+
+    def at(option: Option) -> CallArguments:
+        return call.with_leaf(place, value_of(option, call.leaves, lambda t: torch.randn(t.shape, generator=rng).to(t)))
+
+    takes_unknown = isinstance(leaf, str) and takes(at("unknown"))
+    for kind in _propose_options(leaf, shapes, function, takes_unknown):
+        # A number that the spec does not read may be a size, in a candidate that does.
+        read = (option for option in kind if type(leaf) is not int or differs(at(option)))
+        usable = list(itertools.islice((option for option in read if takes(at(option))), _MOST))
+        if leaf is not None or any(differs(at(option)) for option in usable):
+            return usable
+    return []
+
+
+def _propose_options(
+    leaf: Any, shapes: Sequence[tuple[int, ...]], function: Any, takes_unknown: bool
+) -> Iterator[Iterable[Option]]:
+    """Other values in place of one, kind by kind; one word shows the branch of a spec that `takes_unknown` ones."""
+    if isinstance(leaf, bool):
+        yield [not leaf]
+    elif isinstance(leaf, int):
+        yield (value for value in dict.fromkeys((leaf + 1, 2 * leaf, leaf // 2, 1, 2, 3)) if value != leaf)
+    elif isinstance(leaf, float):
+        # Not a negative number: what a square root is taken of may be nothing else.
+        yield (value for value in dict.fromkeys((1.7 * leaf or 1.7, 0.5 * leaf or 0.5, 1.0)) if value != leaf)
+    elif isinstance(leaf, str):
+        words, rows = _words_beside(leaf, function), (row.split() for row in _WORDS)
+        others = dict.fromkeys(word for row in rows if leaf in row for word in row if word not in (leaf, *words))
+        yield itertools.chain(words, itertools.islice(others, 1 if takes_unknown else None))
+    elif leaf is None:
+        extents = sorted({n for shape in shapes for n in shape})
+        pairs = itertools.product(extents if len(extents) <= _AMONG else (), repeat=2)
+        every = sorted({*shapes, *((n,) for n in extents), *pairs}, key=len)
+        # A mask is no tensor of numbers, or is compared with zero, which none of these is.
+        kinds: tuple[Iterable[Option], ...] = every, ((TRUTH, *shape) for shape in every if shape), [2], [0.5]
+        yield from kinds
+
+
 def _words_beside(word: str, function: Any) -> list[str]:
     """The words that a function's text compares or lists beside a word which it is given."""
     code = getattr(getattr(function, "forward", function), "__code__", None)
@@ -251,34 +303,14 @@ def _words_beside(word: str, function: Any) -> list[str]:
     return [each for each in dict.fromkeys(itertools.chain(*rows)) if isinstance(each, str) and each != word]
 
 
-def propose_options(
-    leaf: Any, shapes: Sequence[tuple[int, ...]], function: Any, takes_unknown: bool
-) -> Iterator[Option]:
-    """Other values of an argument that is no tensor, which the spec may refuse.
-
-    Args:
-        leaf: the given value. shapes: for a tensor in place of None. function: the spec.
-        takes_unknown: whether it takes any word: it has a branch for all that it does not name, which one shows.
-    """
-    if isinstance(leaf, bool):
-        yield not leaf
-    elif isinstance(leaf, int):
-        yield from (value for value in dict.fromkeys((leaf + 1, 2 * leaf, leaf // 2, 1, 2, 3)) if value != leaf)
-    elif isinstance(leaf, float):
-        # Not a negative number: what a square root is taken of may be nothing else.
-        yield from (value for value in dict.fromkeys((1.7 * leaf or 1.7, 0.5 * leaf or 0.5, 1.0)) if value != leaf)
-    elif isinstance(leaf, str):
-        words, rows = _words_beside(leaf, function), (row.split() for row in _WORDS)
-        yield from words
-        others = dict.fromkeys(word for row in rows if leaf in row for word in row if word not in (leaf, *words))
-        yield from itertools.islice(others, 1 if takes_unknown else None)
-    elif leaf is None:
-        yield from sorted({*shapes, *((n,) for shape in shapes for n in shape)}, key=len)
-
-
 def value_of(option: Option, leaves: Sequence[Any], fill: Callable[[Tensor], Tensor]) -> Any:
     """What a call is given for an option: itself; for a shape what `fill` makes of zeros like the floating leaves."""
     if not isinstance(option, tuple):
         return option
     like = next((x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()), torch.zeros(()))
-    return fill(like.new_zeros(option))
+    shape = [n for n in option if isinstance(n, int)]
+    if len(shape) == len(option):
+        return fill(like.new_zeros(shape))
+    mask = fill(like.new_zeros(shape)) > 0
+    mask[..., :1] |= ~mask.any(-1, keepdim=True)  # a softmax over no key gives no number
+    return mask

@@ -26,7 +26,7 @@ from ..host.calls import floating
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
-from .declaration import Declaration, DomainError, propose_options, read_declaration, value_of
+from .declaration import Declaration, DomainError, find_options, read_declaration
 from .domain import Domain, fixed_domain, resize_all
 from .facts import FEW, OF_SQUARES, facts_of, find_facts, find_ranges, find_sign
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
@@ -123,7 +123,8 @@ class _Derivation:
         with self._some_time():
             if few:
                 domain = replace(domain, proposals=tuple(self._find_proposals()))
-                domain = replace(domain, options=dict(self._find_options(domain)))
+                for place, values in self._find_options(domain):  # those before there is no more time
+                    domain = replace(domain, options={**domain.options, place: values})
                 self._require_declared(domain.shapes)
         return domain
 
@@ -350,16 +351,13 @@ class _Derivation:
             below = limit if use == "below" else role.below
             self._roles[i] = replace(role, into=into, sums_to=sums_to, below=below) if use else role
 
-    def _is_mask(self, place: int) -> bool:
-        """Whether a tensor is of truth values, all of which are one in every draw."""
-        draws = [each.tensors[place].reshape(-1) for each in self._draws]
-        return draws[0].dtype == torch.bool and len(torch.cat(draws).unique()) < 2
-
     def _find_proposals(self) -> Iterator[tuple[int, str]]:
         whole = not any(y.is_floating_point() or y.is_complex() for y in self._call(self._arguments))
         for i, tensor in enumerate(self._tensors):
             role = self._roles.get(i)
-            for word, values in propose(role, tensor, whole) if role or self._is_mask(i) else ():
+            flat = [each.tensors[i].reshape(-1) for each in self._draws if tensor.dtype == torch.bool]
+            is_mask = flat and len(torch.cat(flat).unique()) < 2  # all are one in every draw
+            for word, values in propose(role, tensor, whole) if role or is_mask else ():
                 if self._takes(self._with(i, values), numbers=True):
                     yield i, word
 
@@ -367,26 +365,16 @@ class _Derivation:
         tied = {i for symbol in domain.shapes.symbols for i, _ in symbol.axes}
         sizes = {leaf for i, leaf in enumerate(sizes_of(self._arguments), len(self._tensors)) if i in tied}
         spelled = self._arguments.with_defaults(domain.defaults)
-        leaves, rng = spelled.leaves, torch.Generator().manual_seed(0)
-        outputs, writes = self._call(self._arguments), list(self._writes)
+        outputs, writes, function = self._call(self._arguments), list(self._writes), self._spec.function
         shapes = list(dict.fromkeys([*self._arguments.shapes, *(tuple(y.shape) for y in outputs)]))
-        for i, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor) or i in sizes:
-                continue
-            if i in self._declaration.options:
-                yield i, self._declaration.options[i]
-                continue
-            options = []
-            at, function = functools.partial(spelled.with_leaf, i), self._spec.function
-            takes_unknown = isinstance(leaf, str) and self._takes(at("unknown"))
-            for option in propose_options(leaf, shapes, function, takes_unknown):
-                value = value_of(option, leaves, lambda zeros: torch.randn(zeros.shape, generator=rng).to(zeros.dtype))
-                other = at(value)
-                # A number that the spec does not read may be a size, in a candidate that does.
-                unread = type(leaf) is int and not self._differs(spelled, other)
-                options += [option] if not unread and self._takes(other, True, writes) else []
-            if options:
-                yield i, tuple(options[:3])
+        takes = functools.partial(self._takes, numbers=True, writes=writes)
+        differs = functools.partial(self._differs, spelled)
+        others = (i for i, leaf in enumerate(spelled.leaves) if not isinstance(leaf, Tensor) and i not in sizes)
+        for i in others:
+            own = self._declaration.options.get(i)
+            options = own if own is not None else tuple(find_options(i, spelled, function, shapes, takes, differs))
+            if options or own is not None:
+                yield i, options
 
     def _further_draws(self, draw: Callable[[int], CallArguments] | None) -> Iterator[CallArguments]:
         """Further draws of the inputs, of the structure of the given ones."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from ..arguments import CallArguments
-from .declaration import Declaration, Option
+from .declaration import TRUTH, Declaration, Option
 from .integer_roles import IntegerRole, is_integer
 from .symbols import Axis, ShapeDomain, Shapes, sizes_of, with_shapes
 
@@ -105,10 +104,6 @@ class Domain:
             if symbol.may_be_empty and self.declaration.allows(shapes := self.shapes.resized({symbol: 0})):
                 yield self.at(arguments, shapes)
 
-    def up_to(self, place: int, arguments: CallArguments) -> dict[str, Option]:
-        """The defaults that a call gives which has another value at a position among the leaves."""
-        return dict(itertools.islice(self.defaults.items(), max(place + 1 - len(arguments.leaves), 0)))
-
     def summarize(self, arguments: CallArguments) -> str:
         """One line: what a judgement asks that is unlike the given call."""
         arguments = arguments.with_defaults(self.defaults)
@@ -178,7 +173,9 @@ def _quoted(extent: str) -> str:
 
 
 def _option_text(value: Option) -> str:
-    return f"a tensor {list(value)}" if isinstance(value, tuple) else repr(value)
+    if not isinstance(value, tuple):
+        return repr(value)
+    return f"a mask {list(value[1:])}" if value[:1] == (TRUTH,) else f"a tensor {list(value)}"
 
 
 def fixed_domain(shapes: Sequence[Sequence[int]], note: str) -> Domain:

@@ -136,11 +136,7 @@ class _Uses(TorchFunctionMode):
 
 
 class Checked(TorchFunctionMode):
-    """Refuses what torch takes although its documentation excludes it.
-
-    That are labels and lengths at which `ctc_loss` reads and writes beyond its memory, the label of a blank, and keys
-    and values of different heads in grouped attention.
-    """
+    """Refuses what is not documented: labels beyond memory or of blanks, keys and values of unlike heads in groups."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")

@@ -113,13 +113,10 @@ class Watch:
 def _importable(folder: str) -> Iterator[str]:
     """What Python could import from a folder, and the caches of its sources."""
     for each in _entries(folder):
-        if each.name != _CACHE and (each.name.endswith(_IMPORTED) or (each.name.isidentifier() and _is_package(each))):
+        inner = _entries(each.path) if each.name.isidentifier() and each.is_dir() else [each]
+        if each.name != _CACHE and any(one.name.endswith(_IMPORTED) for one in inner):
             yield each.path
     yield from (each.path for each in _entries(os.path.join(folder, _CACHE)) if each.name.endswith(_CACHED))
-
-
-def _is_package(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() and any(each.name.endswith(_IMPORTED) for each in _entries(entry.path))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

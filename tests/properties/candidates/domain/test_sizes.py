@@ -118,6 +118,36 @@ def test_sizes_and_destinations_follow(spec: Any, args: Any, lines: set[str]) ->
     assert lines <= derive(spec, *args)[1]
 
 
+def zeroed(x: Tensor, mask: Any = None) -> Tensor:
+    return x if mask is None else x.masked_fill(mask == 0, -1)
+
+
+def select(x: Tensor, mask: Any = None) -> Tensor:
+    return x if mask is None else torch.where(mask, x, 0)
+
+
+def windowed(x: Tensor, size: Any = None) -> Tensor:
+    return x if size is None else x.tril(size)
+
+
+def thinned(x: Tensor, p: Any = None) -> Tensor:
+    return x if p is None else F.feature_alpha_dropout(x, p) + p
+
+
+def select_sum(x: Tensor, mask: Any = None) -> Tensor:
+    return select(x, mask).sum()
+
+
+MASKS = {("bool", 6), ("bool", 4, 6)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"), [(zeroed, MASKS), (select, MASKS), (select_sum, MASKS), (windowed, {2}), (thinned, {0.5})]
+)
+def test_none_becomes_a_mask_or_a_number_where_a_tensor_changes_nothing(spec: Any, options: set[Any]) -> None:
+    assert options <= set(derive(spec, rand(4, 6), None)[0].options[1])
+
+
 def test_numbers_that_are_sizes_have_no_other_values_alone() -> None:
     domain, lines = derive(added, rand(1000), rand(1000), 1000)
     assert not domain.options
