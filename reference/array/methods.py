@@ -16,22 +16,8 @@ from ..missing import NoAttributeError, NoReadingError, nearest_of
 
 #: Methods that are the NumPy function of the same name, called with the array first.
 SAME_NAME = frozenset(
-    {
-        "sum",
-        "mean",
-        "var",
-        "std",
-        "max",
-        "min",
-        "ptp",
-        "prod",
-        "cumsum",
-        "cumprod",
-        "argmax",
-        "argmin",
-        "sort",
-        "argsort",
-    }
+    {"sum", "mean", "var", "std", "max", "min", "ptp", "prod", "cumsum", "cumprod"}
+    | {"argmax", "argmin", "sort", "argsort"}
     | {"dot", "clip", "repeat", "take", "trace", "diagonal", "swapaxes", "squeeze", "ravel", "round", "searchsorted"}
 )
 #: What the class itself defines for users, besides the operators of Python.

@@ -129,38 +129,22 @@ def _meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Any, ...]:
 
 WORDS.update(
     {
-        np.roll: _roll,
-        np.flip: _flip,
-        np.fliplr: lambda m: _flip(m, 1),
-        np.flipud: lambda m: _flip(m, 0),
-        np.rot90: _by_positions(np.rot90),
-        np.tile: _by_positions(np.tile),
-        np.resize: _by_positions(np.resize),
-        np.pad: _pad,
-        np.repeat: _repeat,
-        np.split: _split,
-        np.array_split: _array_split,
+        np.roll: _roll, np.flip: _flip, np.fliplr: lambda m: _flip(m, 1), np.flipud: lambda m: _flip(m, 0),
+        np.rot90: _by_positions(np.rot90), np.tile: _by_positions(np.tile), np.resize: _by_positions(np.resize),
+        np.pad: _pad, np.repeat: _repeat, np.split: _split, np.array_split: _array_split,
         np.hsplit: lambda ary, sections: _split(ary, sections, 1 if ary.ndim > 1 else 0),
-        np.vsplit: lambda ary, sections: _split(ary, sections, 0),
-        np.atleast_1d: _atleast(np.atleast_1d),
-        np.atleast_2d: _atleast(np.atleast_2d),
-        np.atleast_3d: _atleast(np.atleast_3d),
-        np.vstack: lambda tup: np.concatenate([np.atleast_2d(x) for x in tup], axis=0),
-        np.hstack: _hstack,
-        np.dstack: lambda tup: np.concatenate([np.atleast_3d(x) for x in tup], axis=2),
-        np.column_stack: _column_stack,
-        np.diag: _diag,
-        np.diagflat: lambda v, k=0: _diag(reshape(v, (v.size,)), k),
-        np.tril: _part_of_matrix(upper=False),
-        np.triu: _part_of_matrix(upper=True),
-        np.diff: _diff,
-        np.meshgrid: _meshgrid,
-        np.ediff1d: lambda ary: _diff(reshape(ary, (ary.size,))),
+        np.vsplit: lambda ary, sections: _split(ary, sections, 0), np.atleast_1d: _atleast(np.atleast_1d),
+        np.atleast_2d: _atleast(np.atleast_2d), np.atleast_3d: _atleast(np.atleast_3d),
+        np.vstack: lambda tup: np.concatenate([np.atleast_2d(x) for x in tup], axis=0), np.hstack: _hstack,
+        np.dstack: lambda tup: np.concatenate([np.atleast_3d(x) for x in tup], axis=2), np.column_stack: _column_stack,
+        np.diag: _diag, np.diagflat: lambda v, k=0: _diag(reshape(v, (v.size,)), k),
+        np.tril: _part_of_matrix(upper=False), np.triu: _part_of_matrix(upper=True), np.diff: _diff,
+        np.meshgrid: _meshgrid, np.ediff1d: lambda ary: _diff(reshape(ary, (ary.size,))),
         np.broadcast_arrays: _broadcast_arrays,
         np.append: lambda arr, values, axis=None: np.concatenate(
             [arr, values] if axis is not None else [np.ravel(arr), np.ravel(values)], axis=axis or 0
         ),
     }
-)
+)  # fmt: skip
 if hasattr(np, "unstack"):  # from NumPy 2.1 on
     WORDS[np.unstack] = lambda x, axis=0: tuple(_along(x, axis, i) for i in range(x.shape[axis]))

@@ -121,25 +121,12 @@ def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None)
 
 WORDS.update(
     {
-        np.reshape: reshape,
-        np.ravel: lambda x, order="C": reshape(x, (x.size,)),
-        np.transpose: _transpose,
-        np.broadcast_to: _broadcast_to,
-        np.moveaxis: _moveaxis,
-        np.swapaxes: _swapaxes,
-        np.expand_dims: _expand_dims,
-        np.squeeze: _squeeze,
-        np.concatenate: _concatenate,
-        np.stack: lambda arrays, axis=0: _concatenate([np.expand_dims(a, axis) for a in arrays], axis),
-        np.take: _take,
-        np.take_along_axis: _take_along_axis,
-        np.diagonal: _diagonal,
-        np.zeros_like: _fill_like(0.0),
-        np.ones_like: _fill_like(1.0),
-        np.full_like: _full_like,
-        np.rollaxis: _rollaxis,
-        np.shape: lambda x: x.shape,
-        np.ndim: lambda x: x.ndim,
-        np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
+        np.reshape: reshape, np.ravel: lambda x, order="C": reshape(x, (x.size,)), np.transpose: _transpose,
+        np.broadcast_to: _broadcast_to, np.moveaxis: _moveaxis, np.swapaxes: _swapaxes, np.expand_dims: _expand_dims,
+        np.squeeze: _squeeze, np.concatenate: _concatenate,
+        np.stack: lambda arrays, axis=0: _concatenate([np.expand_dims(a, axis) for a in arrays], axis), np.take: _take,
+        np.take_along_axis: _take_along_axis, np.diagonal: _diagonal, np.zeros_like: _fill_like(0.0),
+        np.ones_like: _fill_like(1.0), np.full_like: _full_like, np.rollaxis: _rollaxis, np.shape: lambda x: x.shape,
+        np.ndim: lambda x: x.ndim, np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     }
-)
+)  # fmt: skip
