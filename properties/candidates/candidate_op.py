@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 import re
 import tempfile
@@ -55,7 +56,7 @@ from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import is_far, place
 from .numpy_specs import with_algorithms
-from .other_calls import joint_shapes, with_numbers
+from .other_calls import JOINT, joint_shapes, with_numbers
 from .row_sample import part_of
 from .specification import SpecError, Specification, specification
 from .suites.opening import open_pair
@@ -194,9 +195,8 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
         and (names[i] in spec.parameters if i < len(names) else t.requires_grad or True not in marked)
     ]  # fmt: skip
     domain = derive_domain(spec, arguments)
-    others = (
-        [] if spec.numpy else [*_calls_of_other_sizes(spec, arguments, domain, functools.partial(candidate, state))]
-    )
+    calls = _calls_of_other_sizes(spec, arguments, domain, functools.partial(candidate, state))
+    others = [] if spec.numpy else [*itertools.islice(calls, JOINT)]
     samples = functools.partial(_samples, spec, state, arguments, domain, others)
     op = Op(
         host.name, formula, subjects, samples, tuple(wrt),

@@ -45,8 +45,8 @@ _AT_BRANCHES = sorted(
     | {odd * 2**power for odd in (3, 5, 7) for power in range(10)}
 )
 _FEW = 2**15
-#: Numbers of calls in which all axes have other sizes, and steps above their least ones.
-_JOINT, _STEPS = 3, 12
+#: Numbers of calls in which all axes have other sizes, and of those drawn for that; steps above their least ones.
+JOINT, _DRAWN, _STEPS = 3, 12, 12
 #: Questions at values that may have other signs than those of every draw.
 _OF_VALUES = frozenset({*WAYS, "DATA:bits", "FWD:ties", "VJP:grad", "SIZE:sizes"})
 #: A reading of the spec takes longer than all these calls. So of the calls of either kind only the `_FARTHEST` that
@@ -108,16 +108,17 @@ def calls_at_branches(session: Session, rng: Any) -> Iterator[CallArguments]:
 
 
 def joint_calls(session: Session, rng: Any) -> Iterator[CallArguments]:
-    """Calls in which all sizes are small and others than in the given one."""
-    yield from (_with_shapes(session, shapes, rng) for shapes in joint_shapes(session.domain, rng))
+    """Calls that the spec takes, in which all sizes are small and others than in the given one."""
+    calls = (_with_shapes(session, shapes, rng) for shapes in joint_shapes(session.domain, rng))
+    yield from itertools.islice(safe_calls(session.spec, calls, JOINT, ask_all=True), JOINT)
 
 
 def joint_shapes(domain: Domain, rng: Any) -> Iterator[Shapes]:
-    """Shapes in which all sizes are small and others than the given ones; `rng`: NumPy's generator."""
+    """Shapes, of which the spec may refuse some, in which all sizes are small and others; `rng`: NumPy's generator."""
     of = domain.shapes
-    for _ in range(_JOINT if of.symbols else 0):
+    for _ in range(_DRAWN if of.symbols else 0):
         shapes = of.resized({s: s.least + s.step * int(rng.integers(1, _STEPS)) for s in of.symbols}, of.base)
-        if _count(shapes) <= _MOST and domain.declaration.allows(shapes):
+        if _count(shapes) <= _MOST and domain.allows(shapes):
             yield shapes
 
 
@@ -157,7 +158,7 @@ def _fitting(session: Session, symbol: Symbol, extents: Iterable[int | None], mo
     for extent in extents:
         if extent is not None and extent > 0:
             shapes = domain.resized({symbol: extent})
-            if shapes != domain.start and _count(shapes) <= most and session.domain.declaration.allows(shapes):
+            if shapes != domain.start and _count(shapes) <= most and session.domain.allows(shapes):
                 yield shapes
 
 

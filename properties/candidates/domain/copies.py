@@ -162,16 +162,21 @@ def _be_copy(derive: Callable[[AnswerLog], bytes], log: AnswerLog) -> None:
         os._exit(0)
 
 
-def safe_calls(spec: Specification, calls: Iterable[CallArguments], at_once: int = 6) -> Iterator[CallArguments]:
-    """The calls that do not end the process, as torch reads beyond memory at some integers; some are asked at once."""
+def safe_calls(
+    spec: Specification, calls: Iterable[CallArguments], at_once: int = 6, *, ask_all: bool = False
+) -> Iterator[CallArguments]:
+    """The calls that do not end the process, as torch reads beyond memory at some integers; some are asked at once.
+
+    ask_all: leave out as well what the spec refuses, where it can be asked.
+    """
     rest = iter(calls)
     while some := list(itertools.islice(rest, at_once)):
-        if not any(is_integer(t) for each in some for t in each.tensors):
-            yield from some
-            continue
-        ask = functools.partial(takes_each, spec, [stand_in(each) for each in some])
+        is_safe = not any(is_integer(t) for each in some for t in each.tensors)
+        answers = bytes([is_safe] * len(some))
         with contextlib.suppress(RuntimeError):
-            yield from (each for each, accepted in zip(some, run_in_copies(ask), strict=True) if accepted)
+            if ask_all or not is_safe:
+                answers = run_in_copies(functools.partial(takes_each, spec, [stand_in(each) for each in some]))
+        yield from (each for each, accepted in zip(some, answers, strict=True) if accepted)
 
 
 def takes_each(spec: Specification, calls: Sequence[CallArguments], log: AnswerLog) -> bytes:

@@ -28,7 +28,7 @@ from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
 from .declaration import Declaration, DomainError, find_options, read_declaration
 from .domain import Domain, fixed_domain, resize_all
-from .facts import FEW, OF_SQUARES, facts_of, find_facts, find_ranges, find_sign
+from .facts import FEW, OF_SQUARES, SYMMETRIC, UPPER, facts_of, find_facts, find_ranges, find_sign
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
 from .shape_search import OutOfTimeError, ShapeSearch, shrink
 from .symbols import Axis, ShapeDomain, Shapes, shapes_of, sizes_of, with_shapes
@@ -38,8 +38,8 @@ _OF_STAND_INS = ("fake tensor", "data-dependent")
 #: Processor seconds for the questions of integers, those of shapes, and all others; for those of shapes also so many
 #: calls, of at most so many seconds: a network has few axes, and each question takes long.
 _SECONDS, _CALLS, _MOST_SECONDS = 1.0, 24, 0.3
-#: The most elements of given tensors with which questions are asked with values.
-_MOST = 2**24
+#: The most elements with which questions are asked with values, or beyond the extents; the most seconds of the latter.
+_MOST, _MOST_TOPS, _AT_ONCE = 2**24, 2**16, 0.02
 #: Draws of the inputs in which a fact must hold, and the most elements of all of them.
 _DRAWS, _MOST_DRAWN = 6, 2**22
 #: What begins the answer where the author's declaration clashes with the spec.
@@ -111,11 +111,10 @@ class _Derivation:
         shapes = self._find_shapes()
         with self._some_time():
             for i, t in enumerate(self._small.tensors):
-                if not t.is_floating_point() or i in self._facts:
-                    continue
-                draws = [each.tensors[i].double() for each in self._draws]
-                if facts := find_ranges(functools.partial(self._takes_at, i), t.double(), draws):
-                    self._facts[i] = facts
+                if t.is_floating_point() and i not in self._facts:
+                    draws = [each.tensors[i].double() for each in self._draws]
+                    facts = find_ranges(functools.partial(self._takes_at, i), t.double(), draws)
+                    self._facts |= {i: facts} if facts else {}
         defaults = defaults_of(self._spec.function, self._arguments.args)
         others = [i for i, t in enumerate(self._tensors) if t.is_floating_point() and i not in self._facts]
         signs = {i: words for i in others if (words := find_sign([each.tensors[i] for each in self._draws]))}
@@ -203,6 +202,7 @@ class _Derivation:
         """What holds of few numbers: of a matrix that the spec reads only one half of."""
         t = draws[0]
         words = tuple(word for word in facts_of(draws) if word in OF_SQUARES) if 1 < t.numel() < FEW else ()
+        words = words[:-2] if words[:1] == (SYMMETRIC,) and words[-1] == UPPER else words  # a diagonal one by chance
         for cut in (torch.triu, lambda ones, d: ones.tril(-d)) if words else ():
             other = (t.double() + 3 * cut(torch.ones(t.shape), 1)).to(t.dtype)
             if not self._differs(self._arguments, self._with(place, other)):
@@ -212,7 +212,7 @@ class _Derivation:
     def _find_unread(self) -> Iterator[tuple[int, int | None]]:
         """Tensors of which no number is read, each with the output of its shape: a candidate may write it there."""
         tensors, outputs = self._small.tensors, self._call(self._small)
-        other = self._small.changed(lambda t: others_of(t) if t.is_floating_point() else t)  # a factor of 0 hides
+        other = self._small.changed(lambda t: others_of(t) if t.is_floating_point() else t)  # 0 hides others
         for i, t in enumerate(tensors if len(tensors) > 1 else ()):
             back = other.with_tensors([t if i == n else x for n, x in enumerate(other.tensors)])
             pairs = (self._small, self._with(i, others_of(t))), (other, back)
@@ -230,15 +230,11 @@ class _Derivation:
         if differs or i >= len(self._tensors):  # What is not read may be the shape of an output.
             return differs
         *parts, last = (arguments.tensors[i].narrow(d, n, number) for n in range(shapes[i][d] - number + 1))
-        if not is_integer(last):
-            parts = [others_of(last)]
-        other = next((part for part in parts if not torch.equal(part, last)), None)
-        if other is None:
-            return True
-        tensors = list(arguments.tensors)
-        tensors[i] = tensors[i].clone()
-        tensors[i].narrow(d, shapes[i][d] - number, number).copy_(other)
-        return self._differs(arguments, arguments.with_tensors(tensors))
+        parts = parts if is_integer(last) else [others_of(last), torch.full_like(last, math.nan)]  # not the least, say
+        others = [part for part in parts if not torch.equal(part, last)][:2]
+        tensors, first = arguments.tensors, arguments.tensors[i].narrow(d, 0, shapes[i][d] - number)
+        more = ([torch.cat([first, part], d) if j == i else t for j, t in enumerate(tensors)] for part in others)
+        return not others or any(self._differs(arguments, arguments.with_tensors(each)) for each in more)
 
     def _differs(self, one: CallArguments, other: CallArguments) -> bool:
         """Whether the spec gives other values at the second call, or refuses it."""
@@ -285,22 +281,23 @@ class _Derivation:
     def _search_with_values(self) -> ShapeDomain | None:
         self._give_time(self._shapes)
         small = self._shapes if self._declaration.terms else shrink(self._takes_values, self._shapes)
-        self._give_time(small)
+        tops = self._shapes if sum(map(math.prod, self._shapes)) <= _MOST_TOPS else small
+        tops = tops if max(map(self._give_time, (small, tops))) <= _AT_ONCE else ()
         for start in dict.fromkeys((small, self._shapes)):
             self._small = with_shapes(self._arguments, resize_all(self._tensors, start, self._roles), start)
             with contextlib.suppress(ValueError):
                 self._unread = dict(self._find_unread())
-                domain = self._search(start).from_start(self._shapes)
-                if domain is not None:
+                if (domain := self._search(start, tops).from_start(self._shapes)) is not None:
                     return domain
         return None
 
-    def _give_time(self, shapes: Shapes) -> None:
+    def _give_time(self, shapes: Shapes) -> float:
         before = processor_seconds()
         self._takes_values(shapes)
-        self._ends += _CALLS * min(processor_seconds() - before, _MOST_SECONDS)
+        self._ends += _CALLS * min(seconds := processor_seconds() - before, _MOST_SECONDS)
+        return seconds
 
-    def _search(self, start: Shapes = ()) -> ShapeDomain:
+    def _search(self, start: Shapes = (), tops: Shapes = ()) -> ShapeDomain:
         """The symbols, found with values around `start`, or with stand-ins around the given call."""
         ties = [role.into for role in self._roles.values() if role.kind == "offsets" and len(role.into) > 1]
         squares = [i for i, facts in self._facts.items() if set(facts) & set(OF_SQUARES)]
@@ -310,7 +307,7 @@ class _Derivation:
         fixed += [(i, d) for i, k in self._unread.items() if k is None for d in range(len(self._shapes[i]))]
         ask, reads = (self._takes_values, self._reads) if start else (self._takes_stand_ins, None)
         sizes = len(self._shapes) - len(self._tensors)
-        return ShapeSearch(ask, start or self._shapes, reads, ties, known, fixed, sizes).run()
+        return ShapeSearch(ask, start or self._shapes, reads, ties, known, fixed, sizes).run(tops)
 
     def _require_declared(self, domain: ShapeDomain) -> None:
         """DomainError where the spec refuses a call that is declared: another extent of a symbol."""

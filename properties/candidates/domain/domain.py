@@ -98,10 +98,14 @@ class Domain:
         words = {i: own[-1 if shares else 0] for i, own in self.signs.items()}
         return words, replace(self, facts={**self.facts, **{i: (word,) for i, word in words.items()}})
 
+    def allows(self, shapes: Shapes) -> bool:
+        """Whether all relations of extents hold, those that are declared and those that were found."""
+        return self.declaration.allows(shapes) and all(limit.holds(shapes) for limit in self.shapes.limits)
+
     def empties(self, arguments: CallArguments) -> Iterator[CallArguments]:
         """The arguments with 0 in place of an extent that may be 0, each in turn."""
         for symbol in self.shapes.symbols:
-            if symbol.may_be_empty and self.declaration.allows(shapes := self.shapes.resized({symbol: 0})):
+            if symbol.may_be_empty and self.allows(shapes := self.shapes.resized({symbol: 0})):
                 yield self.at(arguments, shapes)
 
     def summarize(self, arguments: CallArguments) -> str:
@@ -160,8 +164,10 @@ class Domain:
                 word = "below" if role.below == self.shapes.start[j][d] else "into"
                 uses += [f" {word} {named[j, d]}"] if (j, d) in named else []
             where.append(f"{names[i]}: {role.kind}" + "".join(uses[:1]))
+        plain = (each for each in self.shapes.limits if (named[each.axis] + named[each.other]).isidentifier())
+        where += [limit.describe(named.__getitem__) for limit in plain]
         where += self.declaration.sentences
-        return ["domain = {", *(f"    {line}," for line in lines), f'    "where": {where!r},', "}"]
+        return ["domain = {", *(f"    {line}," for line in lines), f'    "where": {[*dict.fromkeys(where)]!r},', "}"]
 
 
 def _leaf_names(arguments: CallArguments) -> Sequence[str]:

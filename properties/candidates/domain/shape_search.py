@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from .symbols import Axis, Moves, ShapeDomain, Shapes, Symbol
+from .symbols import Axis, ExtentLimit, Moves, ShapeDomain, Shapes, Symbol
 
 #: A move that is taken by one may be a special case, so it is asked again by these; by the second one where an extent
 #: is so many times as large: what windows leave over ends there, and elsewhere a kernel may be longer than its signal.
@@ -26,6 +26,8 @@ _FAR, _NEAR = (2, 5), 4
 _LIFTS = (3, 5, 7, 11, 13, 17)
 #: Sets of equal extents are grown up to this size, among at most so many axes.
 _GROWN, _AMONG = 3, 12
+#: An axis beside which another may be larger is made so many steps longer; the other is asked for so many steps more.
+_LONGER, _FARTHEST = 6, 1024
 #: Extents are made no smaller than this before anything is asked; so many sets of extents are tried for that.
 _SMALL, _SETS = 4, 32
 
@@ -58,8 +60,11 @@ class ShapeSearch:
         self._unread: set[Axis] = set()
         self._note = ""
 
-    def run(self) -> ShapeDomain:
-        """The symbols; axes of none keep their extents. ValueError where the spec refuses the given call."""
+    def run(self, tops: Shapes = ()) -> ShapeDomain:
+        """The symbols; axes of none keep their extents. ValueError where the spec refuses the given call.
+
+        tops: shapes that are taken, and perhaps no larger ones; empty where that is not asked.
+        """
         if not self._takes({}):
             raise ValueError("the spec refuses the given call")
         self._lift_ones()
@@ -71,9 +76,10 @@ class ShapeSearch:
         self._symbols = [self._bounded(symbol) for symbol in self._symbols]
         every = ((i, d) for i, shape in enumerate(self._base) for d, n in enumerate(shape) if n)
         constant = tuple(axis for axis in every if axis not in self._done | self._sizes)
-        return ShapeDomain(self._start, self._base, tuple(self._symbols), constant, self._note)
-
-    # ------------------------------------------------------------------------------------------------------ asking
+        note, symbols = self._note, tuple(self._symbols)
+        limits = tuple(limit for symbol in symbols if tops for limit in self._limits_of(symbol, tops))
+        # What nobody has asked is no limit.
+        return ShapeDomain(self._start, self._base, symbols, constant, note, () if self._note else limits)
 
     def _extent(self, axis: Axis) -> int:
         return self._base[axis[0]][axis[1]]
@@ -124,7 +130,9 @@ class ShapeSearch:
             return False  # What windows leave over ends where there is as much again.
         if any(self._extent(a) - n <= 1 for a, n in moves.items()) or self._takes({a: -n for a, n in moves.items()}):
             return True
-        return not any(self._takes(dict.fromkeys(self._equals(a), -n)) for a, n in moves.items())
+        equals = ((self._equals(a), a, n) for a, n in moves.items())
+        ways = ((some, n) for b, a, n in equals for some in (b, [c for c in b if c[1] == a[1]]))
+        return not any(self._takes(dict.fromkeys(some, -n)) for some, n in ways)
 
     def _add(self, moves: Mapping[Axis, int], step: int = 1, unit: Axis | None = None) -> None:
         """Add a symbol; those that share an axis with it become part of it."""
@@ -144,15 +152,15 @@ class ShapeSearch:
             moves = fewer if fewer and takes(fewer) else moves
         return moves
 
-    # ------------------------------------------------------------------------------------------------------- steps
-
     def _lift_ones(self) -> None:
-        """Make extents of 1 larger: all of them, or one by one those that the spec takes."""
+        """Make extents of 1 larger: all of them, or at one place, or one by one those that the spec takes."""
         other = next((n for n in _LIFTS if all(n not in shape for shape in self._base)), 1)
-        ones = [a for a in self._axes if self._extent(a) == 1]
-        lifted = ones if self._takes(dict.fromkeys(ones, other - 1)) else []
-        for a in [] if lifted else ones:
-            lifted += [a] if self._takes(dict.fromkeys([*lifted, a], other - 1)) else []
+        ones, lifted = [a for a in self._axes if self._extent(a) == 1], list[Axis]()
+        places = ([a for a in ones if a[1] == d] for d in sorted({d for _, d in ones}))  # as batches of one
+        for group in (ones, *places, *([a] for a in ones)):
+            more = list(dict.fromkeys([*lifted, *group]))
+            if len(more) > len(lifted) and self._takes(dict.fromkeys(more, other - 1)):
+                lifted = more
         self._base = self._at(dict.fromkeys(lifted, other - 1))
 
     def _alone(self) -> None:
@@ -188,12 +196,16 @@ class ShapeSearch:
         place = min(d for _, d in core)
         # What belongs together stands often at the same place, as the batch of several operands does.
         others = sorted((b for b in together if b not in core | self._done), key=lambda b: abs(b[1] - place))
+        numbers = [b for b in others if b in self._sizes]
+        same = [b for b in others if b[1] == place and b not in numbers]
+        sets = [(*same, *number) for number in ((), *((b,) for b in numbers))] if same else []
         for size in range(1, _GROWN + 1 if len(others) <= _AMONG else 1):
-            for more in itertools.combinations(others, size):
-                axes = {*core, *more}
-                moves: Moves = dict.fromkeys(sorted(axes.union(*(tie for tie in self._ties if tie & axes))), 1)
-                if len(moves) < len(together) and self._moves_freely(moves):
-                    return moves
+            sets += itertools.combinations(others, size)
+        for more in (*sets, others):
+            axes = {*core, *more}
+            moves: Moves = dict.fromkeys(sorted(axes.union(*(tie for tie in self._ties if tie & axes))), 1)
+            if len(moves) < len(together) and self._moves_freely(moves):
+                return self._shrunk(moves, core, self._moves_freely)
         return None
 
     def _with_others(self) -> None:
@@ -210,10 +222,16 @@ class ShapeSearch:
             if moves is not None:
                 self._add(moves)
                 sums.update(moves)
-            elif a in self._unread and self._takes({a: self._extent(a)}):
+            elif a in self._unread and self._is_read_beside(a):
                 self._add({a: 1})
         # What windows leave over moves so far.
         self._axes = [a for a in self._axes if a not in self._unread - self._done]
+
+    def _is_read_beside(self, a: Axis) -> bool:
+        """Whether more of an axis is read where another symbol is larger, too, as of a buffer or scales of blocks."""
+        sizes = ((s, 2**power) for s in self._symbols for power in range(8))
+        ways = ({a: self._extent(a), **{b: times * self._extent(b) for b in s.axes}} for s, times in sizes)
+        return any(self._takes(m) and (self._reads is None or self._reads(self._at(m), a, m[a])) for m in ways)
 
     def _pairs(self, a: Axis, usable: Sequence[Axis]) -> Iterator[Moves]:
         mine = [b for b in usable if self._extent(b) == self._extent(a)]
@@ -235,7 +253,11 @@ class ShapeSearch:
                 ways: tuple[Moves, ...] = {a: step}, dict.fromkeys(mine, step)
                 moves = next((moves for moves in ways if takes(moves)), None)
                 if moves is not None:
-                    self._add(self._shrunk(moves, {a}, takes), step)
+                    moves = self._shrunk(moves, {a}, takes)
+                    # A number for each step is broadcast where there is one.
+                    for b in [b for b in self._left() if self._extent(b) == 1 and self._extent(a) == step]:
+                        moves = more if self._takes(more := {**moves, b: 1}) else moves
+                    self._add(moves, step)
                     break
 
     def _by_ratios(self) -> None:
@@ -305,18 +327,47 @@ class ShapeSearch:
             smaller = {a: -steps * by for a, by in symbol.moves}
             return all(self._extent(a) + n > 0 for a, n in smaller.items()) and self._takes(smaller)
 
-        # Down to 2 by bisection; 1 apart, because it may be broadcast.
-        low, high = 0, max((self._extent(lead) - 2) // step, 0)
-        if high and takes(high):
-            low = high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if takes(middle) else (low, middle)
+        low = _most_steps(takes, max((self._extent(lead) - 2) // step, 0))  # 1 apart, because it may be broadcast.
         if self._extent(lead) - step * (low + 1) == 1 and takes(low + 1):
             low += 1
         least = self._extent(lead) - step * low
         empties = {a: -self._extent(a) for a, _ in symbol.moves if self._extent(a) == self._extent(lead)}
         return replace(symbol, least=least, may_be_empty=least == step and self._takes(empties))
+
+    def _limits_of(self, symbol: Symbol, tops: Shapes) -> Iterator[ExtentLimit]:
+        """How large it is at most: as a number, or beside one other symbol, as a window ends with its signal."""
+        axis, step = symbol.lead(self._base)
+        beyond = max(tops[axis[0]][axis[1]], *(2 * n for n in itertools.chain(*self._base))) + 1
+        steps = -((self._extent(axis) - beyond) // step)
+
+        def takes(n: int, beside: Moves | None = None) -> bool:
+            return self._takes({**{a: n * by for a, by in symbol.moves}, **(beside or {})})
+
+        tied = symbol.unit is not None or any(s.unit in symbol.axes for s in self._symbols)
+        if tied or takes(steps):
+            return
+        most = _most_steps(takes, steps)
+        limit = self._extent(axis) + most * step
+        longer = {s: {a: _LONGER * by for a, by in s.moves} for s in self._symbols if s is not symbol and not s.unit}
+        usable = [s for s, moves in longer.items() if takes(most + 1, moves)]
+        if not usable and not takes(most + 1, dict(itertools.chain(*(moves.items() for moves in longer.values())))):
+            yield ExtentLimit(axis, limit, axis)
+        if len(usable) == 1:  # A sum of several is no limit of one.
+            (other, by), moves = usable[0].lead(self._base), longer[usable[0]]
+            far = _FARTHEST if takes(most + _LONGER + 1, moves) else _LONGER + 1
+            more = _most_steps(lambda n: takes(most + n, moves), far)
+            times, rest = divmod(more * step, _LONGER * by)
+            if times and not rest and more < far:
+                yield ExtentLimit(axis, limit - times * self._extent(other), other, times)
+
+
+def _most_steps(takes: Callable[[int], bool], high: int) -> int:
+    """How many steps are taken, up to some, by bisection."""
+    low = high if high and takes(high) else 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if takes(middle) else (low, middle)
+    return low
 
 
 def shrink(takes: Callable[[Shapes], bool], shapes: Shapes) -> Shapes:

@@ -43,12 +43,34 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class ExtentLimit:
+    """An extent is at most so many times another one plus a number; `times` is 0 where it is the number alone."""
+
+    axis: Axis
+    most: int
+    other: Axis
+    times: int = 0
+
+    def holds(self, shapes: Shapes) -> bool:
+        """Whether it holds of shapes."""
+        (i, d), (j, e) = self.axis, self.other
+        return shapes[i][d] <= self.times * shapes[j][e] + self.most
+
+    def describe(self, name: Callable[[Axis], str]) -> str:
+        """The relation, as in "w.0 <= x.1"; `name` gives that of an axis."""
+        if not self.times:
+            return f"{name(self.axis)} <= {self.most}"
+        minus, plus = (f"+{n}" if n > 0 else "" for n in (-self.most, self.most))
+        return f"{name(self.axis)}{minus} <= {f'{self.times}*' * (self.times > 1)}{name(self.other)}{plus}"
+
+
+@dataclass(frozen=True)
 class ShapeDomain:
     """The shapes that a spec takes.
 
     Attributes:
         start: shapes of the given call. base: the same, with larger extents in place of 1 where the spec takes them.
-        symbols: axes that change. constant: axes that do not. note: what was not asked.
+        symbols: axes that change. constant: axes that do not. note: what was not asked. limits: what holds of extents.
     """
 
     start: Shapes
@@ -56,6 +78,7 @@ class ShapeDomain:
     symbols: tuple[Symbol, ...] = ()
     constant: tuple[Axis, ...] = ()
     note: str = ""
+    limits: tuple[ExtentLimit, ...] = ()
 
     def extent(self, symbol: Symbol, shapes: Shapes | None = None) -> int:
         """The extent of a symbol's lead axis in some shapes; by default the given ones."""
@@ -93,7 +116,9 @@ class ShapeDomain:
         reached = self.resized({symbol: start[i][d] for symbol, (i, d) in leads.items()}, self.base)
         pairs = zip(itertools.chain(*start), itertools.chain(*reached), strict=True)
         # An extent of 1 is perhaps broadcast, and then it is none of its symbol.
-        return replace(self, start=start) if start == self.start or all(own in (n, 1) for own, n in pairs) else None
+        if start != self.start and not all(own in (n, 1) for own, n in pairs):
+            return None
+        return replace(self, start=start, limits=tuple(each for each in self.limits if each.holds(start)))
 
     def name_extents(self, names: Mapping[Axis, str]) -> dict[Axis, str]:
         """The extent of each axis that changes: one of `names`, a letter, "4*N", "N+1", or "R*N" of what N divides."""
@@ -119,6 +144,7 @@ class ShapeDomain:
             lines.append(f"{axes}{unit}{steps}, from {0 if symbol.may_be_empty else symbol.least}")
         if self.constant:
             lines.append("constant: " + " ".join(f"{name(a)}={self.base[a[0]][a[1]]}" for a in self.constant))
+        lines += [f"where {limit.describe(name)}" for limit in self.limits]
         return [*lines, *([self.note] if self.note else [])]
 
 
