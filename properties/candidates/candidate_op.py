@@ -280,9 +280,9 @@ def _calls_of_other_sizes(
     for shapes in joint_shapes(domain, rng):
         other = filled(domain.at(arguments, shapes), WAYS["FWD:signs"], rng, spec.reads_values, domain)
         for each in with_numbers(spec, safe_calls(spec, [other])):
-            with torch.no_grad():
-                if not _reason(candidate, each.args):
-                    yield each
+            # In no block, because who asks for no more calls would stay without gradients.
+            if not torch.no_grad()(_reason)(candidate, each.args):
+                yield each
 
 
 def _finite_regimes(spec: Specification, arguments: CallArguments, domain: Domain) -> tuple[str, ...]:
