@@ -1,6 +1,6 @@
 """Kinds of kernels that are written today: whether specs are read, right kernels accepted and wrong ones refused.
 
-    python benchmarks/kernel_kinds.py [--own] [--unseen] [--seeds 0 1 2] [NAME ...] > table.md
+    python benchmarks/kernel_kinds.py [NAME ...] [--own] [--unseen] [--seeds 0 1 2] > table.md
 
 Every right kernel of `judging/kinds/` is asked everything in each dtype that its kind has, and so is every mistake that
 the given call need not show; other mistakes are asked what `QUESTIONS` names. So are the kinds of `tests/choices/` and
