@@ -226,19 +226,19 @@ def ask_within_signs(session: Session, ask: Asking) -> Finding:
         return finding
     forget()
     raises = wrong.code is Code.RAISED
-    words, session.domain = domain.within_signs(shares=raises)
-    session.packed = {}
+    (words, session.domain), session.packed = domain.within_signs(shares=raises), {}
     try:
         inside = ask(session)
+    except SpecError:  # It takes no numbers of these signs alone.
+        inside = finding
     finally:
         session.domain, session.packed = domain, packed
     every = f"{', '.join(f'{session.arguments.label(i)} {word}' for i, word in words.items())} in every draw"
     if inside.is_wrong:
         return inside
     if raises:
-        return replace(
-            inside, left_out="; ".join(filter(None, [inside.left_out, f"{wrong.title}, and not with {every}"]))
-        )
+        texts = filter(None, [inside.left_out, f"{wrong.title}, and not with {every}"])
+        return replace(inside, left_out="; ".join(texts))
     line = f"range      {every}, where all is right; no cause of a rejection"
     return replace(finding, outcome=Outcome.WEAK, wrong=wrong.with_lines(line))
 
