@@ -63,7 +63,8 @@ def attended_online(q: Tensor, k: Tensor, v: Tensor, q_ends: Tensor, k_ends: Ten
         for j in range(c, d):
             score = (q[a:b] * k[j]).sum(-1, keepdim=True) / math.sqrt(q.shape[1])
             larger = torch.maximum(most, score)
-            old, new = torch.exp(most - larger), torch.exp(score - larger)
+            shift = larger.masked_fill(larger == -math.inf, 0.0)  # a score of minus infinity has no share
+            old, new = torch.exp(most - shift), torch.exp(score - shift)
             most, total, sums = larger, total * old + new, sums * old + new * v[j]
         out.append(sums / total if d > c else sums)
     return torch.cat(out)

@@ -188,7 +188,8 @@ class _Derivation:
         return FakeTensorMode(allow_non_fake_inputs=True)
 
     def _takes_values(self, shapes: Shapes) -> bool:
-        if sum(map(math.prod, shapes)) > 2 * _MOST:
+        opened = [shapes[i] for i, role in self._roles.items() if role.kind == "offsets" and not role.span[0]]
+        if {(0,), (1,)} & {*opened} or sum(map(math.prod, shapes)) > 2 * _MOST:  # a single 0 is no group
             return False
         accepts = self._takes(self._at(shapes))
         if self._log.ended and not any(0 in shape for shape in shapes):
@@ -330,8 +331,7 @@ class _Derivation:
             if is_integer(tensor):
                 outputs = outputs or self._call(self._arguments)
                 draws = [each.tensors[i] for each in self._draws]
-                shapes = self._arguments.shapes
-                extents = [((j, d), n) for j, s in enumerate(shapes) if j != i for d, n in enumerate(s)]
+                extents = [((j, d), n) for j, s in enumerate(self._arguments.shapes) if j != i for d, n in enumerate(s)]
                 takes, sizes = functools.partial(self._takes_at, i), {n for y in outputs for n in y.shape}
                 role = find_role(takes, draws, uses.get(i, set()), extents, sizes)
                 # Others have its extent by chance.

@@ -19,9 +19,8 @@ def resize_all(
     tensors: Sequence[Tensor], shapes: Shapes, roles: Mapping[int, IntegerRole] | None = None
 ) -> list[Tensor]:
     """The tensors with other shapes: what holds of every element goes on to hold, and integers keep their roles."""
-    roles = roles or {}
     before = tuple(tuple(t.shape) for t in tensors)
-    return [_resized(t, shapes, i, roles.get(i), before) for i, t in enumerate(tensors)]
+    return [_resized(t, shapes, i, (roles or {}).get(i), before) for i, t in enumerate(tensors)]
 
 
 def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | None, before: Shapes) -> Tensor:
@@ -29,41 +28,42 @@ def _resized(tensor: Tensor, shapes: Shapes, place: int, role: IntegerRole | Non
     other = tensor.detach().long() if is_integer(tensor) else tensor.detach()  # eight bits have no room
     if not tensor.numel():
         return tensor.new_zeros(shape)
-    if role is not None and role.rises and len(shape) == 1 and shape[0]:
-        first = other[: shape[0] - 1]  # further groups are empty
-        other = torch.cat([first, other[-1:].expand(shape[0] - len(first))])
+    if role is not None and is_integer(tensor):
+        other = _within_other_extents(other, role, shapes, before)
+        other = _spread(other, shape[0]) if role.rises and len(shape) == 1 and shape[0] else other
     for d, n in enumerate(shape):
-        if other.shape[d] != n:
-            other = other.index_select(d, torch.arange(n, device=other.device) % other.shape[d])
+        other = other.index_select(d, torch.arange(n, device=other.device) % other.shape[d])
     old = tensor.shape[-2:]
     if other.is_floating_point() and len(old) == 2 and shape[-2] == shape[-1] > old[0] == old[1] > 1:
         beyond = torch.arange(shape[-1], device=other.device) >= old[0]
         other = other.float() + torch.diag(beyond * other.float().abs().max())  # repeated rows are singular
-    if role is not None and is_integer(tensor):
-        other = _at_other_extents(other, role, shapes, before)
+    for i, d in role.sums_to[:1] if role is not None and other.numel() else ():
+        other = torch.div(other * shapes[i][d], max(int(other.sum()), 1), rounding_mode="floor")
+        other[-1] += shapes[i][d] - int(other.sum())
     return other.to(tensor.dtype, copy=True)
 
 
-def _at_other_extents(values: Tensor, role: IntegerRole, shapes: Shapes, before: Shapes) -> Tensor:
-    for i, d in role.sums_to[:1]:
-        whole = int(values.sum())
-        values = torch.div(values * shapes[i][d], max(whole, 1), rounding_mode="floor")
-        if len(values):
-            values[-1] += shapes[i][d] - int(values.sum())
-    for i, d in role.into[:1]:
-        old, new = before[i][d], shapes[i][d]
-        if old == new:
-            continue
-        if role.kind == "lengths":
-            values = values.clamp(max=new)
-        elif role.kind == "offsets" or role.rises:
-            values = torch.div(values * new, max(old, 1), rounding_mode="floor")
-        else:
-            # Up to the last place, however far: a kernel may be wrong beyond the given ones alone.
-            rest, last = values - role.first, max(old - 1, 1)
-            rest = rest * (new - 1) // last if new > old else rest % max(new, 1)
-            values = torch.where(values >= 0, rest + role.first, values)
-    return values
+def _spread(values: Tensor, count: int) -> Tensor:
+    """As many numbers that never fall, as far apart as the first and the last allow; of one number, the last."""
+    steps, last = max(count - 1, 1), len(values) - 1
+    places = torch.arange(1 - count, 1, device=values.device) * last
+    before = places.div(steps, rounding_mode="floor") + last
+    low, high = values[before], values[(before + 1).clamp(max=last)]
+    return low + (high - low) * (places % steps) // steps
+
+
+def _within_other_extents(values: Tensor, role: IntegerRole, shapes: Shapes, before: Shapes) -> Tensor:
+    old, new = next(((before[i][d], shapes[i][d]) for i, d in role.into), (0, 0))
+    if old == new:
+        return values
+    if role.kind == "lengths":
+        return values.clamp(max=new)
+    if role.kind == "offsets" or role.rises:
+        return torch.div(values * new, max(old, 1), rounding_mode="floor")
+    # Up to the last place, however far: a kernel may be wrong beyond the given ones alone.
+    rest, last = values - role.first, max(old - 1, 1)
+    rest = rest * (new - 1) // last if new > old else rest % max(new, 1)
+    return torch.where(values >= 0, rest + role.first, values)
 
 
 @dataclass(frozen=True)
