@@ -6,7 +6,6 @@ import gc
 import importlib
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -50,17 +49,38 @@ def few_calls(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the parameters of a test with the mark `one_fast_in`, the first and one in so many after it stay fast."""
-    counts: Counter[str] = Counter()
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Some cases of a test with the mark `one_fast_in` or `fast_cases` are slow.
+
+    Raises:
+        pytest.UsageError: such a mark names no case of its test.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        mark = item.get_closest_marker("one_fast_in")
-        if mark is None:
-            continue
-        name = item.nodeid.partition("[")[0]
-        if counts[name] % mark.args[0]:
-            item.add_marker(pytest.mark.slow)
-        counts[name] += 1
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, alike in cases.items():
+        fast = {item for place, item in enumerate(alike) if _is_fast(item, place)}
+        words = {word for mark in alike[0].iter_markers("fast_cases") for word in mark.args}
+        lost = words.difference(*map(_words, alike))
+        if lost and not any("::" in arg for arg in config.args):
+            raise pytest.UsageError(f"{name}: no case is called {', '.join(sorted(lost))}")
+        for item in alike:
+            if item not in fast:
+                item.add_marker(pytest.mark.slow)
+
+
+def _is_fast(item: pytest.Item, place: int) -> bool:
+    """Whether a test, or a case in that place among those of its test, is fast as far as these marks say."""
+    one_in, named = item.get_closest_marker("one_fast_in"), item.get_closest_marker("fast_cases")
+    if named:
+        return not _words(item).isdisjoint(named.args)
+    return one_in is None or place % one_in.args[0] == 0
+
+
+def _words(item: pytest.Item) -> set[str]:
+    """What a case may be called: what stands in the brackets of its name, and each part of that."""
+    text = item.nodeid.partition("[")[2].removesuffix("]")
+    return {text, *text.split("-")}
 
 
 def pytest_collection_finish() -> None:

@@ -37,7 +37,7 @@ def _args(x: Tensor, eps: float = 1e-5, training: bool = True) -> tuple[Any, ...
     return x, weight, bias, mean, mean.square() + 0.5, training, 0.3, eps
 
 
-@pytest.mark.one_fast_in(7)
+@pytest.mark.one_fast_in(15)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("shape", "layout"), LARGE, ids=str)
 @pytest.mark.parametrize(("offset", "scale", "eps"), [(0.0, 1.0, 1e-5), (30.0, 1e-3, 1.0), (16.0, 1.0, 0.0)])

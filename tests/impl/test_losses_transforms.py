@@ -37,7 +37,7 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(11)
 @pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     op = getattr(torch.ops.opassay, name.split()[0]).default

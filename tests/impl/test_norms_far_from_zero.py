@@ -58,6 +58,7 @@ def test_higher_derivatives_take_no_share_of_a_rounded_mean(name: str, word: tup
     assert judge.tally.judged > ROWS
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("offset", [0.0, 2e5])
 @pytest.mark.parametrize("seed", range(4))
 def test_jacobians_of_a_backward_op_in_each_of_its_arguments(offset: float, seed: int) -> None:

@@ -137,6 +137,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=0.125)[0]
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("kernel", [_in_blocks(1), _in_blocks(16), _in_parts, _fused])
 @pytest.mark.parametrize("scale", [2.0**-12, 1.0, 8.0])
 def test_attention_in_the_ways_of_kernels_is_held(kernel: Callable[..., Tensor], scale: float) -> None:

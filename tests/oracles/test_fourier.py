@@ -51,6 +51,7 @@ def _attack(n: int, allowed: Any, seeds: int) -> float:
     return largest
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("preset", ["strict", "tensor_core", "fast_math", "torch+bfloat16_partials"])
 @pytest.mark.parametrize("dtype", _DTYPES)
 def test_no_evaluation_leaves_its_ball(dtype: str, preset: str) -> None:
@@ -120,7 +121,7 @@ def _complex(n: int, dtype: str, rows: int = 8) -> Tensor:
     return torch.randn(rows, n, dtype=_DTYPES[dtype], generator=torch.Generator().manual_seed(n))
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("kernel", RIGHT)
 def test_every_way_to_transform_is_accepted(kernel: str, dtype: str) -> None:

@@ -99,6 +99,7 @@ def test_no_random_evaluation_leaves_the_ball(name: str) -> None:
     assert largest > 0.1, f"largest error/bound {largest}: the bound is too loose to see a fault"
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     "preset", ["torch", "tensor_core", "fast_math", "strict+approximate", "torch+bfloat16_partials"]
 )

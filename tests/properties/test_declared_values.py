@@ -64,7 +64,7 @@ FAULTS: dict[str, tuple[str, str, str, When]] = {
 }  # fmt: skip
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_one_value_or_of_two_is_refused(name: str) -> None:
     op_name, dtype, profile, when = FAULTS[name]
@@ -77,6 +77,7 @@ def test_a_fault_of_one_value_or_of_two_is_refused(name: str) -> None:
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("code", ["VJP", "LAYOUT", "ORD2"])
 def test_a_cell_of_few_samples_has_the_values_that_it_is_asked_for(code: str) -> None:
     verdict = run_cell(Cell("softmax", code, "float32", "cpu", "opassay"), Settings("commit"))

@@ -133,6 +133,7 @@ OVERFLOWS: dict[str, tuple[Callable[..., Any], Callable[..., bool]]] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_what_overflows_at_a_size_alone_is_refused_in_brief(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong, when = OVERFLOWS[name]

@@ -77,7 +77,7 @@ def _judge(kernel: Callable[..., Any], spec: Callable[..., Any], inputs: tuple[T
     return opassay.judge(kernel, spec, inputs, questions=["FWD:given", "FWD:signs"], seed=0)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(8)
 @pytest.mark.parametrize("cut", _CUTS)
 @pytest.mark.parametrize("name", _STEPS)
 def test_every_order_is_right(name: str, cut: str) -> None:

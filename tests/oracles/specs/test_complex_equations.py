@@ -86,7 +86,7 @@ def _two(dtype: torch.dtype, n: int = 4) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", RIGHT)
 def test_algorithms_are_accepted(name: str, dtype: torch.dtype) -> None:

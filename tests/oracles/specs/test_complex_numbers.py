@@ -94,6 +94,7 @@ def test_operations_on_complex_numbers_are_those_on_parts(kernel: Callable[..., 
     assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -142,6 +143,7 @@ def _in_place(z: Tensor, w: Tensor, out: Tensor) -> None:
     out.copy_(_turned(z, w))
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kernel", [_turned, _by_parts_of_both, _in_place])
 def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | None], dtype: torch.dtype) -> None:
@@ -185,6 +187,7 @@ def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtyp
     assert [finding.question for finding in wrong.causes] == ["VJP:grad"], str(wrong)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     "kernel",
     [

@@ -196,7 +196,7 @@ def _pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return torch.view_as_complex(z), torch.view_as_complex(w)
 
 
-@pytest.mark.one_fast_in(25)
+@pytest.mark.one_fast_in(32)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [*RIGHT, *REAL])
 def test_right_ones_are_accepted(name: str, dtype: torch.dtype) -> None:
@@ -206,7 +206,7 @@ def test_right_ones_are_accepted(name: str, dtype: torch.dtype) -> None:
         assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.one_fast_in(7)
+@pytest.mark.one_fast_in(14)
 @pytest.mark.parametrize("name", RIGHT)
 def test_mistakes_are_rejected(name: str) -> None:
     spec = RIGHT[name][0]

@@ -46,6 +46,7 @@ def _burgers_by_hand(x: Tensor, w: Tensor, b: Tensor, v: Tensor, power: int = 2)
     return (slope * w[1]) @ of_all + (y @ v) * ((slope * w[0]) @ of_all) - 0.01 * second
 
 
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize(
     ("spec", "candidate"),
     [

@@ -43,7 +43,7 @@ def _refuse(q: float, x: Tensor, mode: str, answer: Tensor) -> int:
     return values(call, str(x.dtype).removeprefix("torch."), [answer]).refusals
 
 
-@pytest.mark.one_fast_in(9)
+@pytest.mark.one_fast_in(14)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("q", "length"), PLACES)
 def test_a_place_may_be_rounded(q: float, length: int, mode: str) -> None:

@@ -109,8 +109,8 @@ def _operands(steps: int, kind: str) -> tuple[Tensor, Tensor]:
     return {"gates": torch.sigmoid(a), "any": a, "near 1": 1 - torch.sigmoid(a) / 64}[kind], b
 
 
+@pytest.mark.one_fast_in(8)
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("kind", ["gates", "any", "near 1"])
 @pytest.mark.parametrize("steps", [3, 8, 16])
 def test_scans_are_accepted(name: str, kind: str, steps: int) -> None:

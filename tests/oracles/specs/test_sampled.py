@@ -32,6 +32,7 @@ NAMES = (
 IN_FLOAT32_ALONE = ("antialiased", "ctc_loss", "quantile")
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_torch_is_accepted(name: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):

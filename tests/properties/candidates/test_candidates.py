@@ -35,7 +35,7 @@ def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..
     assert question in ("FWD:given", "POISON") or "FWD:given" not in causes
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("bias_first")
 @pytest.mark.parametrize("candidate", candidates.RIGHT, ids=[each.__name__ for each in candidates.RIGHT])
 def test_a_right_candidate_is_accepted(candidate: Callable[..., Tensor]) -> None:
     questions = [

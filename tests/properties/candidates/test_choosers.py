@@ -28,7 +28,7 @@ def _cases(right: bool) -> Iterator[Any]:
                 yield pytest.param(chooser, kernel, dtype, id=named, marks=pytest.mark.slow if slow else ())
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.fast_cases("best scores: in another order: float32")
 @pytest.mark.parametrize(("chooser", "kernel", "dtype"), list(_cases(right=True)))
 def test_a_right_kernel_that_chooses_is_accepted(chooser: Chooser, kernel: Kernel, dtype: torch.dtype) -> None:
     judgement = opassay.judge(
@@ -47,7 +47,7 @@ def test_a_right_kernel_that_chooses_is_accepted_everywhere(
         assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.one_fast_in(8)
+@pytest.mark.fast_cases("weights of experts: one rank too far: float32")
 @pytest.mark.parametrize(("chooser", "kernel", "dtype"), list(_cases(right=False)))
 def test_a_mistake_of_a_kernel_that_chooses_is_rejected(chooser: Chooser, kernel: Kernel, dtype: torch.dtype) -> None:
     judgement = opassay.judge(kernel, traced_once(chooser.spec), chooser.inputs(dtype), questions=SOME, seed=0)

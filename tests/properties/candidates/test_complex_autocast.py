@@ -70,7 +70,7 @@ def _verdict_and_causes(kernel: Kernel, spec: Kernel) -> tuple[str, list[str]]:
     return judgement.verdict, [finding.question for finding in judgement.causes]
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("_multiply")
 @pytest.mark.parametrize(
     ("spec", "kernel"),
     [
@@ -91,6 +91,7 @@ def _under_autocast(mistake: Kernel) -> Kernel:
     return lambda z, w: mistake(z, w) if torch.is_autocast_enabled("cpu") else _multiply(z, w)
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize(
     "mistake",
     [

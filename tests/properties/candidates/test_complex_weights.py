@@ -190,7 +190,7 @@ def test_layers_with_complex_weights_are_accepted(layer: type[_Layer], dtype: to
         assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("_Rotary-dtype1")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_conjugates_signs_and_gradients_that_are_wrong_are_rejected(layer: type[_Layer], dtype: torch.dtype) -> None:

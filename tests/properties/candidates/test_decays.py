@@ -117,7 +117,7 @@ RIGHT: list[Any] = [
 ]
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "spec", "shapes"), RIGHT)
 def test_kernels_by_chunks_have_the_gradients_of_their_loops(kernel: Spec, spec: Spec, shapes: Any) -> None:
     judged = _judge(kernel, spec, _draw(*shapes), "LIKELY")
@@ -185,7 +185,7 @@ def _scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 _HOSTILE = ("FWD:given", "DATA:integers", "FWD:wide", "SPECIAL:nan", "SPECIAL:inf")
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("_scores-_outer_products-shapes3-0")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("kernel", "spec", "shapes"),
@@ -200,6 +200,7 @@ def test_values_by_running_sums_of_logarithms_are_accepted(kernel: Spec, spec: S
     assert not opassay.judge(kernel, traced_once(spec), _draw(*shapes), seed=seed, questions=_HOSTILE).causes
 
 
+@pytest.mark.fast_cases("0.0001")
 @pytest.mark.parametrize("share", [1e-4, 2.0**-9])
 def test_decays_of_fewer_digits_are_refused(share: float) -> None:
     def kernel(x: Tensor, b: Tensor) -> Tensor:

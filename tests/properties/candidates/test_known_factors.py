@@ -210,6 +210,7 @@ def test_wrong_ones_are_refused(candidate: Callable[..., Any], spec: Any, dtype:
     assert str(judgement.verdict) == "rejected", str(judgement)
 
 
+@pytest.mark.slow
 def test_factors_are_unpacked_exactly() -> None:
     assert str(judge_with(apart, apart, torch.float32).verdict) == "accepted"
     wrong = judge_with(lambda *args: (apart(*args)[0].mT, *apart(*args)[1:]), apart, torch.float32)

@@ -46,6 +46,7 @@ class _OtherGradient(torch.autograd.Function):
         return grads[0] * 1.00002
 
 
+@pytest.mark.slow
 def test_a_right_candidate_is_not_suspect() -> None:
     judgement = judge(_layers, _layers, _OPERANDS, questions=QUESTIONS)
     assert judgement.findings[-1].outcome is Outcome.VERIFIED, str(judgement)
@@ -63,6 +64,7 @@ def test_an_error_within_the_bound_is_suspect() -> None:
     assert "no proof" in str(judgement)
 
 
+@pytest.mark.slow
 def test_a_gradient_within_the_bound_is_suspect() -> None:
     def candidate(*args: Tensor) -> Tensor:
         scaled: Any = _OtherGradient
@@ -154,7 +156,7 @@ def _total_online(x: Tensor) -> Tensor:
     return most + torch.log(total)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("_total_online-_total-shapes3-dtype0")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("candidate", "spec", "shapes"),

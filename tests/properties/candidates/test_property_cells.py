@@ -106,6 +106,7 @@ def _refuses_none(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+@pytest.mark.slow
 def test_inputs_without_elements_are_asked() -> None:
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
 
@@ -161,7 +162,7 @@ def test_every_property_of_the_table_has_a_verdict(of_right: Judgement) -> None:
     assert not [verdict for verdict in verdicts.values() if verdict.outcome is Outcome.ERROR], str(of_right)
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["VJP", "JVP"])
 def test_parameters_and_buffers_are_operands(code: str) -> None:
     torch.manual_seed(0)

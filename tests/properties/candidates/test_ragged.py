@@ -150,6 +150,7 @@ PROBLEMS: list[tuple[Callable[[], Call], Callable[..., Tensor], Callable[..., Te
 _LONG = (paged, routed)
 
 
+@pytest.mark.fast_cases("count")
 @pytest.mark.parametrize(
     ("draw", "spec", "right", "wrong"),
     [pytest.param(*row, id=row[1].__name__, marks=pytest.mark.slow if row[1] in _LONG else []) for row in PROBLEMS],
@@ -195,6 +196,7 @@ def test_a_mask_that_is_given_may_choose_elements() -> None:
     assert judgement.verdict is Ruling.REJECTED
 
 
+@pytest.mark.slow
 def test_a_size_at_which_a_loop_becomes_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop over thousands of steps would be read for half a minute; one over a hundred is read."""
     lengths: list[int] = []
@@ -309,6 +311,7 @@ def test_offsets_stay_offsets_where_memory_is_laid_out_otherwise() -> None:
     assert judge(of_dense_offsets, sums, operands, questions=["LAYOUT:strides"]).verdict is Ruling.REJECTED
 
 
+@pytest.mark.fast_cases("FWD:seeds")
 @pytest.mark.parametrize("question", ["FWD:seeds", "SIZE:sizes"])
 def test_a_kind_that_is_asked_alone_keeps_integers_that_the_spec_reads(question: str) -> None:
     judgement = judge(by_table_weighted, by_table, table(), questions=(question,), seed=0)

@@ -322,6 +322,7 @@ def with_the_transposed_permutation(a: Tensor, b: Tensor) -> tuple[Tensor, Tenso
     return p.mT, lower, upper
 
 
+@pytest.mark.fast_cases("torch.float32")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_permutation_and_triangles_are_judged_together(dtype: torch.dtype) -> None:
     right = judge_solver(by_elimination, permutation_and_triangles, dtype)

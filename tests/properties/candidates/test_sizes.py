@@ -47,6 +47,7 @@ def _attention_in_parts(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (e @ v) / e.sum(-1, keepdim=True)
 
 
+@pytest.mark.slow
 def test_a_recurrent_layer_counts_as_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, traced_at, nodes = nn.LSTM(3, 2, batch_first=True).eval(), Specification.traced_at, []
 
@@ -60,6 +61,7 @@ def test_a_recurrent_layer_counts_as_its_steps(monkeypatch: pytest.MonkeyPatch) 
     assert max(nodes) < 2 * workload.OPERATIONS
 
 
+@pytest.mark.fast_cases("33")
 @pytest.mark.parametrize("last", [10, 33])
 def test_a_loop_that_ends_after_some_steps_is_refused(last: int) -> None:
     x = torch.randn(5, 2, 3, generator=_generator())
@@ -131,6 +133,7 @@ def test_what_is_left_out_hides_no_fault_of_small_sizes(monkeypatch: pytest.Monk
     assert [cause.question for cause in judgement.causes] == ["SIZE:sizes"]
 
 
+@pytest.mark.fast_cases("grouped_mm")
 @pytest.mark.parametrize("spec", [F.conv2d, F.conv_transpose2d, F.grouped_mm])
 def test_torch_against_itself_holds_at_other_sizes(spec: Callable[..., Tensor]) -> None:
     # A batch without elements cannot be read everywhere, rows in no group have no value, and torch's own backward of a

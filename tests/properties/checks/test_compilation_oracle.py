@@ -99,6 +99,7 @@ FAULTS: dict[str, tuple[Callable[..., Any], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
@@ -108,6 +109,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert text in result.message
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_the_right_op_passes(dtype: str) -> None:
     assert judge(check_compilation, _op(_times), _sample(2, dtype), dtype).judged > 100

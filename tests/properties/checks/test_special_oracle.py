@@ -71,6 +71,7 @@ DIRECTED: dict[str, tuple[Subject, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", DIRECTED)
 def test_a_planted_fault_in_directions_is_found_in_nine_samples(name: str) -> None:
     subject, text = DIRECTED[name]

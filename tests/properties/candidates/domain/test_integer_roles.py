@@ -155,7 +155,7 @@ RIGHT = [
 ]
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("loss")
 @pytest.mark.parametrize(("spec", "way", "args"), [*WRONG, *RIGHT], ids=lambda value: getattr(value, "__name__", ""))
 def test_other_integers_tell_wrong_kernels_and_no_right_ones(spec: Any, way: Any, args: Any) -> None:
     judgement = judge(way, spec, args, questions=["FWD:given", "SIZE:sizes"])

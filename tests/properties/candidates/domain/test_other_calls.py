@@ -338,7 +338,7 @@ RIGHT: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("last rows of a weight gradient", "a flag", "the last class")
 @pytest.mark.parametrize("name", WRONG)
 def test_what_only_another_call_shows_is_rejected(name: str) -> None:
     candidate, spec, inputs = WRONG[name]
@@ -347,7 +347,7 @@ def test_what_only_another_call_shows_is_rejected(name: str) -> None:
     assert judgement.findings[0].wrong is None
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("a mask", "labels")
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_ones_are_accepted_at_all_calls(name: str) -> None:
     candidate, spec, inputs = RIGHT[name]
@@ -355,6 +355,7 @@ def test_right_ones_are_accepted_at_all_calls(name: str) -> None:
     assert str(judgement.verdict) == "accepted", judgement
 
 
+@pytest.mark.slow
 def test_an_index_below_all_given_ones_is_a_suspicion_and_no_cause() -> None:
     inputs = (rand(7, 5), rand(3, 5, 4), whole(0, 1, 2, 1, 0, 2, 2))
     judgement = opassay.judge(by_experts, choose_experts, inputs, questions=("FWD:given", "VJP:grad", "SIZE:sizes"))
