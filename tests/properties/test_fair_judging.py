@@ -36,7 +36,7 @@ def _op(subject: Callable[..., Any], documented: Documented | None, name: str = 
 
 
 def _verdict(op: Op, code: str = "FWD", dtype: str = "float32") -> Verdict:
-    return run_cell(Cell(op.name, code, dtype, "cpu", "theirs"), Settings("brief"), op)
+    return run_cell(Cell(op.name, code, dtype, "cpu", "theirs"), Settings("brief", max_examples=8, simpler=False), op)
 
 
 def _raising(error: Exception, when: Callable[[Tensor], bool] = lambda x: True) -> Callable[[Tensor], Tensor]:

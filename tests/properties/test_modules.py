@@ -174,7 +174,7 @@ def _verdict(kind: type[torch.nn.BatchNorm1d], code: str = "WAYS") -> Verdict:
     )
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("evaluation changes a statistic")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     kind, text = FAULTS[name]

@@ -123,7 +123,7 @@ def test_convolutions_are_read() -> None:
     assert ask(lambda x, w: F.conv1d(x, w.flip(-1), padding=1), reference, "FWD", shapes).outcome is Outcome.FAIL
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("solve", [torch.linalg.inv, torch.linalg.det])
 def test_what_is_judged_by_its_residual_is_held_forward_alone(solve: Any) -> None:
     def off(x: Tensor) -> Tensor:

@@ -48,6 +48,7 @@ def test_equal_bits_are_not_asked_of_a_kernel_that_offers_none() -> None:
     assert {v.outcome for v in result.values()} == {Outcome.VERIFIED}, str(result)
 
 
+@pytest.mark.slow
 def test_they_are_asked_of_others_and_values_of_both() -> None:
     # Another cut every time: a failure need not come again, so it may be unstable.
     assert {v.outcome for v in ask(racing, "DET", "CALLS", "WAYS").values()} <= {Outcome.FAIL, Outcome.UNSTABLE}
@@ -70,7 +71,7 @@ def split_from(rows: int) -> Callable[[Tensor], Tensor]:
     return kernel
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("rows", [2, 4, 32, 256])
 def test_a_promise_of_bits_in_any_batch_is_asked_for(rows: int) -> None:
     options: dict[str, Any] = {"offer": Offer(invariant="N"), "settings": Settings("brief", simpler=False)}

@@ -163,6 +163,7 @@ def test_what_is_not_read_says_why() -> None:
         assert "known by its residual alone" in verdict.reason
 
 
+@pytest.mark.slow
 def test_statistics_that_torch_does_not_differentiate_have_no_derivative() -> None:
     verdicts = judge_in_float64(load_op("torch:native_batch_norm"), "VJP", "JVP")
     assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.VERIFIED}
@@ -196,6 +197,7 @@ def test_a_spec_by_decomposition_says_so() -> None:
     assert spec("nn.functional.cosine_similarity").startswith("torch's decomposition: ")
 
 
+@pytest.mark.slow
 def test_a_tangent_that_is_not_differentiated_contradicts_the_gradient() -> None:
     op = replace(load_op("torch:sin"), reference=opaque("no formula"))
     right = judge_in_float64(plant(op, SineByFormula.apply), "AGREE")["AGREE"]
@@ -212,6 +214,7 @@ def test_data_of_a_kind_has_the_shape_of_the_operand(kind: str) -> None:
             assert KINDS[kind](x).shape == x.shape
 
 
+@pytest.mark.slow
 def test_a_pattern_means_the_names_of_operations() -> None:
     assert matching("torch:sin") == ("torch:sin",)
     assert matching("mine:*") == ("mine:*",)
@@ -230,6 +233,7 @@ def test_three_hundred_operations_are_read() -> None:
     assert len(names) >= 300
 
 
+@pytest.mark.slow
 def test_complex_results_are_asked_by_their_parts_where_they_are_read() -> None:
     verdicts = judge_in_float64(load_op("torch:complex"), "FWD", "VJP")
     assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.VERIFIED}

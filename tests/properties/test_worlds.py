@@ -41,6 +41,7 @@ def _imported(folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_no_declaration_asks_for_the_world_while_it_is_imported(tmp_path: Path) -> None:
     modules = sorted({f"opassay.properties.catalog.{name}" for name in CATALOG.values()})
     assert _imported(tmp_path, *modules).stderr == ""

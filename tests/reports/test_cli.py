@@ -273,6 +273,7 @@ def test_nothing_heavy_is_imported_to_read_files(words: tuple[str, ...], tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_controller_leaves_torch_to_its_workers(tmp_path: Path) -> None:
     program = (
         "import sys; from opassay.reports.cli.main import main; main(sys.argv[1:])\n"

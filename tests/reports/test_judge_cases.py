@@ -241,7 +241,7 @@ def inputs():
 """
 
 
-@pytest.mark.one_fast_in(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["named", "in_order", "into", "raising"])
 def test_arguments_with_names_and_destinations_have_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ARGUMENTS.replace("FACTOR", "1.01"))

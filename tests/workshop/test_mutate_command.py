@@ -141,6 +141,7 @@ def test_a_campaign_asks_logs_and_goes_on(
     assert {one["mutant"] for one in again[2:-1]} == {json.loads(line)["mutant"] for line in lines[2:-1]}
 
 
+@pytest.mark.slow
 def test_a_cell_that_ends_the_process_is_excluded_with_its_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
