@@ -178,7 +178,7 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
-@pytest.mark.one_fast_in(9)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     """torch.library.opcheck: schema, autograd registration, fake tensors, AOT dispatch."""

@@ -381,7 +381,7 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     """torch.library.opcheck: schema, autograd registration, fake tensors, AOT dispatch."""

@@ -88,6 +88,7 @@ FAULTS: dict[str, tuple[Spec, Spec, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_that_a_ball_alone_lets_pass_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, fault, shape = FAULTS[name]
@@ -138,7 +139,7 @@ def by_welford(x: Tensor) -> Tensor:
     return (x - mean) * torch.rsqrt(square / x.shape[-1] + 1e-5)
 
 
-@pytest.mark.one_fast_in(16)
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [layer_norms(8), norms_spelled_out(8)], ids=["function", "spelled out"])
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("shift", [0.0, 8.0])

@@ -130,6 +130,7 @@ def test_every_way_to_transform_is_accepted(kernel: str, dtype: str) -> None:
             assert _count_refusals(RIGHT[kernel], torch.fft.fft, x) == 0, n
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("kernel", WRONG)
 def test_a_wrong_transform_is_refused(kernel: str, dtype: str) -> None:

@@ -93,6 +93,7 @@ def _largest_ratio(name: str, allowed: Contract, seeds: int) -> float:
     return largest
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("name", ATTACKED)
 def test_no_random_evaluation_leaves_the_ball(name: str) -> None:
     largest = _largest_ratio(name, contract("float32"), 50)

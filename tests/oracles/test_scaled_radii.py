@@ -73,6 +73,7 @@ def _element_by_element(
     return result
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("size", [1.0, 2.0**-130, 2.0**60])
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("name", FORMULAS)

@@ -26,7 +26,7 @@ def _judge(subject: Callable[..., Any], documented: Documented | None = None) ->
     return run_cell(Cell("layer_norm", "CALLS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
-@pytest.mark.one_fast_in(6)
+@pytest.mark.one_fast_in(11)
 @pytest.mark.parametrize("name", calls.FAULTS)
 def test_an_op_that_remembers_is_refused(name: str) -> None:
     verdict = _judge(calls.FAULTS[name]())

@@ -47,6 +47,7 @@ def test_a_right_op_is_verified_with_its_measures() -> None:
     assert {name for name, _ in verdict.timing} == {"generate", "op", "reference", "compare"}
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_samples_and_another_seed_others() -> None:
     ratios = [
         run_cell(cell("VJP"), Settings("commit", seed, 20), declared(torch.nn.functional.layer_norm)).measure.judged

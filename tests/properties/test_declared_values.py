@@ -165,6 +165,7 @@ def test_drafts_are_the_same_whoever_asks_first() -> None:
 # ------------------------------------------------------------------------------------------------------------ seeds
 
 
+@pytest.mark.fast_cases("brief")
 @pytest.mark.parametrize("profile", ["brief", "commit"])
 def test_no_two_samples_of_a_cell_have_one_seed(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = []

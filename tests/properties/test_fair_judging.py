@@ -56,6 +56,7 @@ def test_a_clear_error_on_what_is_documented_as_outside_is_refused() -> None:
     assert "RuntimeError: trace: float64 alone" in verdict.reason
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("error", "documented"),
     [

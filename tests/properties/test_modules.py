@@ -27,7 +27,7 @@ OWN = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", 
 FEW = Settings("brief", max_examples=3, simpler=False)
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("op", OPS)
 def test_every_module_of_torch_gives_the_values_of_its_op(op: str) -> None:
     verdict = run_cell(Cell(op, "FWD", "float64", "cpu", "module"), FEW)
@@ -50,7 +50,7 @@ def test_the_losses_of_torch_give_the_values_of_their_ops_for_targets_that_they_
     assert judged >= 3
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("code", ["VJP", "VMAP", "WAYS"])
 @pytest.mark.parametrize("op", OWN)
 def test_the_production_modules_are_judged_as_their_ops_are(op: str, code: str) -> None:

@@ -75,6 +75,7 @@ def test_numbers_that_torch_has_wrong_are_named_and_others_are_judged() -> None:
         assert ask(wrong, largest, "SPECIAL").outcome is Outcome.FAIL
 
 
+@pytest.mark.slow
 def test_samples_that_the_reference_refuses_are_left_out() -> None:
     sizes = {"c": (1,)}
     right = ask(group_norm, group_norm, "FWD", GROUPS, 24, sizes=sizes)

@@ -23,6 +23,7 @@ def _judge(subject: Callable[..., Any], name: str = "layer_norm") -> Verdict:
     return run_cell(Cell(name, "NEEDS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("name", needs.FAULTS)
 def test_gradients_that_depend_on_others_are_refused(name: str) -> None:
     verdict = _judge(needs.FAULTS[name])

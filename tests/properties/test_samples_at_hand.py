@@ -110,6 +110,7 @@ def eight_classes(x: Tensor, target: Tensor) -> Tensor:
     return loss(x, target.clamp(max=7))
 
 
+@pytest.mark.fast_cases("fail")
 @pytest.mark.parametrize(("kernel", "outcome"), [(of_torch, Outcome.VERIFIED), (squares, Outcome.FAIL)])
 def test_a_count_is_drawn(kernel: Any, outcome: Outcome) -> None:
     op = declare(moment, {"opassay": kernel}, SHAPES, ("x",), lambda x: (x.dtype,))
@@ -119,6 +120,7 @@ def test_a_count_is_drawn(kernel: Any, outcome: Outcome) -> None:
         assert {v.outcome for v in verdicts} == {outcome}, str(verdicts)
 
 
+@pytest.mark.fast_cases("fail")
 @pytest.mark.parametrize(("kernel", "outcome"), [(by_rows, Outcome.VERIFIED), (eight_classes, Outcome.FAIL)])
 def test_labels_are_below_the_number_of_classes(kernel: Any, outcome: Outcome) -> None:
     verdicts = verify_kernel(kernel, loss, LABELS, properties=("FWD", "VJP", "EMPTY", "LAYOUT", "WAYS"), settings=FEW)

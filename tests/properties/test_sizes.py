@@ -193,7 +193,7 @@ ROWS = {
 }
 
 
-@pytest.mark.fast_cases("layer_norm")
+@pytest.mark.slow
 @pytest.mark.parametrize("op_name", ROWS)
 def test_of_each_band_of_sizes_there_is_a_sample_of_two_rows_whatever_the_seed(op_name: str) -> None:
     op = load_op(op_name)

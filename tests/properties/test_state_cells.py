@@ -115,7 +115,7 @@ def alone() -> dict[str, Verdict]:
     return {code: without_times(run_cell(ask(code), FEW, plant(scaled))) for code in QUESTIONS}
 
 
-@pytest.mark.one_fast_in(12)
+@pytest.mark.one_fast_in(23)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_neighbour_is_judged_as_if_nothing_had_run_before(name: str, alone: dict[str, Verdict]) -> None:
     run_cell(ask("FWD"), FEW, plant(after(CHANGES[name][0])))

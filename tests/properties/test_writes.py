@@ -19,7 +19,7 @@ def _judge(name: str, code: str, subject: object) -> Verdict:
     return run_cell(Cell(name, code, "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("name", writes.FAULTS)
 def test_a_write_or_a_hidden_tensor_is_refused(name: str) -> None:
     verdict = _judge(*writes.FAULTS[name])

@@ -40,7 +40,7 @@ SPECS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.one_fast_in(10)
 @pytest.mark.parametrize("name", SPECS)
 def test_an_accumulator_that_begins_with_a_matrix_is_accepted(name: str) -> None:
     x, w, c = draw((4, INNER), (INNER, 6), (4, 6))

@@ -87,7 +87,7 @@ def test_every_order_is_right(name: str, cut: str) -> None:
     assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("sum")
 @pytest.mark.parametrize("name", _STEPS)
 def test_a_wrong_step_is_rejected(name: str) -> None:
     step = _STEPS[name][0]
@@ -99,6 +99,7 @@ def test_a_wrong_step_is_rejected(name: str) -> None:
     assert _judge(kernel, _spec(step), _inputs(name)).verdict == "rejected"
 
 
+@pytest.mark.slow
 def test_small_numbers_may_be_lost_one_after_the_other() -> None:
     # 1 is a quarter of the spacing at 2^25, so a sum in order stays at 2^25, and torch's tree has more.
     x = torch.ones(32)
@@ -135,6 +136,7 @@ def test_a_step_may_read_other_tensors() -> None:
     assert _judge(lambda x, w: kernel(x, w) + w, spec, (x, w[0])).verdict == "rejected"
 
 
+@pytest.mark.slow
 def test_a_step_may_choose_with_indices() -> None:
     def larger(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         is_first = a[0] >= b[0]
@@ -148,6 +150,7 @@ def test_a_step_may_choose_with_indices() -> None:
     assert _judge(lambda x: (x.cummax(0)[0], x.cummax(0)[1] * 0), spec, (x,)).verdict == "rejected"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_scans_of_rows_under_vmap() -> None:
     x = torch.randn(2, _N, generator=torch.Generator().manual_seed(0))

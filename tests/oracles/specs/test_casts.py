@@ -149,7 +149,7 @@ def test_a_spec_that_casts_accepts_itself_and_no_planted_fault(name: str) -> Non
         assert opassay.judge(fault, traced_once(spec), inputs, questions=QUESTIONS[:3]).verdict == "rejected"
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["quantised", "restored", "embedding", "multiplied", "floor division", "sign"])
 def test_a_spec_that_casts_accepts_itself_in_every_question(name: str) -> None:
     spec, _, inputs = CASES[name]

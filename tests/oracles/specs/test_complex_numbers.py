@@ -49,6 +49,7 @@ def _inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     return torch.randn(4, 6, generator=generator).to(dtype), 6 * torch.rand(4, 3, generator=generator)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kernel", [_rotate, _with_parts])
 def test_a_rotation_is_accepted(kernel: Callable[..., Tensor], dtype: torch.dtype) -> None:
@@ -88,13 +89,14 @@ def _two() -> tuple[Tensor, Tensor]:
     return torch.randn(3, 4, generator=generator), torch.randn(3, 4, generator=generator)
 
 
+@pytest.mark.fast_cases("_of_all")
 @pytest.mark.parametrize("kernel", [_of_all, _of_parts])
 def test_operations_on_complex_numbers_are_those_on_parts(kernel: Callable[..., object]) -> None:
     judgement = opassay.judge(kernel, traced_once(_of_all), _two(), questions=QUESTIONS, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -164,6 +166,7 @@ def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | Non
     assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.fast_cases("dtype0")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtype) -> None:
     for kernel in (_turned, _by_parts_of_both):

@@ -196,7 +196,7 @@ def _pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return torch.view_as_complex(z), torch.view_as_complex(w)
 
 
-@pytest.mark.one_fast_in(32)
+@pytest.mark.one_fast_in(48)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [*RIGHT, *REAL])
 def test_right_ones_are_accepted(name: str, dtype: torch.dtype) -> None:

@@ -206,6 +206,7 @@ def _aligned(x: Tensor) -> Tensor:
     return F.ctc_loss(x, labels, steps, lengths, reduction="none")
 
 
+@pytest.mark.fast_cases("dtype0")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_gradient_of_alignments_may_be_made_of_logarithms(dtype: torch.dtype) -> None:
     for scale in (1.0, 20.0):

@@ -128,7 +128,7 @@ def _inputs(recipe: str) -> Callable[[int], tuple[Tensor, ...]]:
     return lambda seed: _draw(recipe, seed)
 
 
-@pytest.mark.one_fast_in(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("kernel", [_kernel, _block_by_block])
 def test_right_products_are_accepted(kernel: Callable[..., Tensor], recipe: str) -> None:
@@ -137,7 +137,7 @@ def test_right_products_are_accepted(kernel: Callable[..., Tensor], recipe: str)
         assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.one_fast_in(9)
+@pytest.mark.one_fast_in(18)
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_rejected(name: str, recipe: str) -> None:

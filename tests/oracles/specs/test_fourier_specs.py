@@ -87,6 +87,7 @@ def _spectrum(x: Tensor) -> Tensor:
     return _parts(fft.rfft(x))
 
 
+@pytest.mark.slow
 def test_other_ways_to_a_spectrum_are_accepted() -> None:
     x, _ = _two(4, 16)
     for candidate in (by_half_length, lambda x: by_halves(x + 0j)[..., :9], lambda x: by_parts(x + 0j)[..., :9],
@@ -122,6 +123,7 @@ def _transform_mirror(x: Tensor, y: Tensor, sign: float = -1.0, edge: float = 0.
     return z.real + (z.imag if edge else 0.0)
 
 
+@pytest.mark.slow
 def test_the_inverse_of_half_a_spectrum_leaves_out_two_imaginary_parts_and_mirrors_conjugates() -> None:
     operands = _two(4, 9)
     assert _verdict(_transform_mirror, _back, *operands) == "accepted"
@@ -141,6 +143,7 @@ def _convolve_by_sums(x: Tensor, k: Tensor) -> Tensor:
     return F.conv1d(F.pad(x, (x.shape[-1] - 1, 0))[:, None], k[0].flip(-1)[None, None])[:, 0]
 
 
+@pytest.mark.slow
 def test_a_convolution_by_transforms_is_right_by_any_transform_or_none() -> None:
     x, k = _two(3, 16)
     x, k = x, k[:1]
@@ -182,6 +185,7 @@ def _overlap_and_add(z: Tensor, window: Tensor) -> Tensor:
     return total[4:36] / envelope[4:36]
 
 
+@pytest.mark.slow
 def test_a_signal_comes_back_by_overlapping_frames_and_not_without_their_window() -> None:
     z = torch.view_as_complex(torch.randn(5, 17, 2, generator=torch.Generator().manual_seed(2)))
     hann, even = torch.hann_window(8), torch.ones(8)

@@ -69,6 +69,7 @@ def test_masked_rows_have_bounds(mask: str, dtype: torch.dtype, terms: str) -> N
             assert bool(torch.isfinite(radius).all())
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_mask_that_is_an_argument_leaves_bounds(mask: str, dtype: torch.dtype) -> None:

@@ -59,6 +59,7 @@ def _inside(slope: Tensor, ball: Ball) -> Any:
     return places.accepted
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 @pytest.mark.parametrize("name", SPECS)
@@ -70,6 +71,7 @@ def test_slopes_of_torch_are_right(name: str, offset: float, dtype: torch.dtype)
     assert _inside(slope, ball).all()
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("change", [lambda slope: slope * 1.25, lambda slope: slope.roll(1, -1)])
 @pytest.mark.parametrize("name", SPECS)

@@ -66,8 +66,8 @@ SPECS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Moments], T
 }  # fmt: skip
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", SPECS)
 def test_moments_may_be_put_together_of_pieces(name: str, dtype: torch.dtype) -> None:
     spec, candidate = SPECS[name]

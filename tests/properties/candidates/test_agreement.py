@@ -114,6 +114,7 @@ def flushing(x: Tensor) -> Tensor:
     return torch.where(y.abs() < 2**-126, 0.0, y)
 
 
+@pytest.mark.slow
 def test_subnormal_numbers_that_torch_flushes_may_be_zero_and_that_is_said() -> None:
     questions = ["FWD:given", "VJP:grad"]
     x = X.clamp(0.01, 0.9)

@@ -75,7 +75,7 @@ def _verdict(kernel: Kernel, spec: Kernel, shapes: tuple[tuple[int, ...], ...]) 
     return judgement.verdict, [finding.question for finding in judgement.causes]
 
 
-@pytest.mark.fast_cases("an interpolation", "products that are summed")
+@pytest.mark.fast_cases("an interpolation")
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_contraction_may_be_written_in_two_ways(name: str) -> None:
     spec, kernel, shapes = RIGHT[name]

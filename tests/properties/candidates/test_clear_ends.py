@@ -172,6 +172,7 @@ def test_a_spec_that_raises_logs_nothing(caplog: pytest.LogCaptureFixture, capfd
     assert not [each for each in caplog.records if each.name == "torch._subclasses.fake_tensor"]
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize(
     ("words", "text"),
     [

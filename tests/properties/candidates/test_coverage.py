@@ -111,6 +111,7 @@ def _sum(x: Tensor) -> Tensor:
     return x.sum(-1)
 
 
+@pytest.mark.fast_cases("relu")
 @pytest.mark.parametrize("spec", [torch.relu, _chain, torch.add], ids=["relu", "chain", "add"])
 def test_an_elementwise_spec_has_one_order_so_a_nan_is_no_infinity(spec: Callable[..., Tensor]) -> None:
     inputs = (_normal(16, 32),) if spec is not torch.add else (_normal(16, 32), _normal(32))

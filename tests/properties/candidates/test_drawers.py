@@ -41,7 +41,7 @@ def test_a_right_kernel_that_draws_is_accepted_everywhere(drawer: Chooser, kerne
     assert judgement.verdict == "accepted", str(judgement)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(12)
 @pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=False)))
 def test_a_biased_kernel_is_rejected(drawer: Chooser, kernel: Kernel) -> None:
     judgement = opassay.judge(
@@ -122,6 +122,7 @@ def test_gradients_of_dropout_behind_a_relu_are_judged(function: Any, causes: li
     assert [cause.question for cause in judgement.causes] == causes, str(judgement)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("spec", "output", "right"),
     [

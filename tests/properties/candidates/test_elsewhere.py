@@ -170,6 +170,7 @@ def test_a_placed_tensor_has_equal_values_and_its_strides(layout: MemoryLayout, 
         ]
 
 
+@pytest.mark.slow
 def test_sizes_beside_integers_are_asked() -> None:
     def embed(w: Tensor, at: Tensor) -> Tensor:
         return w[at]

@@ -54,7 +54,7 @@ def _pair(folder: Path, body: str) -> tuple[str, str]:
     return str(candidate), str(spec)
 
 
-@pytest.mark.one_fast_in(4)
+@pytest.mark.fast_cases("y / 0.6")
 @pytest.mark.parametrize(
     ("body", "right"),
     [

@@ -107,6 +107,7 @@ def test_a_tensor_in_eight_bits_has_no_gradient_to_ask_for() -> None:
     assert "stored in float8_e5m2" in str(judgement)
 
 
+@pytest.mark.slow
 def test_a_property_is_not_asked_where_a_tensor_has_eight_bits() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     for spec, operands in ((lambda x: x.to(torch.float8_e5m2), x), (lambda x: x.float(), x.to(torch.float8_e5m2))):

@@ -48,7 +48,7 @@ def _failing(judgement: Judgement) -> list[str]:
     return [cause.question for cause in judgement.causes]
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("by_name-inputs0")
 @pytest.mark.parametrize("inputs", [ARGUMENTS, lambda: ARGUMENTS, lambda seed: ARGUMENTS])
 @pytest.mark.parametrize("candidate", [by_name, in_order])
 def test_arguments_by_name_reach_keyword_only_parameters(candidate: Callable[..., Tensor], inputs: Any) -> None:
@@ -111,7 +111,7 @@ def both_into(x: Tensor, total: Tensor, largest: Tensor) -> None:
     largest.copy_(x.argmax(-1))
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.fast_cases("both_into")
 @pytest.mark.parametrize(("candidate", "spec"), [(into, softmax), (into_and_back, softmax), (both_into, moments)])
 def test_a_candidate_may_write_into_destinations(candidate: Callable[..., Any], spec: Callable[..., Any]) -> None:
     judgement = judge(candidate, spec, (X,))
@@ -130,6 +130,7 @@ def test_a_parameter_that_nobody_wrote_is_named() -> None:
     assert "TypeError: takes out, which the spec does not take: so it was given memory" in cause.text
 
 
+@pytest.mark.slow
 def test_destinations_of_a_large_problem() -> None:
     x = torch.randn(2**13, 2**8)
     assert judge(into, softmax, (x,), questions=("FWD:given", "CALLS:again", "CALLS:kept")).verdict is Ruling.ACCEPTED

@@ -94,6 +94,7 @@ def _verdict(candidate: Any, spec: Any) -> str:
     )
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("candidate", "spec"),
     [
@@ -108,7 +109,7 @@ def test_right_ones_in_another_algorithm_are_accepted(candidate: Any, spec: Any)
     assert _verdict(candidate, spec) == "accepted"
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("solved_by_factor")
 @pytest.mark.parametrize(
     ("candidate", "spec"),
     [

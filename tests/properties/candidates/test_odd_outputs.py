@@ -59,8 +59,8 @@ SOME = (
 )
 
 
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("odd", ODD)
 def test_an_output_of_another_kind_is_a_finding(odd: str, spec: str) -> None:
     judgement = judge(ODD[odd], SPECS[spec], (INPUT,), questions=() if spec == "softmax" else SOME)
@@ -92,6 +92,7 @@ def _logarithm(x: torch.Tensor, least: float = -math.inf) -> torch.Tensor:
     return torch.log(torch.relu(x)).clamp(min=least)
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("spec", [_logits, _largest_of_groups, _logarithm])
 @pytest.mark.parametrize("least", [-math.inf, -3.4e38, 0.0, math.nan, math.inf])
 @pytest.mark.filterwarnings("ignore:index_reduce")

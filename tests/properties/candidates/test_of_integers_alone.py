@@ -66,6 +66,7 @@ CASES: list[tuple[Tensor, Callable[..., object], Callable[..., object], Callable
 ]
 
 
+@pytest.mark.fast_cases("in_bfloat16")
 @pytest.mark.parametrize(("operands", "spec", "right", "wrong"), CASES, ids=[case[1].__name__ for case in CASES])
 def test_numbers_that_are_computed_of_integers_are_rounded(
     operands: Tensor, spec: Callable[..., object], right: Callable[..., object], wrong: Callable[..., object]

@@ -169,6 +169,7 @@ def _inputs(rows: int = 40) -> tuple[Tensor, Tensor]:
     return torch.randn(rows, 6), torch.randn(6, 5)
 
 
+@pytest.mark.fast_cases("3")
 @pytest.mark.parametrize("rows", [40, 3])
 def test_rows_of_a_right_candidate_are_accepted_and_told(rows: int) -> None:
     judgement = judge(_in_order, spec, _inputs(rows))
@@ -181,7 +182,7 @@ def test_rows_of_a_right_candidate_are_accepted_and_told(rows: int) -> None:
     assert sampled["FWD:given"] in str(judgement)
 
 
-@pytest.mark.one_fast_in(4)
+@pytest.mark.fast_cases("tail")
 @pytest.mark.parametrize("name", WRONG)
 def test_rows_of_a_wrong_candidate_show_it(name: str) -> None:
     make, question = WRONG[name]
@@ -259,6 +260,7 @@ class _WithTail(_Sized):
         return super().__call__(x, w) * (1.001 if len(x) == 40 else 1.0)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() -> None:
     candidate = _WithTail()
     judgement = judge(candidate, spec, _inputs(), seed=1)
@@ -280,6 +282,7 @@ def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() 
     assert all("of 40 rows" in findings[code].sampled for code in {*of_values, "CALLS:kept"}), str(judgement)
 
 
+@pytest.mark.fast_cases("0")
 @pytest.mark.parametrize("at", [0, 39])
 def test_the_first_row_and_the_last_are_always_among_those_that_are_held(at: int) -> None:
     def wrong(x: Tensor, w: Tensor) -> Tensor:

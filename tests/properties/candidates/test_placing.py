@@ -114,6 +114,7 @@ def apart_alone(a: Tensor, b: Tensor) -> Tensor:
 X, Y = _normal(4, 8), _normal(4, 8)
 
 
+@pytest.mark.fast_cases("one tensor")
 @pytest.mark.parametrize("inputs", [(X, Y), (X, X)], ids=["two tensors", "one tensor"])
 def test_one_tensor_stands_for_two(inputs: tuple[Tensor, Tensor]) -> None:
     assert _causes(whole_gradient, product, inputs, "LAYOUT:strides", "VJP:grad", "PURE:fresh", "CALLS:same") == []
@@ -232,7 +233,7 @@ class _Square(torch.autograd.Function):
         return torch._neg_view(cotangents[0] * ctx.saved_tensors[0] * -2)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(9)
 @pytest.mark.parametrize(
     ("candidate", "spec", "argument"),
     [

@@ -60,6 +60,7 @@ class _FewTangents(candidates.Right):
         return torch.cat([whole[:4], torch.zeros_like(whole[4:])])
 
 
+@pytest.mark.slow
 def test_properties_are_asked_at_the_other_sizes_that_candidate_and_spec_take() -> None:
     def forgets(x: torch.Tensor, w: torch.Tensor) -> Any:
         return candidates._apply(_FewTangents, x, w)

@@ -186,6 +186,7 @@ def test_what_rounding_may_decide_is_not_read(spec: Callable[..., Tensor]) -> No
     assert "depends on values of floating tensors" in str(judgement)
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_given_may_choose_elements() -> None:
     def spec(x: Tensor, mask: Tensor) -> Tensor:
         return x[mask].cumsum(0)
@@ -239,6 +240,7 @@ def test_a_size_at_which_products_become_too_long_is_not_asked() -> None:
     assert 100 < max(rows) < 1000
 
 
+@pytest.mark.slow
 def test_a_loop_over_rows_is_not_read_at_a_million_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
 

@@ -230,6 +230,7 @@ def inverse_by_jordan(a: Tensor, b: Tensor) -> Tensor:
     return by_jordan(a, torch.eye(a.shape[-1], dtype=a.dtype).expand_as(a))
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(("candidate", "spec"), [(by_jordan, answer), (inverse_by_jordan, inverse)])
 def test_solutions_and_inverses_are_judged(

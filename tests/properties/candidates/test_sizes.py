@@ -112,6 +112,7 @@ def _slowly(x: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.slow
 def test_a_candidate_far_slower_than_its_spec_is_asked_fewer_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "_SECONDS", 0.5)
     x = torch.randn(6, 24, generator=_generator())
@@ -133,7 +134,7 @@ def test_what_is_left_out_hides_no_fault_of_small_sizes(monkeypatch: pytest.Monk
     assert [cause.question for cause in judgement.causes] == ["SIZE:sizes"]
 
 
-@pytest.mark.fast_cases("grouped_mm")
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [F.conv2d, F.conv_transpose2d, F.grouped_mm])
 def test_torch_against_itself_holds_at_other_sizes(spec: Callable[..., Tensor]) -> None:
     # A batch without elements cannot be read everywhere, rows in no group have no value, and torch's own backward of a

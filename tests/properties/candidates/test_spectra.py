@@ -105,7 +105,7 @@ def judge_spectrum(
     return judge(candidate, traced_once(spec), (a,), questions=questions, seed=0)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),

@@ -190,6 +190,7 @@ def test_no_other_question_finds_a_gradient_that_a_later_call_changes() -> None:
     assert [each.question for each in judgement.causes] == ["VJP:grad"], str(judgement)
 
 
+@pytest.mark.fast_cases("softmax_of_one_thread")
 @pytest.mark.parametrize(
     ("wrong", "spec"), [(of_one_thread, cubed), (softmax_of_one_thread, lambda x: torch.softmax(x, 0))]
 )

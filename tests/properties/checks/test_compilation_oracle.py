@@ -115,6 +115,7 @@ def test_the_right_op_passes(dtype: str) -> None:
     assert judge(check_compilation, _op(_times), _sample(2, dtype), dtype).judged > 100
 
 
+@pytest.mark.slow
 def test_an_op_that_promises_no_single_graph_is_told_how_many_there_were() -> None:
     op = _op(_broken_graph)
     tally = judge(check_compilation, op.changed(one_graph=False), _sample())

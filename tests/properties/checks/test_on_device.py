@@ -30,7 +30,7 @@ SAMPLES = 2
 WITH_LAWS = [name for name in CATALOG if load_op(name).laws]
 
 
-@pytest.mark.one_fast_in(9)
+@pytest.mark.one_fast_in(18)
 @pytest.mark.parametrize("name", WITH_LAWS)
 def test_laws_hold_on_a_device(name: str) -> None:
     op = load_op(name)

@@ -126,6 +126,7 @@ def test_a_clash_is_an_error_that_says_what_is_needed(spec: Any, args: Any, decl
     assert text in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_range_is_kept_where_it_is_declared() -> None:
     def stops_above_zero(x: Tensor, a: Tensor) -> Tensor:
         return x * torch.exp(a.clamp(max=0.0))

@@ -216,6 +216,7 @@ def test_ranges_that_the_spec_requires_are_facts() -> None:
     assert domain.facts == {0: ("in [0, 1]",), 2: ("in [0, inf]",), 3: ("in [0, 1]",)}
 
 
+@pytest.mark.slow
 def test_networks_are_asked_in_some_calls() -> None:
     layers = [torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4)) for _ in range(60)]
     domain, lines = derive(torch.nn.Sequential(*layers), rand(10, 4, 64, 64))

@@ -121,6 +121,7 @@ ROLES = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases("loss", "added", "groups", "summed", "mean")
 @pytest.mark.parametrize(("spec", "args", "line"), ROLES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_role_follows_from_what_takes_the_integers(spec: Any, args: Any, line: str) -> None:
     arguments = CallArguments.of(args)

@@ -160,6 +160,7 @@ TIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases("embedded", "batched", "inside")
 @pytest.mark.parametrize(("spec", "args", "lines"), TIES)
 def test_axes_of_one_extent_are_told_apart(spec: Any, args: Any, lines: set[str]) -> None:
     assert lines <= derive(spec, *args)[1]
