@@ -125,7 +125,7 @@ class Ball(Array):
             ACCUMULATED[primitive](primitive, out, balls, params)
         if primitive in CHAINED and contract.roundings == 1.0 and not special:
             CHAINED[primitive](primitive, out, balls, params)
-        total, strange, chain = out.summed, out.stray, out.chain
+        total, strange, chain, positive = out.summed, out.stray, out.chain, primitive == "among" and out.nonnegative
         if special or not (out.bounded or primitive in MOVING or np.isfinite(out.centre).all()):
             common, out = out.common, Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
             out.common = common
@@ -141,7 +141,7 @@ class Ball(Array):
         out.summed, out.chain = total, chain
         out.stray = out.stray if strange is None else strange | (out.stray is not None and out.stray)
         # Rounding keeps signs, so the sign that a primitive gives for exact operands is that of every evaluation.
-        out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
+        out.nonnegative = positive or (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:
             out.nonnegative = balls[0] is balls[1]  # a square, written as a product
         return out

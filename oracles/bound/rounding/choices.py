@@ -27,7 +27,8 @@ def joined(a: Ball, b: Ball) -> Ball:
             lost = np.isnan(b.centre) & (b.radii() == 0) & ~np.isnan(a.centre)
             if lost.any():
                 reach, stray = np.where(lost, 0.0, reach), [*stray, lost]
-        out = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
+        reach, positive = np.maximum(a.radii(), reach), a.nonnegative and b.nonnegative
+        out = Ball(a.centre, reach, a.contract, a.special or b.special, positive)
     out.bounded, out.summed, out.common = a.bounded, sums_of_either(a, b, out), common_of_either(a, b)
     out.stray = functools.reduce(np.logical_or, stray) if stray else None
     return out

@@ -10,7 +10,7 @@ NEVER_NEGATIVE = frozenset(
 )
 KEEP_SIGN = frozenset(
     {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "prod", "max", "store", "cast"}
-    | {"sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod", "float_power"}
+    | {"attach", "sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod", "float_power"}
     | {*STRUCTURAL, *SCANS, *BILINEAR}
 )
 

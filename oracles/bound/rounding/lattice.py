@@ -154,6 +154,7 @@ EXACT.update(
         "cumsum": _cumsum,
         "overlap": _overlap_on_lattice,
         "scatter": _scatter_on_lattice,
+        "sqrt": lambda contract, out, a: (a.centre == 0) & (a.radii() == 0),
         "store": _store,
     }
 )

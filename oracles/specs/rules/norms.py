@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ....reference.algorithms import STORED, Algorithm, Inapplicable, Reverse, declared
-from ....reference.array import Array, amax, among, constant
+from ....reference.array import Array, amax, among, attach, constant
 from ....reference.condition import Condition
 from ....reference.norms import batch_norm, group_norm, layer_norm
 from .table import DECOMPOSED, axes_of, enter, may_store
@@ -138,7 +138,9 @@ def as_functions(
 
 def safe_root(squares: Any) -> Any:
     """√s, whose slope is 0 and not infinite where s is 0, as torch has it of lengths and standard deviations."""
-    return np.where(squares == 0, 0.0, np.sqrt(np.where(squares == 0, 1.0, squares)))
+    # A choice alone would be as wide as 0 to 1 where rounding decides whether s is 0.
+    slope = np.where(squares == 0, 0.0, np.sqrt(np.where(squares == 0, 1.0, squares)))
+    return attach(np.sqrt(constant(squares)), slope, always=True)
 
 
 def _var_mean(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> tuple[Any, Any]:
