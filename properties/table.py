@@ -308,7 +308,8 @@ _OF_CANDIDATES = (
         "input in its turn then lies between 8 and 16, or -16 and -8, and all others are 1: a loss may be small."),
     Property("FWD:wide", "values: exponents of 24 bits",
         "The inputs are normal numbers, each times a power of two between 2^-16 and 2^8; and then numbers with "
-        "exponents of the whole format, held where no evaluation may overflow."),
+        "exponents of the whole format, held where no evaluation may overflow, and others around -20000, or around "
+        "-100 where sums of products are factors of others."),
     Property("FWD:small", "values: around 2^-20",
         "The inputs are normal numbers times 2^-20, where a constant such as eps decides."),
     Property("SPECIAL:zeros", "values: zeros",

@@ -87,6 +87,11 @@ class CallArguments:
         """Of the tensors."""
         return [tuple(t.shape) for t in self.tensors]
 
+    def is_like(self, other: CallArguments) -> bool:
+        """Whether another call has tensors of the same shapes, and the same options."""
+        one, two = ([tuple(x.shape) if isinstance(x, Tensor) else x for x in each.leaves] for each in (self, other))
+        return one == two
+
     def with_tensors(self, tensors: Sequence[Any]) -> CallArguments:
         """The same with other values in the places of the tensors."""
         rest = iter(tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,18 +85,22 @@ class CallHistory:
     operations: Operations | None = None
     beside: list[str] | None = field(default_factory=list)
 
-    def note(self, arguments: CallArguments, answer: Answer, native: SpecRun, alike: bool) -> None:
+    def note(
+        self, arguments: CallArguments, answer: Answer, native: SpecRun, alike: bool, writes: Callable[[], Any]
+    ) -> None:
         """Note what a call did besides its outputs: a candidate that counts its calls knows which one is asked of it.
 
         Args:
             arguments: of the call; as they are afterwards they need not be among its answer. native: of the spec.
             alike: whether its outputs may share the memory that those of `native` share.
+            writes: positions of what the spec writes in this very call, by an option perhaps.
         """
         if self.beside is None:
             return
-        for i, (was, now) in enumerate(zip(arguments.tensors, answer.writes.after, strict=False)):
-            if i not in native.writes and not same_bits(was, now):
-                self.beside.append(f"{arguments.label(i)} of call {self.calls} was written")
+        pairs = enumerate(zip(arguments.tensors, answer.writes.after, strict=False))
+        changed = {i for i, (was, now) in pairs if i not in native.writes and not same_bits(was, now)}
+        for i in sorted(changed.difference(writes()) if changed else ()):
+            self.beside.append(f"{arguments.label(i)} of call {self.calls} was written")
         for name, other in shared_memory(arguments, answer, native) if alike else ():
             self.beside.append(f"{name} of call {self.calls} shares memory with {other}")
 

@@ -36,8 +36,8 @@ from .workload import CallLimit, work_at
 LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
 #: The largest number of elements of all arguments together, and the number of calls where few axes move.
 _MOST, _CALLS = 2**17, 6
-#: A size above which longer paths begin, as of keys that are cut into parts, and the elements of a call with it.
-_LONG, _MOST_LONG = 8193, 2**20
+#: A size at which a third is behind 8192, where longer paths begin, as of keys in parts; and the elements of its call.
+_LONG, _MOST_LONG = 12_345, 2**20
 #: Sizes at which kernels may take another branch: powers of two, one less and one more, and odd multiples of powers of
 #: two. Each in turn replaces each size of the arguments, in calls with at most `_FEW` elements.
 _AT_BRANCHES = sorted(

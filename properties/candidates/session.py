@@ -111,7 +111,7 @@ class Session:
         # The candidate's process keeps the given arguments from the first call with them; rows of them are not kept.
         stored = arguments is self.arguments and not self.share
         placing = self._placing(FailingCall(arguments, tensors, layout, manner), backward is not None)
-        row, alike = sequel.get("times", 1) > 1, arguments.shapes == self.arguments.shapes
+        row, alike = sequel.get("times", 1) > 1, arguments.is_like(self.arguments)
         if sum(t.nbytes for t in arguments.tensors) <= _FEW_BYTES:
             sequel["writes"] = msgspec.structs.replace(sequel.get("writes", Writes()), after=True)
         places = self._destinations(arguments, tensors)
@@ -127,7 +127,7 @@ class Session:
             aliases = answer.aliases.among(self.arguments.tensors) if alike else answer.aliases
             answer = msgspec.structs.replace(answer, aliases=aliases)
             usual = alike and layout is None and manner is Manner.PLAIN
-            self.history.note(arguments, answer, self.native, usual)
+            self.history.note(arguments, answer, self.native, usual, lambda: self.spec.find_writes(arguments, tensors))
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
         if places is None and answer.form == DESTINATIONS:  # the candidate returned a type of this name

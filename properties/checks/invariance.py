@@ -12,6 +12,7 @@ are; so on CUDA nothing is promised of them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ def check_invariance(judge: Judge, sample: Sample) -> None:
         together = _join_parts(judge, [batch[i] for i in numbers], slices)
         results = _run(judge, together, slices, [alone[i][1] for i in numbers])
         # Of a part that comes again, the last place.
-        starts = dict(zip(numbers, _starts([extents[i] for i in numbers]), strict=True))
+        starts = dict(zip(numbers, itertools.accumulate((extents[i] for i in numbers), initial=0), strict=False))
         for i in range(count):
             got = [t.narrow(axis, starts[i], extents[i]) for t, axis in zip(*results[0::2], strict=True)]
             require_same(judge, got, alone[i][0], f"slice {what}, at {starts[i]} of {sum(extents[k] for k in numbers)}")
@@ -176,10 +177,6 @@ def _sliced_arguments(judge: Judge, sample: Sample, slices: Slices) -> list[tupl
 def _extent(judge: Judge, sample: Sample, slices: Slices) -> int:
     i, axis = _sliced_arguments(judge, sample, slices)[0]
     return int(sample.args[i].shape[axis])
-
-
-def _starts(extents: Sequence[int]) -> list[int]:
-    return [sum(extents[:i]) for i in range(len(extents))]
 
 
 def _join_parts(judge: Judge, parts: Sequence[Sample], slices: Slices) -> Sample:

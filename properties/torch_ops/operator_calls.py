@@ -211,7 +211,8 @@ def reading_of(call: OperatorCall) -> OperatorReading:
     try:
         formula = traced(call, *call.operands)
         graph = formula.graph
-        names = [_name(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+        targets = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+        names = [target.removeprefix("aten.").removesuffix(".default") for target in targets]
         if drawing_nodes(graph):
             return OperatorReading("it draws random numbers")
         _read_second_order(formula, call.operands)
@@ -239,7 +240,3 @@ def _read_second_order(formula: Traced, operands: Sequence[Tensor]) -> None:
     tangents, cotangents = ([ball(np.ones(x.shape), terms) for x in of] for of in (inputs, outputs))
     along(REFERENCE, ("vjp", "jvp"), floating, len(inputs), len(outputs))(*inputs, *cotangents, *tangents, *cotangents)
     along(REFERENCE, ("jvp", "vjp"), floating, len(inputs), len(outputs))(*inputs, *tangents, *cotangents)
-
-
-def _name(target: Any) -> str:
-    return str(target).removeprefix("aten.").removesuffix(".default")

@@ -46,7 +46,8 @@ def list_command(
     exclusions = find_exclusions(whole, shard, keyword)
     cells = [cell for cell in whole if cell.key not in exclusions]
     if as_json:
-        click.echo(json.dumps({"plan_digest": plan_digest(whole), "cells": [_data(cell) for cell in cells]}, indent=1))
+        data = [{"id": cell.id, "key": cell.key, **{axis: getattr(cell, axis) for axis in AXES}} for cell in cells]
+        click.echo(json.dumps({"plan_digest": plan_digest(whole), "cells": data}, indent=1))
     elif all_cells or shard or keyword or ops or any(options.values()):
         _print_cells(cells, selection)
     else:
@@ -86,7 +87,3 @@ def _print_plugins() -> int:
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown distribution"
         click.echo(one_line(f"{point.name}: {origin}, {point.value}{note}", 500))
     return exit_codes.OK
-
-
-def _data(cell: Cell) -> dict[str, str]:
-    return {"id": cell.id, "key": cell.key, **{axis: getattr(cell, axis) for axis in AXES}}

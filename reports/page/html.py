@@ -51,20 +51,9 @@ def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | 
 @cache
 def _templates() -> jinja2.Environment:
     return templates_of(
-        __package__, judged=_has_elements, ulps=_has_errors, ratio=_ratio, kind=_css_class, counts=counts
-    )
-
-
-def _has_elements(verdict: Verdict) -> bool:
-    return verdict.measure.judged > 0
-
-
-def _has_errors(verdict: Verdict) -> bool:
-    return has_ulps(verdict.measure)
-
-
-def _css_class(outcome: Outcome) -> str:
-    return str(outcome).replace(" ", "-")
+        __package__, judged=lambda verdict: verdict.measure.judged > 0, ulps=lambda verdict: has_ulps(verdict.measure),
+        ratio=_ratio, kind=lambda outcome: str(outcome).replace(" ", "-"), counts=counts,
+    )  # fmt: skip
 
 
 def _ratio(verdict: Verdict) -> str:

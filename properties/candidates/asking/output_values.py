@@ -76,11 +76,13 @@ def of_a_way(code: str, session: Session) -> Finding:
 def _of_whole_format(session: Session) -> Iterator[CallArguments]:
     """Numbers of the whole format, where squares overflow or vanish; below 1, where a kernel may have other products on
     the way, as of queries and keys in place of keys and values, which overflow where those of the spec do not.
+    Then numbers that all are below those with which a search for the largest may begin, 0 or -10000.
     """
-    spec, rows, way = session.spec, session.given_rows, of_whole_format
+    spec, rows, way, below = session.spec, session.given_rows, of_whole_format, -20_000
     if not spec.numpy and multiplies_sums(spec.traced_at(rows, spec.state).graph):
-        way = functools.partial(of_whole_format, exponent=0)
+        way, below = functools.partial(of_whole_format, exponent=0), -100
     yield session.filled(rows, way, session.generator("WIDE whole"))
+    yield session.filled(rows, lambda t, rng: below * WAYS["FWD:nearone"](t, rng), session.generator("WIDE below"))
 
 
 def _near_ones(session: Session) -> Iterator[CallArguments]:

@@ -141,7 +141,12 @@ def _many_rows(session: Session) -> Finding | None:
         return None
     rows, some = max(_BEYOND * count // outputs[0].numel(), _ROWS) + 1, _SOME * count
     rng, originals = session.generator("SIZES beyond"), session.arguments.tensors
-    shapes = [(rows, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
+    # What has rows and another axis that move together is as long by chance, as the bias of a square layer.
+    tied = {i for s in session.domain.shapes.symbols if any(d for _, d in s.axes) for i, d in s.axes if d == 0}
+    own = {i for i, t in enumerate(originals) if t.ndim and len(t) == count} - tied
+    shapes, fewer = (
+        [(n, *t.shape[1:]) if i in own else tuple(t.shape) for i, t in enumerate(originals)] for n in (rows, some)
+    )
     if rows <= some or sum(map(math.prod, shapes)) > 8 * _BEYOND:
         return None
     tensors = [
@@ -149,10 +154,9 @@ def _many_rows(session: Session) -> Finding | None:
         for t, shape in zip(originals, shapes, strict=True)
     ]
     many = keep(session.arguments.with_tensors(tensors), session.domain, rng)
-    shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
     most = count_work(session)._replace(multiplications=math.inf, elements=math.inf, steps=math.inf)
-    few = session.domain.at(session.arguments, tuple(shapes))
+    few = session.domain.at(session.arguments, tuple(fewer))
     if work_at(session, session.filled(few, WAYS["FWD:signs"], rng), CallLimit(most)) is None:
         return None
     part = part_of(session.spec, many, session.terms, _READ)

@@ -286,7 +286,7 @@ def _propose_options(
         pairs = itertools.product(extents if len(extents) <= _AMONG else (), repeat=2)
         every = sorted({*shapes, *((n,) for n in extents), *pairs}, key=len)
         # A mask is no tensor of numbers, or is compared with zero, which none of these is.
-        kinds: tuple[Iterable[Option], ...] = every, ((TRUTH, *shape) for shape in every if shape), [2], [0.5]
+        kinds: tuple[Iterable[Option], ...] = every, ((TRUTH, *shape) for shape in every if shape), [2, 3], [0.5, 0.7]
         yield from kinds
 
 
