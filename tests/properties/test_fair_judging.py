@@ -35,8 +35,8 @@ def _op(subject: Callable[..., Any], documented: Documented | None, name: str = 
     return dataclasses.replace(op, subjects={"theirs": subject}, documented=own)
 
 
-def _verdict(op: Op, code: str = "FWD", dtype: str = "float32") -> Verdict:
-    return run_cell(Cell(op.name, code, dtype, "cpu", "theirs"), Settings("brief", max_examples=8, simpler=False), op)
+def _verdict(op: Op, code: str = "FWD", dtype: str = "float32", *, simpler: bool = False) -> Verdict:
+    return run_cell(Cell(op.name, code, dtype, "cpu", "theirs"), Settings("brief", simpler=simpler), op)
 
 
 def _raising(error: Exception, when: Callable[[Tensor], bool] = lambda x: True) -> Callable[[Tensor], Tensor]:
@@ -144,7 +144,7 @@ def _of_two_faults(x: Tensor) -> Tensor:
 
 
 def test_a_cell_tells_each_kind_of_failure_with_how_many_samples_showed_it() -> None:
-    verdict = _verdict(_op(_of_two_faults, None))
+    verdict = _verdict(_op(_of_two_faults, None), simpler=True)
     assert verdict.outcome is Outcome.FAIL
     results = {failure.code: failure for failure in verdict.causes}
     assert len(verdict.causes) == len(results) == 2
