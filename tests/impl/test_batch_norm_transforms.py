@@ -140,6 +140,7 @@ def test_captured_running_statistics_are_updated_once(name: str) -> None:
     assert torch.equal(pairs[0][1], pairs[1][1])
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("training", [True, False])
 def test_compiled_for_every_size(training: bool) -> None:
     torch._dynamo.reset()

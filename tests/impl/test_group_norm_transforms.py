@@ -185,7 +185,7 @@ def _opcheck_arguments() -> dict[str, tuple[Any, ...]]:
     }
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("group_norm")
 @pytest.mark.parametrize("name", _opcheck_arguments())
 def test_opcheck(name: str) -> None:
     """torch.library.opcheck: schema, autograd registration, fake tensors, AOT dispatch."""

@@ -42,7 +42,7 @@ def _without_forms(spec: Spec, tensors: tuple[Tensor, ...], monkeypatch: pytest.
         return ball
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("sinkhorn of 8 rounds")
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_has_a_radius_that_legal_evaluations_come_near(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, text, shape = CHAINS[name]
@@ -58,7 +58,7 @@ def test_a_chain_has_a_radius_that_legal_evaluations_come_near(name: str, monkey
     assert np.median(plain / radius.numpy()) > 100
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("sinkhorn of 8 rounds")
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_form_holds_the_exact_value_and_random_evaluations(name: str) -> None:
     spec, _, shape = CHAINS[name]
@@ -155,6 +155,7 @@ def test_other_algorithms_of_a_step_are_held(spec: Spec, name: str, shift: float
         assert accepted(y, ball).all()
 
 
+@pytest.mark.slow
 def test_other_algorithms_of_sinkhorns_steps_are_held() -> None:
     """By vectors that scale rows and columns, by reciprocals, and with the first step as a softmax."""
 

@@ -53,7 +53,7 @@ def _read(spec: Spec, tensors: tuple[Tensor, ...]) -> Ball:
     return ball
 
 
-@pytest.mark.one_fast_in(7)
+@pytest.mark.fast_cases("sinkhorn of 8 rounds-dtype0")
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_a_radius_is_near_to_an_evaluation_that_stores_everything(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +71,7 @@ def test_a_radius_is_near_to_an_evaluation_that_stores_everything(
     assert np.max(_read(spec, tensors).radii()) > 100 * float(radius.max())
 
 
-@pytest.mark.one_fast_in(7)
+@pytest.mark.fast_cases("sinkhorn of 8 rounds-dtype0")
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_the_exact_value_and_evaluations_are_held(name: str, dtype: torch.dtype) -> None:
     spec, _, _, shape, _ = CHAINS[name]

@@ -33,6 +33,7 @@ def _constant_element(rng: np.random.Generator) -> Any:
 _PLACES = np.random.default_rng(1).permutation(60)
 
 
+@pytest.mark.slow
 def test_copies_among_more_elements_than_are_paired_are_found() -> None:
     """Four copies each, anywhere: the share of elements varies twice as much from call to call."""
     size = 4 * frequencies._PAIRED

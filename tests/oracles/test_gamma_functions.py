@@ -110,7 +110,7 @@ def _numbers() -> Tensor:
     return torch.tensor([0.003, 0.4, 0.97, 1.0, 1.46, 2.0, 2.2, 3.75, 8.0, 40.0, -0.3, -1.5, -2.46, -3.9])
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("digamma")
 @pytest.mark.parametrize("name", _CASES)
 def test_right_evaluations_are_accepted_and_wrong_ones_are_not(name: str) -> None:
     spec, right, wrong = _CASES[name]
@@ -139,6 +139,7 @@ def test_torch_is_within_the_ball_of_its_contract(dtype: str) -> None:
         assert (error <= ball.radii())[judged].all()
 
 
+@pytest.mark.slow
 def test_trigamma_of_torch_has_ten_digits_of_float64() -> None:
     """Its asymptotic series ends at x^-7, where x is 6 to 7: what is left out is 4.9e-10 of the value."""
     report = opassay.judge(torch.digamma, torch.digamma, (torch.tensor([1.1, 2.3], dtype=torch.float64),))

@@ -57,6 +57,7 @@ def hold(law: Any, value: Any) -> tuple[bool, bool]:
     return not judged or bool(low <= float(value) <= high), judged
 
 
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ERRORS)
 def test_evaluations_are_right_whatever_the_condition(dtype: Any) -> None:
     rng, judged, count = np.random.default_rng(0), 0, 0

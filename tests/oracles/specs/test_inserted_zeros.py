@@ -193,7 +193,7 @@ def _skipping(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.fast_cases("added")
 @pytest.mark.parametrize("name", CAUSAL)
 def test_masked_keys_may_be_skipped_whatever_they_hold(name: str) -> None:
     spec = CAUSAL[name]

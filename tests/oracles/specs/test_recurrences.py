@@ -170,6 +170,7 @@ def test_a_factor_may_have_fewer_elements_than_its_state() -> None:
     opassay.assert_conforms(scanned, _states, a, b)
 
 
+@pytest.mark.slow
 def test_a_state_may_be_a_single_number() -> None:
     for seed in range(40):
         a, b = draw((8,), (8,), seed=seed)

@@ -145,6 +145,7 @@ def test_what_was_changed_in_torch_for_a_trace_is_changed_back() -> None:
         torch.func.grad(lambda x: Square.apply(x).sum())(x.detach())  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.slow
 def test_a_compiled_spec_is_read_as_its_original() -> None:
     compiled = torch.compile(lambda x: torch.softmax(x, -1))
     judgement = opassay.judge(
