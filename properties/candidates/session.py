@@ -299,7 +299,7 @@ class Session:
         if operands is OperandFacts.FINITE and fits and evident:
             torchs = tuple(native or [None] * len(names))
             again = functools.partial(self.spec.read, arguments, state)
-            draws = functools.partial(self.spec.perturb, arguments, state, self.terms)
+            draws = self.spec.question_at(arguments, state, self.terms).perturb
             called = (arguments, state)
             evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, draws, which, call=called)
             self.records.evidence.append(evidence)

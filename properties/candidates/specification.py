@@ -20,7 +20,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.bound.accept import ReadingError
-from ...oracles.bound.rounding.chance import Evaluations
 from ...oracles.bound.rounding.reading import BoundQuestion
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import Reading
@@ -184,7 +183,7 @@ class Specification:
 
         def read(decisions: Decisions) -> Sequence[Reading]:
             with _reading(self.name):
-                return self._question(arguments, state, terms, decisions=decisions).read(sharp)
+                return self.question_at(arguments, state, terms, decisions=decisions).read(sharp)
 
         with _reading(self.name):
             return with_choices(read, lambda: self.traced_at(arguments, state).graph)
@@ -192,11 +191,7 @@ class Specification:
     def read_still(self, arguments: CallArguments, state: State, terms: Terms) -> tuple[Reading, ...]:
         """The outputs for one draw of all numbers; arguments and errors as for `read`."""
         with _reading(self.name):
-            return tuple(self._question(arguments, state, terms, decisions=Decisions(still=True)).read())
-
-    def perturb(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
-        """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
-        return self._question(arguments, state, terms).perturb(draws)
+            return tuple(self.question_at(arguments, state, terms, decisions=Decisions(still=True)).read())
 
     def gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
@@ -213,23 +208,17 @@ class Specification:
 
         def read(decisions: Decisions) -> Sequence[Reading]:
             with _reading(self.name):
-                return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).read()
+                return self.question_of_gradients(arguments, state, terms, wanted, cotangents, decisions).read()
 
         with _reading(self.name):
             return with_choices(read, lambda: None, picks)
 
-    def drawn_gradients(
-        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
-        draws: np.random.Generator,
-    ) -> Evaluations:  # fmt: skip
-        """`drawn` for the gradients; the other arguments are those of `gradients`."""
-        return self._of_gradients(arguments, state, terms, wanted, cotangents).perturb(draws)
-
-    def _of_gradients(
+    def question_of_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
         cotangents: Sequence[Tensor], decisions: Decisions | None = None,
     ) -> BoundQuestion:  # fmt: skip
-        question = self._question(arguments, state, terms, order=1, decisions=decisions)
+        """What `gradients` reads; its `perturb` evaluates them with random rounding errors."""
+        question = self.question_at(arguments, state, terms, order=1, decisions=decisions)
         # The operands that the spec writes follow its outputs, and have no cotangents.
         count = None if self.numpy else -len(self.traced_at(arguments, state).written_inputs) or None
         passive = [i for i in range(len(question.operands)) if i not in wanted]
@@ -251,7 +240,7 @@ class Specification:
             names = {dtype_name(dtype) for dtype in self.traced_at(arguments, state).dtypes}
         return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
 
-    def _question(
+    def question_at(
         self, arguments: CallArguments, state: State, terms: Terms, order: int = 0, decisions: Decisions | None = None
     ) -> BoundQuestion:
         """The spec as a function of arrays of its floating operands, to be differentiated `order` times."""

@@ -74,12 +74,8 @@ def count_work(session: Session) -> Workload:
 def limit_of(session: Session, times: float = 1.0) -> CallLimit:
     """What calls at other sizes may take; `times`: those of one call that one with its backward takes."""
     work = count_work(session)
-    most = Workload(
-        max(OPERATIONS, _TIMES_GIVEN * work.operations),
-        max(_MULTIPLICATIONS, _TIMES_GIVEN * work.multiplications),
-        max(_ELEMENTS, _TIMES_GIVEN * work.elements),
-        math.inf,
-    )
+    least = Workload(OPERATIONS, _MULTIPLICATIONS, _ELEMENTS, math.inf)
+    most = Workload(*(max(floor, _TIMES_GIVEN * own) for floor, own in zip(least, work, strict=True)))
     took = [session.first.repeat.seconds]
     took += [session.call(session.arguments).repeat.seconds] if took[0] > _SLOW else []  # The first may load something.
     starts = []

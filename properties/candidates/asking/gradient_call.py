@@ -293,9 +293,9 @@ def _compare_gradients(
         outcomes = hold_as_torch(outcomes, titles, computed, read, session.terms, own.own, facts, 1)
     if evident:
         standings = leave_decays_out(outcomes, positions, spec, arguments, state)
-        draws = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
+        question = spec.question_of_gradients(arguments, state, session.terms, positions, request.cotangents)
         evidence = Evidence(
-            "VJP:grad", tuple(titles), tuple(computed), standings, (None,) * len(titles), read, draws,
+            "VJP:grad", tuple(titles), tuple(computed), standings, (None,) * len(titles), read, question.perturb,
             tuple(range(len(titles))), tuple(map(to_array, request.cotangents)),
         )  # fmt: skip
         session.records.evidence.append(evidence)

@@ -349,7 +349,8 @@ class _Derivation:
             self._roles[i] = replace(role, into=into, sums_to=sums_to, below=below) if use else role
 
     def _find_proposals(self) -> Iterator[tuple[int, str]]:
-        whole = not any(y.is_floating_point() or y.is_complex() for y in self._call(self._arguments))
+        outputs = self._call(self._arguments) if self._roles else ()
+        whole = not any(y.is_floating_point() or y.is_complex() for y in outputs)
         for i, tensor in enumerate(self._tensors):
             role = self._roles.get(i)
             flat = [each.tensors[i].reshape(-1) for each in self._draws if tensor.dtype == torch.bool]
@@ -362,11 +363,13 @@ class _Derivation:
         tied = {i for symbol in domain.shapes.symbols for i, _ in symbol.axes}
         sizes = {leaf for i, leaf in enumerate(sizes_of(self._arguments), len(self._tensors)) if i in tied}
         spelled = self._arguments.with_defaults(domain.defaults)
+        others = [i for i, leaf in enumerate(spelled.leaves) if not isinstance(leaf, Tensor) and i not in sizes]
+        if not others:  # A call of a network takes seconds.
+            return
         outputs, writes, function = self._call(self._arguments), list(self._writes), self._spec.function
         shapes = list(dict.fromkeys([*self._arguments.shapes, *(tuple(y.shape) for y in outputs)]))
         takes = functools.partial(self._takes, numbers=True, writes=writes)
         differs = functools.partial(self._differs, spelled)
-        others = (i for i, leaf in enumerate(spelled.leaves) if not isinstance(leaf, Tensor) and i not in sizes)
         for i in others:
             own = self._declaration.options.get(i)
             options = own if own is not None else tuple(find_options(i, spelled, function, shapes, takes, differs))

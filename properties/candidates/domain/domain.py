@@ -164,7 +164,7 @@ class Domain:
                 word = "below" if role.below == self.shapes.start[j][d] else "into"
                 uses += [f" {word} {named[j, d]}"] if (j, d) in named else []
             where.append(f"{names[i]}: {role.kind}" + "".join(uses[:1]))
-        plain = (each for each in self.shapes.limits if (named[each.axis] + named[each.other]).isidentifier())
+        plain = (e for e in self.shapes.limits if all(named.get(a, "-").isidentifier() for a in (e.axis, e.other)))
         where += [limit.describe(named.__getitem__) for limit in plain]
         where += self.declaration.sentences
         return ["domain = {", *(f"    {line}," for line in lines), f'    "where": {[*dict.fromkeys(where)]!r},', "}"]

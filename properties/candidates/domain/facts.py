@@ -67,8 +67,9 @@ def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
             yield word
             return
     for d in range(len(shape)):
-        # The divisor is a sum of n terms, and each quotient is rounded: n + 1 roundings of half an eps.
-        near = shape[d] * torch.finfo(draws[0].dtype).eps
+        # The divisor is a sum of n terms, of half types in float32, which is rounded, and so is each quotient.
+        eps = torch.finfo(draws[0].dtype).eps
+        near = shape[d] * min(eps, torch.finfo(torch.float32).eps) + 2 * eps
         rows = [_some(t, most, whole=d).detach().cpu().double() for t in draws]
         if near >= 1 or shape[d] == 1:  # So many numbers of so few digits have any sum.
             continue

@@ -24,8 +24,8 @@ Tensor = torch.Tensor
 KINDS = ("offsets", "lengths", "labels", "index", "bits", "numbers")
 #: The largest value that is tried.
 _FAR = 1 << 20
-#: So many numbers, which are sorted, are so by no chance, which is one in so many.
-_MANY, _SURELY = 5, math.factorial(4)
+#: What is so in one of more cases is so by no chance: four numbers are sorted by chance, and five are not.
+_SURELY = 24.5
 #: Large numbers are below so many; and the odd factor of neighbours.
 _LARGE, _ODD = 1 << 52, 0x9E3779B97F4A7
 #: Values that losses ignore: by default, and often.
@@ -187,7 +187,7 @@ def find_role(
     """
     original, draws = draws[0], [t.long() for t in draws]  # torch has few operations of unsigned integers
     flat = all(t.ndim == 1 and t.numel() > 1 for t in draws)
-    rises = flat and all(bool((t.diff() >= 0).all()) for t in draws)
+    rises = flat and all(bool((t.diff() >= 0).all()) for t in draws) and len(torch.cat(draws).unique()) > 1
     distinct = all(t.unique().numel() == t.numel() for t in draws)
     every = torch.cat([t.reshape(-1) for t in draws])
     span = (int(every.min()), int(every.max())) if every.numel() else (0, 0)
@@ -202,7 +202,7 @@ def find_role(
     if below is None and uses == {"index"} and original.numel():  # torch.take_along_dim wraps whatever it is given
         below = min((n for _, n in extents if n > max(int(t.max()) for t in draws)), default=None)
     # Few numbers are sorted, or differ, by chance, as those of a short example do.
-    surely = rises and math.prod(math.factorial(min(len(t), _MANY)) for t in unlike(draws)) > _SURELY
+    surely = rises and sum(map(_orders_of, unlike(draws))) > math.log(_SURELY)
     ends = uses & {"numbers", "compared", "ends"} and "label" not in uses
     if rises and ends and (surely or "cuts" in uses or _cut(draws, extents)):
         into = tuple(a for a, n in extents if n == int(original.max()))
@@ -229,6 +229,12 @@ def find_role(
     )  # fmt: skip
     reaches = bool(into) or below in of_outputs
     return IntegerRole(kind, below, wraps, ignored, rises, distinct, into, first, sums, reaches, span, fits)
+
+
+def _orders_of(values: Tensor) -> float:
+    """The logarithm of how many orders numbers have; equal ones have one."""
+    counts = values.unique(return_counts=True)[1].double() + 1
+    return float(torch.lgamma((counts - 1).sum() + 1) - torch.lgamma(counts).sum())
 
 
 def _cut(draws: Sequence[Tensor], extents: Sequence[tuple[Axis, int]]) -> bool:

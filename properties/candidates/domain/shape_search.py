@@ -57,8 +57,7 @@ class ShapeSearch:
         every = ((i, d) for i, shape in enumerate(shapes) for d in range(len(shape)))
         self._axes: list[Axis] = [axis for axis in every if axis not in fixed]
         self._symbols, self._declared = list(known), known
-        self._unread: set[Axis] = set()
-        self._note = ""
+        self._unread, self._note = set[Axis](), ""
 
     def run(self, tops: Shapes = ()) -> ShapeDomain:
         """The symbols; axes of none keep their extents. ValueError where the spec refuses the given call.
@@ -139,10 +138,12 @@ class ShapeSearch:
         every: dict[Axis, int] = dict(moves)
         if unit is None and step == 1:
             for symbol in [s for s in self._symbols if not set(s.axes).isdisjoint(every)]:
-                every = {**dict(symbol.moves), **every}
-                if not self._takes(every):  # An axis that is a sum moves with one of its parts alone.
-                    return
-                self._symbols.remove(symbol)
+                own = dict(symbol.moves)
+                if self._takes({**own, **every}):
+                    self._symbols.remove(symbol)
+                    every = {**own, **every}
+                elif not self._takes({a: own.get(a, 0) + every.get(a, 0) for a in own | every}):
+                    return  # no sum of the two
         self._symbols.append(Symbol(tuple(sorted(every.items())), step, unit=unit))
 
     def _shrunk(self, moves: Moves, core: Iterable[Axis], takes: Callable[[Moves], bool]) -> Moves:
@@ -214,8 +215,7 @@ class ShapeSearch:
         sums = {axis for symbol in self._declared if not self._takes(dict(symbol.moves)) for axis in symbol.axes}
         first = list(self._left())
         for a in first:
-            done = self._done
-            if a in done or a in self._sizes:
+            if a in (done := self._done) or a in self._sizes:
                 continue
             usable = [b for b in self._axes if (b in first and b not in done) or b in sums]
             moves = next(self._pairs(a, usable), None)

@@ -82,9 +82,8 @@ class ShapeDomain:
 
     def extent(self, symbol: Symbol, shapes: Shapes | None = None) -> int:
         """The extent of a symbol's lead axis in some shapes; by default the given ones."""
-        shapes = self.start if shapes is None else shapes
         i, d = symbol.lead(self.base)[0]
-        return shapes[i][d]
+        return (self.start if shapes is None else shapes)[i][d]
 
     def resized(self, extents: Mapping[Symbol, int], at: Shapes | None = None) -> Shapes:
         """Shapes in which lead axes have extents, or the nearest ones that the symbols allow; others as in `at`."""
@@ -101,7 +100,7 @@ class ShapeDomain:
             steps = 0 if empty else (max(extent, symbol.least) - first) // step
             for (i, d), by in symbol.moves:
                 own = self.base[i][d]
-                shapes[i][d] = 0 if empty and own == first else own + steps * by
+                shapes[i][d] = 0 if empty and own == first else own + steps * by + self._added(symbol, (i, d), shapes)
         # A unit that has changed alone takes its multiples along.
         for symbol in self.symbols:
             if symbol.unit is not None and symbol not in extents:
@@ -110,10 +109,14 @@ class ShapeDomain:
                     shapes[i][d] = shapes[i][d] if unit == old else self.start[i][d] // max(old, 1) * unit
         return tuple(map(tuple, shapes))
 
+    def _added(self, symbol: Symbol, axis: Axis, shapes: Sequence[Sequence[int]]) -> int:
+        """What other symbols add to an axis that is a sum of extents."""
+        others = ((s.lead(self.base), by) for s in self.symbols for a, by in s.moves if a == axis and s != symbol)
+        return sum((shapes[i][d] - self.base[i][d]) // step * by for ((i, d), step), by in others)
+
     def from_start(self, start: Shapes) -> ShapeDomain | None:
         """The same with another given call; None where its extents are none of these symbols."""
-        leads = {symbol: symbol.lead(self.base)[0] for symbol in self.symbols}
-        reached = self.resized({symbol: start[i][d] for symbol, (i, d) in leads.items()}, self.base)
+        reached = self.resized({symbol: self.extent(symbol, start) for symbol in self.symbols}, self.base)
         pairs = zip(itertools.chain(*start), itertools.chain(*reached), strict=True)
         # An extent of 1 is perhaps broadcast, and then it is none of its symbol.
         if start != self.start and not all(own in (n, 1) for own, n in pairs):
@@ -125,6 +128,8 @@ class ShapeDomain:
         free = iter([letter for letter in string.ascii_uppercase if letter not in names.values()] or ["Z"] * 99)
         words: dict[Axis, str] = {}
         for symbol in sorted(self.symbols, key=lambda each: each.unit is not None):
+            if words.keys() & {*symbol.axes}:  # The second part of a sum cannot be said in these words.
+                continue
             name = next((names[axis] for axis in symbol.axes if axis in names), None) or next(free)
             (i, d), step = symbol.lead(self.base)
             value = self.base[i][d] // step

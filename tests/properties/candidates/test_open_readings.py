@@ -136,7 +136,7 @@ def test_several_rows_that_an_element_hangs_on_are_tried_in_combination() -> Non
 
 def _groups(spec: Kernel, *tensors: Tensor) -> tuple[list[Any], bool]:
     read, arguments, decisions = specification(spec), CallArguments.of(tensors), Decisions()
-    read._question(arguments, {}, PRESETS["torch"], decisions=decisions).read()
+    read.question_at(arguments, {}, PRESETS["torch"], decisions=decisions).read()
     dependence = Dependence(read.traced_at(arguments, {}).graph, decisions.open)
     labels = dependence.of_outputs()
     return [None if each is None else each.tolist() for each in labels], dependence.is_whole

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.domain.deriving import derive_domain
+from opassay.properties.candidates.domain.facts import find_facts
 from opassay.properties.candidates.domain.integer_roles import propose
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
@@ -163,3 +164,16 @@ def test_other_integers_tell_wrong_kernels_and_no_right_ones(spec: Any, way: Any
     wrong = ["SIZE:sizes"] if any(way is each for _, each, _ in WRONG) else []
     assert [cause.question for cause in judgement.causes] == wrong, str(judgement)
     assert judgement.verdict is (Ruling.REJECTED if wrong else Ruling.ACCEPTED), str(judgement)
+
+
+def test_equal_lengths_are_not_sorted_and_half_numbers_have_a_norm_within_their_roundings() -> None:
+    def attend(q: Tensor, k: Tensor, lengths: Tensor) -> Tensor:
+        return torch.stack([torch.softmax(q[b] @ k[b, :n].T, -1) @ k[b, :n] for b, n in enumerate(lengths.tolist())])
+
+    k = (torch.randn(4, 6, 64, generator=torch.Generator().manual_seed(3)) / 9).bfloat16()
+    arguments = CallArguments.of((k[:, 0], k, whole(6, 6, 6, 6)))
+    domain = derive_domain(specification(attend), arguments, None)
+    assert domain.integers[2].kind == "lengths"
+    assert not domain.facts
+    unit = torch.nn.functional.normalize(k.float(), dim=-1).bfloat16()
+    assert find_facts([unit]) == ("of norm 1 along 2",)

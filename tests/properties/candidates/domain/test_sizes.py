@@ -66,6 +66,10 @@ def windows_into(x: Tensor, w: Tensor, out: Tensor) -> Tensor:
     return F.conv1d(x, w)
 
 
+def joined(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    return torch.cat([a, b], 1) @ w
+
+
 def patches(x: Tensor) -> Tensor:
     return x.unfold(1, 16, 16) + torch.ones(1, 14, 16)
 
@@ -105,11 +109,12 @@ SHAPES = [
     # A tensor that is not read is what a candidate writes: it has the shape of the output, or keeps its own.
     (product_into, (rand(64, 64), rand(64, 64), rand(64, 64)), {"x.0 = out.0, from 0", "w.1 = out.1, from 0"}),
     (sum_into, (rand(64), rand(1)), {"x.0, from 0", "constant: out.0=1"}),
-    (windows_into, (rand(2, 8, 64), rand(8, 8, 3), rand(2, 8, 62)), {"x.2 = out.2, from 1", "constant: w.2=3"}),
+    (windows_into, (rand(2, 8, 64), rand(8, 8, 3), rand(2, 8, 62)), {"x.2 = out.2, from 1", "x.2 = w.2, from 1"}),
     # What is not read may be the shape of the output.
     (torch.ones_like, (rand(2, 3),), {"input.0, from 0", "input.1, from 0"}),
-    # One part of a sum moves.
-    (catted, (rand(5, 4), rand(7, 4), rand(12, 4)), {"a.0 = y.0, from 1", "constant: b.0=7"}),
+    # Each part of a sum moves with it.
+    (catted, (rand(5, 4), rand(7, 4), rand(12, 4)), {"a.0 = y.0, from 1", "b.0 = y.0, from 1"}),
+    (joined, (rand(4, 5), rand(4, 5), rand(10, 3)), {"a.1 = w.0, from 1", "b.1 = w.0, from 1"}),
 ]
 
 
