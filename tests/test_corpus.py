@@ -47,6 +47,7 @@ def test_the_page_is_made_of_the_programs_and_of_results_that_hold() -> None:
 # -------------------------------------------------------------------------------------------- a few of the programs
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     "module",
     [

@@ -44,6 +44,7 @@ def require_partial(folder: Path, message: str) -> None:
     assert "report  opassay-report/report.html" in message
 
 
+@pytest.mark.fast_cases("False-2", "True-15", "False-1")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("group", [False, True])
 def test_a_signal_ends_the_run_with_a_report(tmp_path: Path, number: signal.Signals, group: bool) -> None:
@@ -56,6 +57,7 @@ def test_a_signal_ends_the_run_with_a_report(tmp_path: Path, number: signal.Sign
     assert workers_of(process.pid) == []
 
 
+@pytest.mark.fast_cases("4")
 @pytest.mark.parametrize("times", [2, 4, 20])
 def test_impatience_loses_nothing(tmp_path: Path, times: int) -> None:
     process = start(tmp_path)
@@ -90,6 +92,7 @@ def test_interrupts_at_random_moments(tmp_path: Path) -> None:
         assert workers_of(process.pid) == []
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("group", [False, True])
 def test_a_killed_run_is_recovered(tmp_path: Path, group: bool) -> None:
     process = start(tmp_path)

@@ -126,6 +126,7 @@ def test_its_file_goes_when_all_have_come_or_its_creator_closes_it() -> None:
     board.close()
 
 
+@pytest.mark.slow
 def test_its_file_goes_with_the_process_that_created_it() -> None:
     code = "from opassay.impl.comm import Board; board = Board.create(2); print(board.path); raise ValueError"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -238,6 +238,7 @@ def test_memory_around_an_operand_is_neither_read_nor_written() -> None:
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED), verdict.reason
 
 
+@pytest.mark.slow
 def test_a_cell_says_which_sizes_it_saw() -> None:
     verdict = run_cell(Cell("layer_norm", "SIZE", "float32", "cpu", "opassay"), Settings("commit"))
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason

@@ -212,6 +212,7 @@ def test_an_overflow_of_floats_is_no_infinity() -> None:
 # ------------------------------------------------------------------------------------------------- without the package
 
 
+@pytest.mark.fast_cases("import workshop.second")
 @pytest.mark.parametrize(
     "program",
     ["import workshop.second",

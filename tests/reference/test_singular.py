@@ -147,6 +147,7 @@ def rotation(x: Any, z: Any) -> Any:
     return np.array([[c, -s], [s, c]], dtype=x.dtype)
 
 
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("evaluate", [by_numpy, by_jacobi, by_rotations])
 def test_evaluations_are_right_whatever_the_matrix(evaluate: Callable[[Any], Triple], dtype: Any) -> None:

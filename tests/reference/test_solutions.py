@@ -67,6 +67,7 @@ WRONG: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ERRORS)
 def test_eliminations_are_right_whatever_the_condition(dtype: Any) -> None:
     rng, refusals, judged, elements = np.random.default_rng(0), 0, 0, 0

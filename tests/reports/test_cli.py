@@ -60,6 +60,7 @@ def test_failures_errors_and_crashes_side_by_side(opassay: Call, tmp_path: Path)
     assert f"opassay replay {case}" in done.stdout
 
 
+@pytest.mark.fast_cases("options0")
 @pytest.mark.parametrize(("options", "code"), [((), 4), (("--allow-incomplete",), 0)])
 def test_a_killed_worker_costs_one_cell(opassay: Call, tmp_path: Path, options: tuple[str, ...], code: int) -> None:
     done = opassay("run", *_properties("ORD3", "FWD", "NEST", "VMAP"), "-n", "2", *options)
@@ -90,6 +91,7 @@ def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
     assert _outcomes(_run(tmp_path)) == {"FWD": "verified", "VJP": "fail", "NEST": "weak"}
 
 
+@pytest.mark.fast_cases("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_leaves_a_report(tmp_path: Path, number: signal.Signals) -> None:
     words = command_line("run", *_properties("FWD", "ADJ", "NEST"), "-n", "0")

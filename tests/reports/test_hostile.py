@@ -74,6 +74,7 @@ def _everything(run: Run) -> str:
     return "".join([*parts, markdown_table(accuracy(run.verdicts))])
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_text_of_any_kind_is_rendered_in_linear_time(pattern: str) -> None:
     text = (pattern * LONG)[:LONG]

@@ -118,6 +118,7 @@ def test_a_case_asks_its_question_again_and_its_program_shows_it(
         assert status == 0, text
 
 
+@pytest.mark.fast_cases("a folder")
 @pytest.mark.parametrize("folder", ["a folder", "deep/er", "opassay-report"])
 def test_every_printed_replay_command_works_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str
@@ -198,7 +199,7 @@ CODES_OF = {
 }
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CODES_OF))
 def test_a_call_in_another_manner_has_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAULTS)

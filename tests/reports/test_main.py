@@ -61,6 +61,7 @@ def _plant(fault: str) -> str:
     """
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("fault", "code", "message"),
     [
@@ -102,6 +103,7 @@ def test_an_internal_error_needs_no_temporary_folder(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------- readers that go away
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -166,6 +168,7 @@ def test_in_a_process_of_others_the_streams_come_back(capsys: pytest.CaptureFixt
 # -------------------------------------------------------------------------------------------- what is missing
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize(
     ("absent", "words"),
     [
