@@ -10,6 +10,7 @@ from tests.itself import FUNCTIONS, SAMPLE, WAYS
 _FAST = {("judge", name) for name in SAMPLE} | {("pytest", "sigmoid")}
 
 
+@pytest.mark.fast_cases("judge-sigmoid", "judge-cross_entropy", "pytest-sigmoid")
 @pytest.mark.parametrize(
     ("way", "name"),
     [

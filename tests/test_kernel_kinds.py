@@ -37,7 +37,7 @@ def test_right_kernels_are_accepted_and_mistakes_are_not(kind: Any) -> None:
         assert judge(way, kind.spec, operands, questions=QUESTIONS).verdict is Ruling.REJECTED, name
 
 
-@pytest.mark.one_fast_in(15)
+@pytest.mark.fast_cases("rows of a table")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.unseen], ids=lambda kind: kind.name)
 def test_mistakes_that_the_given_call_need_not_show_are_refused(kind: Any) -> None:
     operands = kind.inputs(torch.float32)

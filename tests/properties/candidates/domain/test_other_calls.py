@@ -373,16 +373,14 @@ def test_large_integers_are_a_suspicion_and_no_cause() -> None:
     def product(x: Tensor, y: Tensor) -> Tensor:
         return x * y + 1
 
-    inputs, asked = (whole(3, 40, 17, -5), whole(8, -2, 1, 30)), ("FWD:given", "SIZE:sizes")
+    inputs, codes = (whole(3, 40, 17, -5), whole(8, -2, 1, 30)), ("FWD:given", "SIZE:sizes")
     for d in (torch.int32, torch.float64):
-        judgement = opassay.judge(lambda x, y, d=d: (x.to(d) * y.to(d)).long() + 1, product, inputs, questions=asked)
+        judgement = opassay.judge(lambda x, y, d=d: (x.to(d) * y.to(d)).long() + 1, product, inputs, questions=codes)
         assert str(judgement.verdict) == "suspect", judgement
         assert "integers above all given ones" in judgement.report()
-    assert str(opassay.judge(lambda x, y: 1 + y * x, product, inputs, questions=asked).verdict) == "accepted"
+    assert str(opassay.judge(lambda x, y: 1 + y * x, product, inputs, questions=codes).verdict) == "accepted"
     angles = (rand(5), whole(0, 1, 2, 3, 4))
-    turned = opassay.judge(
-        lambda x, p: x * p.float().cos(), lambda x, p: x * torch.cos(p * 1.0), angles, questions=asked
-    )
+    turned = opassay.judge(lambda x, p: x * p.float().cos(), lambda x, p: x * p.cos(), angles, questions=codes)
     assert str(turned.verdict) == "accepted", turned  # as an angle, a large number has no digits left
 
 
