@@ -56,9 +56,9 @@ def _within_other_extents(values: Tensor, role: IntegerRole, shapes: Shapes, bef
     old, new = next(((before[i][d], shapes[i][d]) for i, d in role.into), (0, 0))
     if old == new:
         return values
-    if role.kind == "lengths":
+    if role.kind == "lengths" and new < old:
         return values.clamp(max=new)
-    if role.kind == "offsets" or role.rises:
+    if role.kind in ("lengths", "offsets") or role.rises:
         return torch.div(values * new, max(old, 1), rounding_mode="floor")
     # Up to the last place, however far: a kernel may be wrong beyond the given ones alone.
     rest, last = values - role.first, max(old - 1, 1)

@@ -123,3 +123,16 @@ def test_what_a_long_path_loses_is_more_than_the_roundings_of_all() -> None:
     inputs = (_numbers(1, 4, 8), _numbers(1, 16, 8), _numbers(1, 16, 8))
     assert is_wrong(of_8192_keys, F.scaled_dot_product_attention, inputs, "SIZE:sizes")
     assert is_right(right, F.scaled_dot_product_attention, inputs, *OF_OTHERS)
+
+
+def test_lengths_are_as_long_as_a_longer_axis() -> None:
+    def mean(x: Tensor, lengths: Tensor, most: int = 2**30) -> Tensor:
+        mask = torch.arange(x.shape[1]) < lengths[:, None]
+        return (x * mask[..., None]).sum(1) / lengths.clamp(1, most)[:, None]
+
+    def rows(x: Tensor, lengths: Tensor) -> Tensor:
+        return torch.stack([row[:n].sum(0) / max(n, 1) for row, n in zip(x, lengths.tolist(), strict=True)])
+
+    inputs = (_numbers(4, 6, 3), torch.tensor([2, 6, 3, 1]))
+    assert is_wrong(lambda x, lengths: mean(x, lengths, 6), lambda x, lengths: mean(x, lengths), inputs, "SIZE:sizes")
+    assert is_right(rows, lambda x, lengths: mean(x, lengths), inputs, *OF_OTHERS)
