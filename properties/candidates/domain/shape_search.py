@@ -269,10 +269,8 @@ class ShapeSearch:
                     break
 
     def _join_ratio(self, a: Axis, b: Axis) -> bool:
-        ratio = self._extent(b) // self._extent(a)
-        mine = [c for c in self._left() if self._extent(c) == self._extent(a)]
-        theirs = self._equals(b)
-        far = _FAR[1:]
+        whole, theirs, far = self._extent(a), self._equals(b), _FAR[1:]
+        ratio, mine = self._extent(b) // whole, [c for c in self._left() if self._extent(c) == whole]
         ways: tuple[Moves, ...] = (
             {a: 1, b: ratio}, {**dict.fromkeys(mine, 1), b: ratio},
             {**dict.fromkeys(mine, 1), **dict.fromkeys(theirs, ratio)},
@@ -284,9 +282,11 @@ class ShapeSearch:
         large = next((symbol for symbol in self._symbols if b in symbol.axes), None)
         if large is not None:
             self._symbols.remove(large)
-        if large is not None and large.step == self._extent(a):  # b moves by steps of a: their ratio is free
-            self._symbols.append(Symbol(tuple((c, n) for c, n in moves.items() if self._extent(c) == self._extent(a))))
-            self._symbols.append(Symbol(large.moves, large.step, unit=a))
+        other: Moves = {c: 1 if self._extent(c) == whole else ratio + whole + 1 for c in moves}
+        # The ratio is free where b moves by steps of a, or takes multiples of another a, as bytes of two numbers do.
+        if large is not None and (large.step == whole or (whole % large.step == 0 and self._takes(other))):
+            self._symbols.append(Symbol(tuple((c, n) for c, n in moves.items() if self._extent(c) == whole)))
+            self._symbols.append(Symbol(tuple((c, n * whole // large.step) for c, n in large.moves), whole, unit=a))
         else:
             self._add(moves)
         return True

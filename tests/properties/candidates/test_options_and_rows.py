@@ -136,3 +136,21 @@ def test_lengths_are_as_long_as_a_longer_axis() -> None:
     inputs = (_numbers(4, 6, 3), torch.tensor([2, 6, 3, 1]))
     assert is_wrong(lambda x, lengths: mean(x, lengths, 6), lambda x, lengths: mean(x, lengths), inputs, "SIZE:sizes")
     assert is_right(rows, lambda x, lengths: mean(x, lengths), inputs, *OF_OTHERS)
+
+
+def test_groups_of_packed_numbers_have_any_length() -> None:
+    def unpack(q: Tensor) -> Tensor:
+        return torch.stack([q & 15, (q >> 4) & 15], -1).flatten(-2)
+
+    def spec(q: Tensor, scales: Tensor) -> Tensor:
+        groups = unpack(q).reshape(len(q), scales.shape[1], -1)
+        return (groups * scales[..., None]).flatten(1)
+
+    def grouped(q: Tensor, scales: Tensor, length: int = 0) -> Tensor:
+        numbers, count = unpack(q), scales.shape[1]
+        of = torch.arange(numbers.shape[1]) // (length or numbers.shape[1] // count) % count
+        return numbers * scales[:, of]
+
+    inputs = ((torch.arange(32) * 37 % 256).reshape(4, 8), _numbers(4, 2))
+    assert is_wrong(lambda q, scales: grouped(q, scales, 8), spec, inputs, "SIZE:sizes")
+    assert is_right(grouped, spec, inputs, *OF_OTHERS)
