@@ -62,6 +62,7 @@ def test_another_rank_is_refused() -> None:
         impl.BatchNorm2d(4)(torch.ones(2, 4, 5))
 
 
+@pytest.mark.slow
 def test_a_module_under_func_grad_counts_its_batches() -> None:
     """torch's own module is refused there: it counts in place by an aten op."""
     x = torch.randn(6, 4)

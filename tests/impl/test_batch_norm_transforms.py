@@ -59,6 +59,7 @@ def test_forward_every_in_dims(dtype: torch.dtype, training: bool) -> None:
         compare_with_loop(f, dims, [make(SHAPE, dims[0], dtype, 0, channels), *_parameters(dims[1:], dtype)], kernels)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 4), (2, 3, 4, 4), (1, 3, 8)])
 def test_forward_mode_in_any_memory_order(training: bool, shape: tuple[int, ...]) -> None:

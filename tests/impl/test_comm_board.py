@@ -134,6 +134,7 @@ def test_its_file_goes_with_the_process_that_created_it() -> None:
     assert not os.path.exists(done.stdout.strip())
 
 
+@pytest.mark.slow
 def test_a_row_belongs_to_one_process(board: Board) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

@@ -148,6 +148,7 @@ def rounded(x: Tensor) -> Tensor:
     return total
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("transform", [lambda f: f, grad, lambda f: vmap(grad(f))], ids=["none", "grad", "vmap(grad)"])
 def test_compiled_code_gives_what_eager_code_gives(transform: Any) -> None:
     torch._dynamo.reset()

@@ -48,6 +48,7 @@ NORMS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("word", [("vjp", "vjp"), ("jvp", "vjp"), ("vjp", "jvp"), ("vjp", "vjp", "vjp")], ids=str)
 @pytest.mark.parametrize("name", NORMS)
 def test_higher_derivatives_take_no_share_of_a_rounded_mean(name: str, word: tuple[str, ...]) -> None:

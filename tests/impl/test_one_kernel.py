@@ -66,7 +66,7 @@ def _count(name: str, args: tuple[Any, ...], levels: int, size: int = BATCH) -> 
     return calls
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.one_fast_in(11)
 @pytest.mark.parametrize("name", CATALOG)
 @pytest.mark.parametrize("levels", [1, 2])
 def test_as_many_kernels_as_without_vmap(name: str, levels: int) -> None:

@@ -213,6 +213,7 @@ def transformed(f: Subject, word: tuple[str, ...]) -> Callable[..., Tensor]:
     return out
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("word", WORDS, ids=" of ".join)
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_word(subject: str, word: tuple[str, ...]) -> None:

@@ -51,7 +51,7 @@ def _attack(n: int, allowed: Any, seeds: int) -> float:
     return largest
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("preset", ["strict", "tensor_core", "fast_math", "torch+bfloat16_partials"])
 @pytest.mark.parametrize("dtype", _DTYPES)
 def test_no_evaluation_leaves_its_ball(dtype: str, preset: str) -> None:
@@ -163,6 +163,7 @@ def _bound_of(spec: Any, *operands: Tensor) -> Ball:
 _WIDTHS = {24: 540, 40: 750, 64: 800, 96: 1300, 97: 60_000, 512: 3700}
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("n", _WIDTHS)
 def test_a_convolution_by_transforms_has_the_errors_of_norms(n: int) -> None:
     u, k = torch.randn(2, 8, n // 2, generator=torch.Generator().manual_seed(n)).unbind()
@@ -218,6 +219,7 @@ def _attack_spectra(name: str, seeds: int) -> float:
     return largest
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", _OF_SPECTRA)
 def test_no_evaluation_leaves_the_ball_of_what_is_computed_from_transforms(name: str) -> None:
     assert _attack_spectra(name, 12) <= 1.0

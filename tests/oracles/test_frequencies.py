@@ -75,7 +75,7 @@ def test_calls_in_turn_by_two_seeds_are_found() -> None:
     assert compare(_calls(in_turn, rng), _calls(_tossed(), rng)).worst.is_wrong
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize(
     "draw",
     [

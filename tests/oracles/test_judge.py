@@ -96,7 +96,7 @@ def test_a_judge_that_judges_again_counts_from_nothing_in_the_same_part() -> Non
     assert (again.tally.judged, again.tally.part, again.op, again.contract) == (0, LARGE, judge.op, judge.contract)
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("word", [*FIRST, *SECOND, *THIRD], ids="∘".join)
 def test_a_path_takes_the_same_directions_on_both_sides_whenever_it_is_made(word: Word) -> None:
     case = sample(3, "float64")

@@ -161,6 +161,7 @@ def test_steps_and_angles_near_their_edges_hold_both_sides() -> None:
         assert np.isinf(np.tan(_one(np.pi / 2, terms) * (1.0 + third - third)).radii())
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("name", ATTACKED)
 def test_the_exact_value_is_in_the_ball(name: str, dtype: str) -> None:

@@ -108,6 +108,7 @@ def test_a_height_is_that_of_the_tree_that_it_names(name: str) -> None:
     assert (only.height(64), only.height(65)) == (9, 64)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.parametrize("name", NAMES)
 def test_what_keeps_to_its_tree_is_inside(name: str, positive: bool) -> None:

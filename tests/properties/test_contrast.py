@@ -40,7 +40,7 @@ def _where(condition: Callable[..., bool]) -> Callable[..., Tensor]:
     return op
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize(
     ("condition", "fact"),
     [

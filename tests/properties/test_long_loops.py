@@ -35,6 +35,7 @@ def test_work_is_counted_by_operations_and_by_steps_of_one_operation() -> None:
     assert not exceeds(torch.linalg.inv, [torch.zeros(2, 2)], 100)  # which raises
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(("spec", "most"), [(carried, 2000), (running, 6000), (torch.tanh, 40_000)])
 def test_large_samples_are_as_long_as_can_be_read(spec: object, most: int) -> None:
     op = opassay.custom_kernel(spec, spec, {"input" if spec is torch.tanh else "x": ("N", "T")})  # type: ignore[arg-type]

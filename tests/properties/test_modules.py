@@ -27,7 +27,7 @@ OWN = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", 
 FEW = Settings("brief", max_examples=3, simpler=False)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("op", OPS)
 def test_every_module_of_torch_gives_the_values_of_its_op(op: str) -> None:
     verdict = run_cell(Cell(op, "FWD", "float64", "cpu", "module"), FEW)

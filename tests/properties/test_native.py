@@ -47,6 +47,7 @@ def by_threads(reference: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
     return kernel
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize(
     ("kernel", "reference", "fails"),
     [
@@ -145,6 +146,7 @@ def test_a_reference_without_floating_outputs_is_none_of_a_kernel() -> None:
         ask(torch.sign, lambda x: x > 0, "FWD")
 
 
+@pytest.mark.slow
 def test_bits_are_excused_where_torch_does_not_keep_its_own_and_is_outside_of_its_bound_as_well() -> None:
     shapes, settings = {"x": ("N", "n"), "w": ("n",), "b": ("n",)}, Settings("brief", simpler=False)
 

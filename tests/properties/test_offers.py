@@ -40,6 +40,7 @@ def racing(x: Tensor) -> Tensor:
     return x[..., :cut].sum(-1) + x[..., cut:].sum(-1)
 
 
+@pytest.mark.slow
 def test_equal_bits_are_not_asked_of_a_kernel_that_offers_none() -> None:
     result = ask(racing, offer=Offer(deterministic=False))
     unasked = [result.pop(code) for code in ("DET", "CALLS")]

@@ -160,6 +160,7 @@ class _Unusual(BaseException):
     pass
 
 
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, _Unusual, RecursionError, MemoryError])
 @pytest.mark.parametrize("code", ["FWD", "VJP", "ADJ", "VMAP", "PURE", "FAKE", "DET", "AUTOCAST", "SAVE", "MEM"])
 def test_what_a_subject_raises_is_its_failure(kind: type[BaseException], code: str) -> None:
@@ -223,6 +224,7 @@ def _slow(x: Tensor, w: Tensor) -> Tensor:
     return scaled(x, w)
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("subject", [_slow, _swallowing, _disguising])
 def test_an_interrupt_is_no_verdict(subject: Callable[[Tensor, Tensor], Tensor]) -> None:
     seed = random.SystemRandom().randrange(2**32)

@@ -54,6 +54,7 @@ def factors(rng: Any, n: int, dtype: Any, condition: float) -> tuple[Any, Any]:
     return lower.astype(dtype), np.triu(upper).astype(dtype)
 
 
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ERRORS)
 def test_substitutions_are_right_whatever_the_condition(dtype: Any) -> None:
     rng, refusals, elements, judged = np.random.default_rng(0), 0, 0, 0

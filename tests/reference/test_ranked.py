@@ -40,6 +40,7 @@ def _possible(low: Any, high: Any, ranks: RankRange) -> set[tuple[int, ...]]:
     return sequences if ranks.ordered else {order for one in sequences for order in itertools.permutations(one)}
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_sequences_are_those_that_some_values_give(name: str) -> None:
     ranks, rng = QUERIES[name], np.random.default_rng(5)

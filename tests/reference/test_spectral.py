@@ -139,6 +139,7 @@ def by_dense_steps(a: Any) -> Pair:
 RIGHT = [by_numpy, by_jacobi, by_rotations, by_dense_steps]
 
 
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("evaluate", RIGHT)
 def test_evaluations_are_right_whatever_the_matrix(evaluate: Callable[[Any], Pair], dtype: Any) -> None:

@@ -140,6 +140,7 @@ def test_keywords_and_shards_deselect(opassay: Call, tmp_path: Path) -> None:
     assert opassay("report", "merge", "part1/run.json", "-o", "half.json").returncode == 4
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

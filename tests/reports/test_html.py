@@ -311,6 +311,7 @@ def test_the_page_of_a_large_run_shows_the_gravest_failures_and_stays_small() ->
     assert {value[1:] for value in _hrefs(page)} <= {value for name, value in page.attributes if name == "id"}
 
 
+@pytest.mark.slow
 def test_ops_of_a_page_of_very_many_share_a_table_and_each_square_says_what_it_is_about() -> None:
     """1,200 cells of an op each: 20,000 of them stay below 20 MB if one takes less than a kilobyte."""
     names = [f"P{i % 33}" for i in range(1200)]

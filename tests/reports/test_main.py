@@ -266,6 +266,7 @@ def test_the_doctor_names_what_is_missing(tmp_path: Path) -> None:
     assert 'hypothesis, xdist: not installed; pip install "opassay[verify]"' in done.stdout
 
 
+@pytest.mark.slow
 def test_a_name_of_the_framework_says_what_to_install(tmp_path: Path) -> None:
     program = textwrap.dedent(_without("hypothesis")).split("from opassay")[0]
     done = _python(f"{program}\nimport opassay\nopassay.verify\n", cwd=tmp_path)

@@ -108,6 +108,7 @@ def test_small_numbers_may_be_lost_one_after_the_other() -> None:
     assert _judge(lambda x: _spec(_add)(x) + 2.0**8, _spec(_add), (x,)).verdict == "rejected"
 
 
+@pytest.mark.slow
 def test_errors_of_prefixes_do_not_cancel() -> None:
     """A kernel may combine each prefix anew, so the difference of two has the errors of both."""
 
@@ -124,6 +125,7 @@ def test_errors_of_prefixes_do_not_cancel() -> None:
     assert _judge(kernel, spec, (x,)).verdict == "accepted"
 
 
+@pytest.mark.slow
 def test_a_step_may_read_other_tensors() -> None:
     def spec(x: Tensor, w: Tensor) -> Any:
         return _spec(lambda a, b: a + b + w)(x)

@@ -29,7 +29,7 @@ def _call(name: str, dtype: torch.dtype = torch.float32) -> SpecCall:
     return SpecCall.of(example.spec, *example.args)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("name", NAMES)
 def test_torch_is_accepted(name: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):

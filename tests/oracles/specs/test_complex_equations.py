@@ -86,7 +86,7 @@ def _two(dtype: torch.dtype, n: int = 4) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-@pytest.mark.one_fast_in(6)
+@pytest.mark.one_fast_in(12)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", RIGHT)
 def test_algorithms_are_accepted(name: str, dtype: torch.dtype) -> None:
@@ -95,7 +95,7 @@ def test_algorithms_are_accepted(name: str, dtype: torch.dtype) -> None:
         assert judgement.verdict == "accepted", f"{name}\n{judgement}"
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.one_fast_in(11)
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("name", RIGHT)
 def test_mistakes_are_rejected(name: str, mistake: str) -> None:

@@ -57,6 +57,7 @@ def test_a_rotation_is_accepted(kernel: Callable[..., Tensor], dtype: torch.dtyp
     assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("kernel", [_back, _parts_side_by_side, _halves_for_pairs])
 def test_another_rotation_is_rejected(kernel: Callable[..., Tensor]) -> None:
     assert opassay.judge(kernel, traced_once(_rotate), _inputs(), questions=["FWD:given"], seed=0).verdict == "rejected"
@@ -145,7 +146,7 @@ def _in_place(z: Tensor, w: Tensor, out: Tensor) -> None:
     out.copy_(_turned(z, w))
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kernel", [_turned, _by_parts_of_both, _in_place])
 def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | None], dtype: torch.dtype) -> None:
@@ -190,7 +191,7 @@ def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtyp
     assert [finding.question for finding in wrong.causes] == ["VJP:grad"], str(wrong)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize(
     "kernel",
     [

@@ -225,6 +225,7 @@ def test_mistakes_are_rejected(name: str) -> None:
         assert judgement.verdict == "rejected", str(judgement)
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize(
     "name", ["variance", "variance and mean", "deviation", "deviation and mean", "norm", "norm of the order 1"]
 )

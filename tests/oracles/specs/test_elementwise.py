@@ -75,7 +75,7 @@ def _ratios(name: str, spec: Spec, dtype: str) -> dict[str, float]:
     return ratios
 
 
-@pytest.mark.one_fast_in(5)
+@pytest.mark.one_fast_in(29)
 @pytest.mark.parametrize("dtype", DRAWS)
 @pytest.mark.parametrize("name", SPECS)
 def test_what_torch_computes_is_in_the_ball(name: str, dtype: str) -> None:

@@ -65,7 +65,7 @@ def _two(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tenso
     return x, y
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("name", _READ)
 def test_torch_is_accepted_and_gradients_are_those_of_torch(name: str) -> None:
     for dtype in (torch.float32, torch.float64):
@@ -162,6 +162,7 @@ def test_a_convolution_by_transforms_is_right_by_any_transform_or_none() -> None
         assert _verdict(candidate, _convolve, x, k) == "rejected"
 
 
+@pytest.mark.slow
 def test_a_convolution_by_transforms_is_not_within_the_sums_of_one_without() -> None:
     """A small element beside a large one: a transform has errors of the large one everywhere."""
     x, k = _two(2, 64)

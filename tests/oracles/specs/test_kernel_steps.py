@@ -91,8 +91,8 @@ def _judge(candidate: Callable[..., Any], spec: Callable[..., Any], args: list[T
     opassay.assert_conforms(candidate(*args), spec, *args)
 
 
+@pytest.mark.one_fast_in(11)
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", SPECS)
 def test_steps_inside_a_kernel_may_be_stored(name: str, dtype: torch.dtype) -> None:
     spec, count = SPECS[name]
@@ -119,8 +119,8 @@ def _outside(function: Callable[..., Tensor], args: list[Tensor], factor: float)
     return sum(int(np.count_nonzero(~np.asarray(each.accepted))) for each in results)
 
 
+@pytest.mark.one_fast_in(17)
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", SLOPES)
 def test_steps_of_a_derivative_may_be_stored(name: str, dtype: torch.dtype) -> None:
     function, count = SLOPES[name]

@@ -88,7 +88,7 @@ _CASES = [(name, kernel, right) for name, (_, *both) in _SPECS.items() for right
           for kernel in some]  # fmt: skip
 
 
-@pytest.mark.one_fast_in(6)
+@pytest.mark.one_fast_in(11)
 @pytest.mark.parametrize(("name", "kernel", "right"), _CASES)
 def test_loops_are_read_as_what_they_call(name: str, kernel: Callable[..., Any], right: int) -> None:
     spec = _SPECS[name][0]

@@ -63,6 +63,7 @@ def test_derivatives_that_a_spec_takes_are_read(spec: Any, candidate: Any) -> No
     assert judgement.verdict == "accepted", str(judgement)
 
 
+@pytest.mark.fast_cases("_burgers")
 @pytest.mark.parametrize("spec", [_burgers, _burgers_with_grad])
 def test_a_wrong_second_derivative_is_rejected(spec: Any) -> None:
     judgement = opassay.judge(

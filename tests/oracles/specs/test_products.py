@@ -53,6 +53,7 @@ SPECS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
 SUMMED_IN_HALF = {"addbmm", "bilinear", "transposed conv1d", "transposed conv2d"}
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("name", SPECS)
 def test_what_torch_computes_is_in_the_ball(name: str) -> None:
     spec, shapes = SPECS[name]

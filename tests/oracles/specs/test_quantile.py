@@ -43,7 +43,7 @@ def _refuse(q: float, x: Tensor, mode: str, answer: Tensor) -> int:
     return values(call, str(x.dtype).removeprefix("torch."), [answer]).refusals
 
 
-@pytest.mark.one_fast_in(14)
+@pytest.mark.one_fast_in(23)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("q", "length"), PLACES)
 def test_a_place_may_be_rounded(q: float, length: int, mode: str) -> None:
@@ -84,6 +84,7 @@ def test_another_place_is_refused(q: float, length: int, mode: str, place: float
     assert _refuse(q, x, mode, _at(x, place, mode)) > 0
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_another_interpolation_is_refused(mode: str) -> None:
     x = _rows(9)

@@ -109,7 +109,7 @@ def _operands(steps: int, kind: str) -> tuple[Tensor, Tensor]:
     return {"gates": torch.sigmoid(a), "any": a, "near 1": 1 - torch.sigmoid(a) / 64}[kind], b
 
 
-@pytest.mark.one_fast_in(8)
+@pytest.mark.one_fast_in(17)
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("kind", ["gates", "any", "near 1"])
 @pytest.mark.parametrize("steps", [3, 8, 16])
@@ -118,6 +118,7 @@ def test_scans_are_accepted(name: str, kind: str, steps: int) -> None:
     opassay.assert_conforms(RIGHT[name](a, b), _loop, a, b)
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_scans_are_refused(name: str) -> None:
     a, b = _operands(16, "gates")
@@ -140,14 +141,15 @@ def _outside(scan: Scan, a: Tensor, b: Tensor) -> int:
     )
 
 
+@pytest.mark.one_fast_in(11)
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("kind", ["gates", "any", "near 1"])
 @pytest.mark.parametrize("steps", [4, 16])
 def test_gradients_of_scans_are_accepted(name: str, kind: str, steps: int) -> None:
     assert _outside(RIGHT[name], *_operands(steps, kind)) == 0
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_gradients_of_wrong_scans_are_refused(name: str) -> None:
     assert _outside(WRONG[name], *_operands(16, "gates")) > MANY // 4

@@ -94,6 +94,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
 )
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize(("spec", "candidate"), MISTAKES)
 def test_a_candidate_with_one_mistake_is_refused(spec: Callable[..., Any], candidate: Callable[..., Any]) -> None:
     x = torch.randn(56, generator=torch.Generator().manual_seed(5))

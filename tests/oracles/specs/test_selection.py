@@ -85,6 +85,7 @@ def _values(spec: Spec) -> Spec:
     return lambda x: _listed(spec(x))[0]
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("name", SPECS | SELECTIONS)
 def test_what_torch_computes_and_chooses_is_right(name: str) -> None:
     spec, shape = (SPECS | SELECTIONS)[name]

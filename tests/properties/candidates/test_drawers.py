@@ -122,7 +122,7 @@ def test_gradients_of_dropout_behind_a_relu_are_judged(function: Any, causes: li
     assert [cause.question for cause in judgement.causes] == causes, str(judgement)
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize(
     ("spec", "output", "right"),
     [

@@ -162,7 +162,7 @@ def off(spec: Callable[..., Any], place: int | None = None) -> Callable[..., Any
     return candidate
 
 
-@pytest.mark.one_fast_in(9)
+@pytest.mark.one_fast_in(13)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),

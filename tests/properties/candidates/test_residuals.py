@@ -104,6 +104,7 @@ def judge_solver(
     return judge(candidate, traced_once(spec), (x,) if spec is factor else (x, b), questions=questions, seed=0)
 
 
+@pytest.mark.one_fast_in(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),
@@ -122,6 +123,7 @@ def test_right_ones_are_accepted(candidate: Callable[..., Tensor], spec: Any, dt
     )
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),
@@ -230,7 +232,7 @@ def inverse_by_jordan(a: Tensor, b: Tensor) -> Tensor:
     return by_jordan(a, torch.eye(a.shape[-1], dtype=a.dtype).expand_as(a))
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(("candidate", "spec"), [(by_jordan, answer), (inverse_by_jordan, inverse)])
 def test_solutions_and_inverses_are_judged(

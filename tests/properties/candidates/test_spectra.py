@@ -121,6 +121,7 @@ def test_right_ones_are_accepted(candidate: Callable[..., Any], spec: Any, dtype
     assert "elements by their residual" in judgement.findings[0].text
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("candidate", "spec"),

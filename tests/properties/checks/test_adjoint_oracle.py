@@ -29,6 +29,7 @@ FAULTS: dict[str, Subject] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     result = violation(check_adjointness, declared(FAULTS[name]), sample(1))

@@ -99,7 +99,7 @@ FAULTS: dict[str, tuple[Callable[..., Any], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.one_fast_in(4)
+@pytest.mark.one_fast_in(6)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]

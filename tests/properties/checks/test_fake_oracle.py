@@ -75,6 +75,7 @@ def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule
     assert result is None or "the shape rule of planted_rules::product" in result.message
 
 
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (3,), (0,), (2, 1)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:

@@ -61,7 +61,7 @@ class _OfTheHost(Judge):
         return super().call(function, *args, **more)
 
 
-@pytest.mark.one_fast_in(2)
+@pytest.mark.one_fast_in(4)
 @pytest.mark.parametrize("name", [name for name in CATALOG if load_op(name).production.devices])
 def test_ops_over_devices_are_judged_from_a_sample_on_a_device(name: str) -> None:
     op = load_op(name)

@@ -107,6 +107,7 @@ FAULTS: dict[str, tuple[Subject, str]] = {
 }
 
 
+@pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code = FAULTS[name]
@@ -115,6 +116,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert code in {result.code.name for result in every if result is not None}
 
 
+@pytest.mark.one_fast_in(7)
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (1,), (4,), (0,)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:

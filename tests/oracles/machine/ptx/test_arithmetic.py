@@ -229,7 +229,7 @@ def _to_integer(how: str, to: str, source: str, x: float) -> int:
 TABLE = _floats() | _comparisons() | _integers() | _conversions()
 
 
-@pytest.mark.one_fast_in(3)
+@pytest.mark.one_fast_in(17)
 @pytest.mark.parametrize("opcode", TABLE)
 def test_an_instruction_gives_the_exact_result(opcode: str) -> None:
     kinds, result, function = TABLE[opcode]
@@ -343,6 +343,7 @@ def _of_every_exponent(kind: str) -> Any:
     return bits.astype(np.uint32 if kind == "f32" else np.uint64)
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("machine", _HARDWARES, ids=str)
 @pytest.mark.parametrize("opcode", [*(f"{name}.approx.f32" for name in _EXACT), "ex2.approx.ftz.f32", "div.full.f32",
                                     "div.approx.f32", "rcp.approx.ftz.f64"])  # fmt: skip

@@ -118,6 +118,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize(("spec", "args", "lines"), SHAPES)
 def test_sizes_and_destinations_follow(spec: Any, args: Any, lines: set[str]) -> None:
     assert lines <= derive(spec, *args)[1]
