@@ -343,7 +343,6 @@ def _of_every_exponent(kind: str) -> Any:
     return bits.astype(np.uint32 if kind == "f32" else np.uint64)
 
 
-@pytest.mark.one_fast_in(5)
 @pytest.mark.parametrize("machine", _HARDWARES, ids=str)
 @pytest.mark.parametrize("opcode", [*(f"{name}.approx.f32" for name in _EXACT), "ex2.approx.ftz.f32", "div.full.f32",
                                     "div.approx.f32", "rcp.approx.ftz.f64"])  # fmt: skip
