@@ -243,13 +243,13 @@ def require_values(declaration: Declaration, names: Sequence[str], arguments: Ca
 
 def find_options(
     place: int, call: CallArguments, function: Any, shapes: Sequence[tuple[int, ...]],
-    takes: Callable[[CallArguments], bool], differs: Callable[[CallArguments], bool],
+    takes: Callable[[CallArguments], bool], differs: Callable[[CallArguments, CallArguments], bool],
 ) -> list[Option]:  # fmt: skip
     """Other values of one argument; in place of None those of the first kind that change something.
 
     Args:
         place: its position among the leaves of a call. function: the spec. shapes: for a tensor in place of None.
-        takes: whether the spec gives numbers at another call. differs: whether it gives others there.
+        takes: whether the spec gives numbers at another call. differs: whether it gives others at one than at another.
     """
     leaf, rng = call.leaves[place], torch.Generator().manual_seed(0)
 
@@ -259,9 +259,10 @@ def find_options(
     takes_unknown = isinstance(leaf, str) and takes(at("unknown"))
     for kind in _propose_options(leaf, shapes, function, takes_unknown):
         # A number that the spec does not read may be a size, in a candidate that does.
-        read = (option for option in kind if type(leaf) is not int or differs(at(option)))
+        read = (option for option in kind if type(leaf) is not int or differs(call, at(option)))
         usable = list(itertools.islice((option for option in read if takes(at(option))), _MOST))
-        if leaf is not None or any(differs(at(option)) for option in usable):
+        usable = [each for each in usable if not isinstance(each, tuple) or differs(at(each), at(each))]  # no flag
+        if leaf is not None or any(differs(call, at(option)) for option in usable):
             return usable
     return []
 

@@ -38,8 +38,8 @@ _OF_STAND_INS = ("fake tensor", "data-dependent")
 #: Processor seconds for the questions of integers, those of shapes, and all others; for those of shapes also so many
 #: calls, of at most so many seconds: a network has few axes, and each question takes long.
 _SECONDS, _CALLS, _MOST_SECONDS = 1.0, 24, 0.3
-#: The most elements with which questions are asked with values, or beyond the extents; the most seconds of the latter.
-_MOST, _MOST_TOPS, _AT_ONCE = 2**24, 2**16, 0.02
+#: The most elements: of a call with values, of one beyond extents, of one asked in two sizes; and seconds beyond.
+_MOST, _MOST_TOPS, _SMALL, _AT_ONCE = 2**24, 2**16, 2**10, 0.02
 #: Draws of the inputs in which a fact must hold, and the most elements of all of them.
 _DRAWS, _MOST_DRAWN = 6, 2**22
 #: What begins the answer where the author's declaration clashes with the spec.
@@ -231,7 +231,9 @@ class _Derivation:
         if differs or i >= len(self._tensors):  # What is not read may be the shape of an output.
             return differs
         *parts, last = (arguments.tensors[i].narrow(d, n, number) for n in range(shapes[i][d] - number + 1))
-        parts = parts if is_integer(last) else [others_of(last), torch.full_like(last, math.nan)]  # not the least, say
+        if (free := i in self._roles and self._roles[i].kind == "numbers") or not is_integer(last):
+            top = torch.iinfo(last.dtype).max // 2 if free else math.nan
+            parts = [others_of(last), torch.full_like(last, top)]  # not the least, say
         others = [part for part in parts if not torch.equal(part, last)][:2]
         tensors, first = arguments.tensors, arguments.tensors[i].narrow(d, 0, shapes[i][d] - number)
         more = ([torch.cat([first, part], d) if j == i else t for j, t in enumerate(tensors)] for part in others)
@@ -281,16 +283,18 @@ class _Derivation:
 
     def _search_with_values(self) -> ShapeDomain | None:
         self._give_time(self._shapes)
+        count, domains = sum(map(math.prod, self._shapes)), list[ShapeDomain]()
         small = self._shapes if self._declaration.terms else shrink(self._takes_values, self._shapes)
-        tops = self._shapes if sum(map(math.prod, self._shapes)) <= _MOST_TOPS else small
+        tops = self._shapes if count <= _MOST_TOPS else small
         tops = tops if max(map(self._give_time, (small, tops))) <= _AT_ONCE else ()
         for start in dict.fromkeys((small, self._shapes)):
             self._small = with_shapes(self._arguments, resize_all(self._tensors, start, self._roles), start)
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, OutOfTimeError, *[CopyError] * len(domains)):
                 self._unread = dict(self._find_unread())
-                if (domain := self._search(start, tops).from_start(self._shapes)) is not None:
-                    return domain
-        return None
+                domains += filter(None, [self._search(start, tops).from_start(self._shapes)])
+            if domains and (not domains[0].constant or count > _SMALL):  # Small windows leave little room.
+                break
+        return min(domains, key=lambda domain: len(domain.constant), default=None)
 
     def _give_time(self, shapes: Shapes) -> float:
         before = processor_seconds()
@@ -314,10 +318,8 @@ class _Derivation:
         """DomainError where the spec refuses a call that is declared: another extent of a symbol."""
         for name, symbol in self._declaration.symbols(self._shapes):
             own = next((s for s in domain.symbols if symbol.moves[0][0] in s.axes), None)
-            if own is None:
-                continue
-            shapes = domain.resized({own: domain.extent(own) + max(own.step, 1)})
-            if self._declaration.allows(shapes) and not self._takes_values(shapes):
+            shapes = domain.resized({own: domain.extent(own) + max(own.step, 1)}) if own else ()
+            if own and self._declaration.allows(shapes) and not self._takes_values(shapes):
                 texts = " ".join(str(list(shape)) for shape in shapes)
                 raise DomainError(f"domain: got another {name}: {texts}, need calls that {self._spec.name} takes")
 
@@ -326,14 +328,13 @@ class _Derivation:
         if any(map(is_integer, self._tensors)) and not self._spec.numpy:
             with contextlib.suppress(Exception):
                 uses = find_uses(lambda tensors: self._call(self._arguments.with_tensors(tensors)), self._tensors)
-        outputs: Sequence[Tensor] = ()
+        outputs = self._call(self._arguments) if any(map(is_integer, self._tensors)) else ()
         for i, tensor in enumerate(self._tensors):
             if is_integer(tensor):
-                outputs = outputs or self._call(self._arguments)
                 draws = [each.tensors[i] for each in self._draws]
                 extents = [((j, d), n) for j, s in enumerate(self._arguments.shapes) if j != i for d, n in enumerate(s)]
-                takes, sizes = functools.partial(self._takes_at, i), {n for y in outputs for n in y.shape}
-                role = find_role(takes, draws, uses.get(i, set()), extents, sizes)
+                takes = functools.partial(self._takes_at, i)
+                role = find_role(takes, draws, uses.get(i, set()), extents, {n for y in outputs for n in y.shape})
                 # Others have its extent by chance.
                 if role.below is not None and not role.rises and len(role.into) > 1:
                     own = tuple(axis for axis in role.into if self._takes_beyond(i, role.below, axis))
@@ -366,14 +367,12 @@ class _Derivation:
         others = [i for i, leaf in enumerate(spelled.leaves) if not isinstance(leaf, Tensor) and i not in sizes]
         if not others:  # A call of a network takes seconds.
             return
-        outputs, writes, function = self._call(self._arguments), list(self._writes), self._spec.function
+        outputs, writes, spec = self._call(self._arguments), list(self._writes), self._spec.function
         shapes = list(dict.fromkeys([*self._arguments.shapes, *(tuple(y.shape) for y in outputs)]))
-        takes = functools.partial(self._takes, numbers=True, writes=writes)
-        differs = functools.partial(self._differs, spelled)
+        takes, known = functools.partial(self._takes, numbers=True, writes=writes), self._declaration.options
         for i in others:
-            own = self._declaration.options.get(i)
-            options = own if own is not None else tuple(find_options(i, spelled, function, shapes, takes, differs))
-            if options or own is not None:
+            options = known[i] if i in known else tuple(find_options(i, spelled, spec, shapes, takes, self._differs))
+            if options or i in known:
                 yield i, options
 
     def _further_draws(self, draw: Callable[[int], CallArguments] | None) -> Iterator[CallArguments]:

@@ -90,12 +90,11 @@ def is_integer(leaf: Any) -> bool:
 
 
 def others_of(tensor: Tensor) -> Tensor:
-    """A tensor of which every number is another, and of integers also which are equal: numbers of groups are names."""
+    """A tensor of which every number is another, of integers also which are equal, and of floats where the least is."""
+    places = torch.arange(tensor.numel(), device=tensor.device).view_as(tensor)
     if is_integer(tensor):
-        return (tensor.long() ^ (1 + torch.arange(tensor.numel(), device=tensor.device).view_as(tensor) % 2)).to(
-            tensor.dtype
-        )
-    return ~tensor if tensor.dtype == torch.bool else (0.37 - 2 * tensor.float()).to(tensor.dtype)
+        return (tensor.long() ^ (1 + places % 2)).to(tensor.dtype)
+    return ~tensor if tensor.dtype == torch.bool else (0.37 - (2 + places % 5) * tensor.float()).to(tensor.dtype)
 
 
 class _Uses(TorchFunctionMode):

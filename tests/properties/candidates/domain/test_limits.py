@@ -170,6 +170,8 @@ def test_a_tensor_takes_the_place_of_no_flag() -> None:
     _, lines = derive(F.binary_cross_entropy, rand(20).sigmoid(), rand(20, 1)[:, 0].sigmoid())
     assert "weight: None; also a tensor [], a tensor [20]" in lines
     assert not any("size_average" in line or "reduce:" in line for line in lines)
+    _, lines = derive(F.nll_loss, rand(6, 5).log_softmax(-1), torch.tensor([2, 3, 4, 2, 4, 3]), rand(5).abs())
+    assert not any("size_average" in line or "reduce:" in line for line in lines)
 
 
 def test_a_diagonal_example_of_a_matrix_of_which_one_half_is_read_is_symmetric() -> None:

@@ -25,6 +25,10 @@ def rand(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+def whole(*values: int) -> Tensor:
+    return torch.tensor(values)
+
+
 def derive(spec: Any, *args: Any, draw: Any = None) -> tuple[Domain, set[str]]:
     """The domain of a spec around one call, and its lines."""
     arguments = CallArguments.of(args).with_names(spec)
@@ -64,6 +68,15 @@ def catted(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
 
 def windows_into(x: Tensor, w: Tensor, out: Tensor) -> Tensor:
     return F.conv1d(x, w)
+
+
+def nearest(points: Tensor, out: Tensor) -> Tensor:
+    far = (points.view(-1, 1, 3) - points.view(1, -1, 3)).square().sum(-1)
+    return out.copy_((far + 99 * torch.eye(len(far))).argmin(1))
+
+
+def pooled(x: Tensor, w: Tensor) -> Tensor:
+    return F.max_pool2d(F.conv2d(x, w), 2)
 
 
 def joined(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
@@ -112,6 +125,11 @@ SHAPES = [
     (windows_into, (rand(2, 8, 64), rand(8, 8, 3), rand(2, 8, 62)), {"x.2 = out.2, from 1", "x.2 = w.2, from 1"}),
     # What is not read may be the shape of the output.
     (torch.ones_like, (rand(2, 3),), {"input.0, from 0", "input.1, from 0"}),
+    # What is near stays near at any scale, and a largest number is found among others of an order alone.
+    (nearest, (rand(9), whole(0, 1, 2)), {"points.0 by 3 = out.0, from 3"}),
+    (lambda x: x.argmax(0), (whole(1, 3, 2, 4, 0, 5).reshape(2, 3),), {"x.0, from 1", "x.1, from 0"}),
+    # Windows of windows end where a smaller call has none.
+    (pooled, (rand(1, 3, 8, 8), rand(6, 3, 3, 3)), {"w.2, from 1", "w.3, from 1", "where w.2+1 <= x.2"}),
     # Each part of a sum moves with it.
     (catted, (rand(5, 4), rand(7, 4), rand(12, 4)), {"a.0 = y.0, from 1", "b.0 = y.0, from 1"}),
     (joined, (rand(4, 5), rand(4, 5), rand(10, 3)), {"a.1 = w.0, from 1", "b.1 = w.0, from 1"}),
