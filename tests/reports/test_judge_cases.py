@@ -199,7 +199,7 @@ CODES_OF = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.fast_cases("poison")
 @pytest.mark.parametrize("name", sorted(CODES_OF))
 def test_a_call_in_another_manner_has_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAULTS)

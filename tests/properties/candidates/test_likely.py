@@ -46,7 +46,6 @@ class _OtherGradient(torch.autograd.Function):
         return grads[0] * 1.00002
 
 
-@pytest.mark.slow
 def test_a_right_candidate_is_not_suspect() -> None:
     judgement = judge(_layers, _layers, _OPERANDS, questions=QUESTIONS)
     assert judgement.findings[-1].outcome is Outcome.VERIFIED, str(judgement)
@@ -64,7 +63,6 @@ def test_an_error_within_the_bound_is_suspect() -> None:
     assert "no proof" in str(judgement)
 
 
-@pytest.mark.slow
 def test_a_gradient_within_the_bound_is_suspect() -> None:
     def candidate(*args: Tensor) -> Tensor:
         scaled: Any = _OtherGradient

@@ -165,7 +165,7 @@ def test_every_property_of_the_table_has_a_verdict(of_right: Judgement) -> None:
     assert not [verdict for verdict in verdicts.values() if verdict.outcome is Outcome.ERROR], str(of_right)
 
 
-@pytest.mark.slow
+@pytest.mark.fast_cases("VJP")
 @pytest.mark.parametrize("code", ["VJP", "JVP"])
 def test_parameters_and_buffers_are_operands(code: str) -> None:
     torch.manual_seed(0)

@@ -355,7 +355,6 @@ def test_right_ones_are_accepted_at_all_calls(name: str) -> None:
     assert str(judgement.verdict) == "accepted", judgement
 
 
-@pytest.mark.slow
 def test_an_index_below_all_given_ones_is_a_suspicion_and_no_cause() -> None:
     inputs = (rand(7, 5), rand(3, 5, 4), whole(0, 1, 2, 1, 0, 2, 2))
     judgement = opassay.judge(by_experts, choose_experts, inputs, questions=("FWD:given", "VJP:grad", "SIZE:sizes"))
