@@ -8,8 +8,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..table import former_name
 
 #: Bytes of a secret, and bits of what it gives as seeds to functions of others, which take no more.
@@ -65,6 +63,8 @@ class Draws:
 
     def generator(self, question: str) -> Any:
         """NumPy's generator for a question; who knows that of one knows nothing of another."""
+        import numpy as np  # not above: the command line sets how NumPy's library starts, and imports this before
+
         # A seed draws what it drew when a kind had a name of its own, so that a known fault is drawn again.
         question = re.sub(r"\b[A-Z]+:[a-z]+", lambda match: former_name(match[0]), question)
         words = [_derive(self.secret, f"question {question}")] if self.secret else [self.seed, *question.encode()]

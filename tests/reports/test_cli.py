@@ -276,6 +276,12 @@ def test_nothing_heavy_is_imported_to_read_files(words: tuple[str, ...], tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+def test_a_judgement_says_how_numpy_starts_before_it_is_imported() -> None:
+    """A process in which NumPy's library has started threads cannot be copied for the candidate: that takes seconds."""
+    program = "import sys; from opassay.reports.cli.judge import judge; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0
+
+
 @pytest.mark.slow
 def test_the_controller_leaves_torch_to_its_workers(tmp_path: Path) -> None:
     program = (
