@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 KINDS = ("offsets", "lengths", "labels", "index", "bits", "numbers")
 #: The largest value that is tried.
 _FAR = 1 << 20
-#: What is so in one of more cases is so by no chance: four numbers are sorted by chance, and five are not.
+#: What is so in one of so many cases, or fewer, may be chance: four numbers have 24 orders, and one is sorted.
 _SURELY = 24.5
 #: Large numbers are below so many; and the odd factor of neighbours.
 _LARGE, _ODD = 1 << 52, 0x9E3779B97F4A7
@@ -90,7 +90,7 @@ def is_integer(leaf: Any) -> bool:
 
 
 def others_of(tensor: Tensor) -> Tensor:
-    """A tensor of which every number is another, of integers also which are equal, and of floats where the least is."""
+    """Other numbers at each place; of floats in another order, and of integers others are equal, as names of groups."""
     places = torch.arange(tensor.numel(), device=tensor.device).view_as(tensor)
     if is_integer(tensor):
         return (tensor.long() ^ (1 + places % 2)).to(tensor.dtype)
