@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "oracles.verdicts.verdict",
         "oracles.verdicts.data",
         "oracles.verdicts.explanations",
+        "oracles.verdicts.watched",
     },
     "api": {"impl", "oracles", "properties", "reference"},
 }
@@ -46,7 +47,9 @@ FORBIDDEN_PACKAGES: dict[str, set[str]] = {
     "reports": {"torch", "mpmath"},
 }
 #: What a report needs of the oracles, where neither torch nor mpmath is installed: these import each other alone.
-WITHOUT_TORCH = tuple(f"oracles.verdicts.{name}" for name in ("verdict", "data", "cleaning", "codes", "explanations"))
+WITHOUT_TORCH = tuple(
+    f"oracles.verdicts.{name}" for name in ("verdict", "data", "cleaning", "codes", "explanations", "watched")
+)
 
 
 def violations(graph: list[Edge]) -> list[str]:

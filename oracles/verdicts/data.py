@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from .verdict import FAILED, MAX_CASE, MAX_TEXT, Bin, Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
+from .watched import Watched
 
 # Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other spellings and numbers of any
 # length.
@@ -36,6 +37,10 @@ _TEXTS: dict[str, Any] = (
     | dict.fromkeys(_LONG, Long)
     | {"bins": _BinText}
 )
+#: Fields of more than 64 items, and the most that they may have.
+_MOST = {"bins": 256, "sites": 100_000, "calls": 4_000_000, "chain": 1000, "kinds": 1000, "regions": 1000}
+#: Numbers that may be negative.
+_SIGNED = frozenset({"contribution", "value", "explained", "error"})
 #: Fields that records of earlier versions do not have; every other field must be there.
 _LATER = {
     Worst: ("share", "roundoffs"),
@@ -102,7 +107,7 @@ def _form(name: str, hint: Any) -> Any:
         parts = typing.get_args(hint)
         if parts[1:] != (...,):
             return tuple[*(_form(name, part) for part in parts)]  # type: ignore[misc]
-        most = msgspec.Meta(max_length=256 if name == "bins" else 64)
+        most = msgspec.Meta(max_length=_MOST.get(name, 64))
         return Annotated[list[_form(name, parts[0])], most]  # type: ignore[misc]
     return _struct(hint) if _is_record(hint) else hint
 
@@ -125,6 +130,27 @@ def _struct(kind: Any) -> type[msgspec.Struct]:
 
 #: The struct of a verdict's data.
 VerdictData: Any = _struct(Verdict)
+
+
+def encode_watched(watched: Watched) -> bytes:
+    """What was seen of a program as JSON, every float a hexadecimal text."""
+    return msgspec.json.encode(_encode(dataclasses.asdict(watched)))
+
+
+def decode_watched(content: bytes) -> Watched:
+    """What `encode_watched` wrote.
+
+    Raises:
+        RecordError: it is not JSON, or not of this form.
+    """
+    try:
+        whole = msgspec.json.decode(content, type=_struct(Watched))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise RecordError(f"watch record: {err}") from err
+    watched: Watched = _value("", whole, Watched)
+    if any(not 0 <= call.site < len(watched.sites) for call in watched.calls):
+        raise RecordError("watch record: a call names a site that is not there")
+    return watched
 
 
 def decode_verdict(data: Any) -> Verdict:
@@ -170,7 +196,7 @@ def _read_float(name: str, text: str) -> float:
         value = float.fromhex(text)
     except OverflowError as err:
         raise RecordError(f"run record: got {name}={text}, need a double") from err
-    if value < 0:
+    if value < 0 and name not in _SIGNED:
         raise RecordError(f"run record: got {name}={value}, need 0 or more")
     return value
 
