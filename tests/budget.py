@@ -11,10 +11,10 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 98_953
+TOTAL = 100_246
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
-    "Python and pytest doors": ("api", 218),
+    "Python and pytest doors": ("api", 221),
     "formulas": ("reference reference/norms", 5_554),
     "arrays of readings": ("reference/array", 1_741),
     "derivatives of formulas": ("reference/derivative", 1_030),
@@ -37,7 +37,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "candidates: calls of a spec": ("properties/candidates/domain", 2_172),
     "candidates: processes": ("properties/candidates/host", 3_041),
     "candidates: suites of others": ("properties/candidates/suites", 517),
-    "watched programs": ("properties/watch properties/watch/stand_ins", 2),
+    "watched programs": ("properties/watch properties/watch/stand_ins", 1_292),
     "pages of watched programs": ("reports/watch", 1),
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),

@@ -150,7 +150,7 @@ def _special(
         accepted |= ball.stray & np.isnan(values)
     if order == 0:  # A derivative at an infinite argument is a limit, which may be NaN or infinite.
         # If the reading and torch give the same infinity, the output must not have the other sign.
-        agreed = surely & (True if own is None else own == ball.centre)
+        agreed = surely & ((ball.centre if own is None else own) == ball.centre)
         accepted &= ~(agreed & (values == -ball.centre))
         if facts is OperandFacts.IN_ONE_ORDER:
             accepted &= ~(agreed & np.isnan(values))

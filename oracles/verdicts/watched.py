@@ -12,7 +12,7 @@ from .verdict import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPlace:
     """Where a program makes a call.
 
     Attributes:
@@ -74,7 +74,7 @@ class Site:
             each. case: the name of the file with the operands of that call, which `opassay watch --call` judges again.
     """
 
-    place: Place
+    place: CallPlace
     dtype: str
     kind: str
     outcome: Outcome
@@ -102,7 +102,7 @@ class CallRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LossFacts:
     """The scalar whose error is followed.
 
     Attributes:
@@ -144,15 +144,15 @@ class Watched:
     Attributes:
         program: its name. sites: in the order of their first calls. calls: all recorded ones, in order.
         loss: None where no backward was run. special: None where none was found.
-        kinds: kind of a call -> how many. kept: which calls were recorded, in words. regions: names of custom
+        kinds: kind of a call -> how many. choice: which calls were recorded, in words. regions: names of custom
             operators and functions without a spec, with the number of their calls.
     """
 
     program: str
     sites: tuple[Site, ...] = ()
     calls: tuple[CallRecord, ...] = ()
-    loss: Loss | None = None
+    loss: LossFacts | None = None
     special: FirstSpecial | None = None
     kinds: tuple[tuple[str, int], ...] = ()
-    kept: str = "all calls"
+    choice: str = "all calls"
     regions: tuple[tuple[str, int], ...] = ()

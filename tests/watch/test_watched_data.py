@@ -10,10 +10,10 @@ import pytest
 
 from opassay.oracles.verdicts.data import RecordError, decode_watched, encode_watched
 from opassay.oracles.verdicts.verdict import Outcome
-from opassay.oracles.verdicts.watched import CallRecord, FirstSpecial, Loss, Place, Site, SiteTotals, Watched
+from opassay.oracles.verdicts.watched import CallPlace, CallRecord, FirstSpecial, LossFacts, Site, SiteTotals, Watched
 
 _SITE = Site(
-    Place("aten::mm", "model.head", "train.py:3", "MmBackward0", 1),
+    CallPlace("aten::mm", "model.head", "train.py:3", "MmBackward0", 1),
     "float32",
     "computes",
     Outcome.FAIL,
@@ -25,7 +25,7 @@ _WATCHED = Watched(
     "train.py",
     (_SITE,),
     (CallRecord(0, 2.5, -1e-5), CallRecord(0)),
-    Loss("loss", -3.0, 1e-7, 2e-7),
+    LossFacts("loss", -3.0, 1e-7, 2e-7),
     FirstSpecial(0, 1, "out[0] is NaN", "0/0", (), (0,)),
     (("computes", 2),),
 )

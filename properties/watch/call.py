@@ -1,0 +1,153 @@
+"""A call of torch's dispatcher, as it was recorded: operands before, results after, and where the program made it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+Tensor = torch.Tensor
+_ATEN = torch.ops.aten
+
+#: Operations that give memory that nobody has written, and those that say nothing of numbers.
+_MEMORY = frozenset({_ATEN.empty, _ATEN.new_empty, _ATEN.empty_like, _ATEN.empty_strided, _ATEN.new_empty_strided})
+_SILENT = frozenset({_ATEN._local_scalar_dense, _ATEN.is_same_size, _ATEN.resize_, _ATEN.set_, _ATEN.record_stream})
+#: Operations that move or copy elements.
+_MOVES = frozenset(
+    {_ATEN.clone, _ATEN.stack, _ATEN.cat, _ATEN.index, _ATEN.index_select, _ATEN.gather, _ATEN.embedding, _ATEN.repeat}
+    | {_ATEN.flip, _ATEN.roll, _ATEN.constant_pad_nd, _ATEN.slice_backward, _ATEN.select_backward, _ATEN.lift_fresh}
+    | {_ATEN.masked_fill, _ATEN.masked_fill_, _ATEN.tril, _ATEN.triu, _ATEN._unsafe_view, _ATEN._reshape_alias}
+    | {_ATEN.split_with_sizes_copy, _ATEN.detach, _ATEN.alias, _ATEN.zero_, _ATEN.fill_, _ATEN.where}
+)
+_COPIES = frozenset({_ATEN._to_copy, _ATEN.copy_, _ATEN.copy})
+#: Operations that draw numbers on the way to a result that their other results, or their operands, explain.
+_EXPLAINED = ("dropout", "attention", "rnn")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the program makes a call; the attributes are those of `CallPlace` of the same names."""
+
+    module: str = ""
+    line: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What torch was told about arithmetic when a call was made.
+
+    Attributes:
+        tf32: whether products of matrices may round factors to TF32. convolutions: the same of convolutions.
+        bfloat16: whether products of matrices may round factors to bfloat16. flush: whether subnormals become zero.
+        partials: whether partial sums of half types may be stored in them.
+    """
+
+    tf32: bool = False
+    convolutions: bool = False
+    bfloat16: bool = False
+    flush: bool = False
+    partials: bool = False
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class DispatcherCall:
+    """One call.
+
+    Attributes:
+        op: the operation, or of a region with a spec that spec (`regions.Region`).
+        leaves: the operands, tensors as copies of what they were before the call. structure: around them.
+        results: copies: what the call wrote, then what it gave. adjoints: the derivative of the loss by each; None
+            where autograd gives none. tracked: which of the results have one by autograd.
+        origin, switches: where, and how. number: of the call in the program. place: among those of its site that are
+            kept. seconds: its own time.
+    """
+
+    op: Any
+    leaves: tuple[Any, ...]
+    structure: pytree.TreeSpec
+    results: tuple[Tensor, ...]
+    origin: Origin
+    switches: Switches
+    number: int
+    place: int = 0
+    seconds: float = 0.0
+    adjoints: list[Tensor | None] = field(default_factory=list)
+    tracked: list[bool] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The operation as torch names it: "aten::mm"."""
+        return name_of(self.op)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors among the operands."""
+        return tuple(leaf for leaf in self.leaves if isinstance(leaf, Tensor))
+
+    @property
+    def dtype(self) -> str:
+        """Of the first floating result, else of the first result; "none" where there is none."""
+        floating = [y for y in self.results if is_floating(y)] or list(self.results)
+        return str(floating[0].dtype).removeprefix("torch.") if floating else "none"
+
+
+def name_of(op: Any) -> str:
+    """The name of an operation without its overload, "aten::mm"; of a region its own."""
+    return str(op._schema.name) if isinstance(op, torch._ops.OpOverload) else str(op.name)
+
+
+def is_floating(value: Any) -> bool:
+    """Whether a value is a tensor of floating or complex numbers."""
+    return isinstance(value, Tensor) and (value.dtype.is_floating_point or value.dtype.is_complex)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors among the leaves of a value."""
+    return (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
+
+
+@functools.cache
+def _writes_of(op: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """Position and name of each argument that the schema says is written."""
+    arguments = enumerate(op._schema.arguments)
+    return tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+
+
+def find_written(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The operands that a call writes, in order."""
+    if not isinstance(op, torch._ops.OpOverload):
+        return []
+    values = (kwargs.get(name, args[i] if i < len(args) else None) for i, name in _writes_of(op))
+    return [tensor for value in values for tensor in tensors_in(value)]
+
+
+def results_of(op: Any, args: Sequence[Any], kwargs: dict[str, Any], output: Any) -> tuple[Tensor, ...]:
+    """What a call wrote, and then what else it gave."""
+    writes = find_written(op, args, kwargs)
+    known = {id(tensor) for tensor in writes}
+    return (*writes, *(tensor for tensor in tensors_in(output) if id(tensor) not in known))
+
+
+def kind_of(call: DispatcherCall) -> str:
+    """What there is to hold: "computes", "casts", "moves", "integers", "region"; or "random", "memory", "silent"."""
+    op = call.op
+    if not isinstance(op, torch._ops.OpOverload):
+        return "region"
+    packet = op.overloadpacket
+    if packet in _SILENT or all(y.numel() == 0 for y in call.results):
+        return "silent"
+    if packet in _MEMORY:
+        return "memory"
+    if torch.Tag.nondeterministic_seeded in op.tags and not any(word in call.name for word in _EXPLAINED):
+        return "random"
+    if not any(map(is_floating, call.results)):
+        return "integers"
+    if packet in _COPIES:
+        sources = call.tensors[0:1] if packet is _ATEN._to_copy else call.tensors[1:2]
+        return "moves" if sources and sources[0].dtype == call.results[0].dtype else "casts"
+    return "moves" if packet in _MOVES else "computes"

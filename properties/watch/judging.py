@@ -1,0 +1,165 @@
+"""Holds recorded calls: each by the ball of its own operands, under the contract of its device and torch's switches.
+
+A call is a spec: the operation itself, or what stands for it, called on its operands. It is traced once for all calls
+of the same operation, numbers, shapes, strides and dtypes, and read for each.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ...oracles.bound.terms import Terms, terms
+from ...oracles.judge.holding import Standing
+from ...oracles.op.declaration import to_array
+from ...oracles.specs.storage import format_of
+from ...oracles.verdicts.violation import Violation
+from ..candidates.agreement import operands_of
+from ..candidates.arguments import CallArguments
+from ..candidates.comparing import hold_in_turn
+from ..candidates.results import result_of
+from ..candidates.specification import SpecError, Specification
+from .call import DispatcherCall, Switches, Tensor, is_floating, results_of
+from .stand_ins.lookup import stand_in_of
+
+#: What may end the reading of a call; anything else is a fault of ours.
+_UNREAD = (SpecError, MemoryError)
+_SMALLEST = 5e-324
+
+
+@dataclass(frozen=True)
+class CallFinding:
+    """What was found about a call.
+
+    Attributes:
+        ratio: the largest error of its results over its bound; infinite for a NaN or an infinity that is wrong.
+        contribution: the sum over all elements of adjoint times error; NaN where no adjoint is known.
+        elements: that were judged. left: that have no bound, though they could have one. reason: why, or why the call
+            was not read.
+        wrong: the card, where an element is outside.
+    """
+
+    ratio: float = 0.0
+    contribution: float = math.nan
+    elements: int = 0
+    left: int = 0
+    reason: str = ""
+    wrong: Violation | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether anything is known of the call."""
+        return bool(self.elements) or not self.reason
+
+
+class CallJudge:
+    """What judges calls, and keeps the traces of those that it has met."""
+
+    def __init__(self, contract: str = "torch") -> None:
+        self._contract = contract
+        self._specs: dict[object, Specification] = {}
+
+    def hold(self, call: DispatcherCall) -> CallFinding:
+        """Compare the results of a call with what its operands and the contract allow."""
+        try:
+            return self._hold(call)
+        except _UNREAD as err:
+            return CallFinding(reason=str(err).partition("\n")[0] or type(err).__name__)
+
+    def _hold(self, call: DispatcherCall) -> CallFinding:
+        spec, allowed = self._spec_of(call), terms_of(self._contract, call.switches, call.name)
+        arguments = CallArguments.of(call.tensors)
+        computed = result_of(call.results)
+        readings = functools.cache(lambda of: spec.read(arguments, {}, of)[: len(computed.tensors)])
+        facts = operands_of(spec, arguments, {})
+        names = ["out"] if len(computed.names) == 1 else computed.names
+        outcomes = hold_in_turn(names, computed.tensors, readings, allowed, None, facts)
+        wrong = next((each.wrong for each in outcomes if each.wrong is not None), None)
+        ratio, contribution = 0.0, math.nan
+        for y, standing, adjoint in zip(computed.tensors, outcomes, _adjoints_of(call), strict=False):
+            error, own = _measure(y, standing)
+            ratio = max(ratio, own if standing.wrong is None else max(own, _of_card(standing)))
+            if adjoint is not None and error is not None:
+                own_part = _contract(adjoint, error)
+                contribution = own_part if math.isnan(contribution) else contribution + own_part
+        left = sum(each.missed for each in outcomes)
+        reason = next((each.reason for each in outcomes if each.missed), "")
+        return CallFinding(ratio, contribution, sum(each.judged for each in outcomes), left, reason, wrong)
+
+    def _spec_of(self, call: DispatcherCall) -> Specification:
+        shapes = [(x.shape, x.stride(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in call.leaves]
+        key = (call.op, str(call.structure), *map(str, shapes))
+        if key not in self._specs:
+            self._specs[key] = Specification(call.name, as_function(call))
+        return self._specs[key]
+
+
+def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
+    """A call as a function of the tensors among its operands, giving what it writes and then what else it gives."""
+    template = tuple(None if isinstance(x, Tensor) else x for x in call.leaves)
+    places = [i for i, x in enumerate(call.leaves) if isinstance(x, Tensor)]
+    op, structure = call.op, call.structure
+    run = (stand_in_of(op) if isinstance(op, torch._ops.OpOverload) else None) or op
+
+    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+        leaves = list(template)
+        for place, tensor in zip(places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, structure)
+        return results_of(op, args, kwargs, run(*args, **kwargs))
+
+    return function
+
+
+def terms_of(contract: str, switches: Switches, name: str) -> Terms:
+    """The terms of a call: those of the contract, with what torch's switches allow as they stood."""
+    tf32 = switches.convolutions if "convolution" in name else switches.tf32
+    words = [contract]
+    words += ["bfloat16_factors"] if switches.bfloat16 else ["tf32"] if tf32 else []
+    words += ["bfloat16_partials", "float16_partials"][:1] if switches.partials else []
+    words += ["flush"] if switches.flush else []
+    return terms("+".join(words))
+
+
+def _adjoints_of(call: DispatcherCall) -> Sequence[Tensor | None]:
+    return [
+        None if adjoint is None else torch.view_as_real(adjoint.resolve_conj()) if adjoint.is_complex() else adjoint
+        for adjoint in call.adjoints
+    ]
+
+
+def _measure(computed: Tensor, standing: Standing) -> tuple[Any, float]:
+    """The signed error of every element of a result, and the largest over its bound; None and 0 without a ball."""
+    ball = standing.ball
+    if ball is None or not is_floating(computed):
+        return None, 0.0
+    values, fmt = to_array(computed), format_of(computed.dtype)
+    centre = ball.centre
+    with np.errstate(all="ignore"):
+        error = np.where(values == centre, 0.0, values - centre)
+        width = ball.half_widths(fmt)
+        ratio = np.abs(error) / np.maximum(width, _SMALLEST)
+        ratio = np.where(np.isfinite(ratio), ratio, 0.0)
+    return error, float(min(ratio.max(initial=0.0), 1.0)) if standing.wrong is None else float(ratio.max(initial=0.0))
+
+
+def _of_card(standing: Standing) -> float:
+    worst = None if standing.wrong is None else standing.wrong.worst
+    return math.inf if worst is None else worst.ratio
+
+
+def _contract(adjoint: Tensor, error: Any) -> float:
+    """Σ adjoint × error over the elements where both are finite."""
+    weights = to_array(adjoint)
+    if weights.shape != np.shape(error):
+        return math.nan
+    with np.errstate(all="ignore"):
+        products = weights * error
+    return float(np.sum(products[np.isfinite(products)]))

@@ -1,0 +1,151 @@
+"""What was found about a program's calls, added up by call site: the data of the page and of the record."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ...oracles.verdicts.verdict import Outcome
+from ...oracles.verdicts.watched import CallPlace, CallRecord, LossFacts, Site, SiteTotals, Watched
+from .call import DispatcherCall, kind_of
+from .first_special import find_first_special
+from .judging import CallFinding, CallJudge
+from .keeping import SiteKey
+from .operand_facts import describe_operands
+from .recorder import Recorder
+
+#: Kinds of calls that are finding.
+JUDGED = ("computes", "casts", "moves", "integers", "region")
+#: Of which a program's arithmetic consists.
+COMPUTING = ("computes", "casts", "region")
+#: Why calls of the other kinds are not.
+_UNHELD = {
+    "random": "it draws numbers, and one draw has no right value; what follows is held with the numbers that it drew",
+    "memory": "it takes memory, which has no values yet",
+    "silent": "it gives no numbers",
+}
+_NOT_KEPT = "no call of it was kept"
+#: (calls judged, calls in all) -> None.
+Progress = Callable[[int, int], None]
+
+
+class CallLedger:
+    """The calls of a recording as they are judged.
+
+    Attributes:
+        cases: name of a case -> the call that it is about, for whoever writes it into a file.
+    """
+
+    def __init__(self, recorder: Recorder, judge: CallJudge) -> None:
+        self.cases: dict[str, DispatcherCall] = {}
+        self._recorder, self._judge = recorder, judge
+        self._calls = recorder.store.calls
+        self._findings: dict[int, CallFinding] = {}
+
+    def judge_calls(self, progress: Progress | None = None) -> None:
+        """CallJudge what was store, in order; an interrupt ends it, and leaves what is known so far."""
+        for number, call in enumerate(self._calls):
+            if progress is not None:
+                progress(number, len(self._calls))
+            if kind_of(call) in JUDGED and call.number not in self._findings:
+                self._findings[call.number] = self._judge.hold(call)
+
+    def result(self, program: str) -> Watched:
+        """What is known of the program."""
+        store, order = self._recorder.store, self._recorder.store.order
+        keys = list(dict.fromkeys(order))
+        positions = {key: position for position, key in enumerate(keys)}
+        sites = self._sites(keys, {key: order.index(key) for key in keys})
+        kinds = Counter(kind_of(call) for call in self._calls) + Counter(view=self._recorder.views)
+        by_number = {call.number: call for call in self._calls}
+        records = tuple(self._record(positions[key], by_number.get(i)) for i, key in enumerate(order))
+        of_calls = [positions[call.name, call.origin] for call in self._calls]
+        special = find_first_special(self._calls, of_calls)
+        left = f"; {store.left_out} calls were left out, beyond the limit of memory" if store.left_out else ""
+        return Watched(
+            program, sites, records, self._loss(), special, tuple(kinds.items()), store.keep.text + left,
+            tuple(self._recorder.regions_without_spec.items()),
+        )  # fmt: skip
+
+    def _record(self, site: int, call: DispatcherCall | None) -> CallRecord:
+        finding = self._findings.get(call.number) if call is not None else None
+        return CallRecord(site) if finding is None else CallRecord(site, finding.ratio, finding.contribution)
+
+    def _sites(self, keys: Sequence[SiteKey], firsts: dict[SiteKey, int]) -> tuple[Site, ...]:
+        numbers: Counter[tuple[str, str, bool]] = Counter()
+        calls: dict[SiteKey, list[DispatcherCall]] = {key: [] for key in keys}
+        for call in self._calls:
+            calls[call.name, call.origin].append(call)
+        sites = []
+        for key in keys:
+            op, origin = key
+            among = (op, origin.module, bool(origin.node))
+            place = CallPlace(op, origin.module, origin.line, origin.node, numbers[among])
+            numbers[among] += 1
+            sites.append(replace(self._site(place, calls[key], self._recorder.store.counts[key]), first=firsts[key]))
+        return tuple(sites)
+
+    def _site(self, place: CallPlace, calls: Sequence[DispatcherCall], count: int) -> Site:
+        if not calls:
+            return Site(place, "none", "silent", Outcome.NOT_RUN, _NOT_KEPT, totals=SiteTotals(count))
+        kind, dtype = kind_of(calls[0]), calls[0].dtype
+        seconds = sum(call.seconds for call in calls)
+        pairs = [(call, self._findings[call.number]) for call in calls if call.number in self._findings]
+        if not pairs:
+            reason = _UNHELD.get(kind, "it was not judged before the end")
+            return Site(place, dtype, kind, Outcome.NOT_RUN, reason, totals=SiteTotals(count, seconds=seconds))
+        contributions = [finding.contribution for _, finding in pairs if not math.isnan(finding.contribution)]
+        totals = SiteTotals(
+            count, sum(finding.is_read for _, finding in pairs), sum(finding.elements for _, finding in pairs), seconds,
+            sum(contributions) if contributions else math.nan, sum(map(abs, contributions), 0.0),
+        )  # fmt: skip
+        worst, finding = max(pairs, key=lambda pair: (pair[1].wrong is not None, pair[1].ratio, bool(pair[1].reason)))
+        outcome, reason = _outcome_of(pairs)
+        site = Site(place, dtype, kind, outcome, reason, finding.ratio, totals, operands=describe_operands(worst))
+        if finding.wrong is None:
+            return site
+        case = f"call-{worst.number:06d}"
+        self.cases[case] = worst
+        return replace(site, card=str(finding.wrong), case=case)
+
+    def _loss(self) -> LossFacts | None:
+        losses = self._recorder.losses
+        if not losses:
+            return None
+        forward = [call for call in self._calls if not call.origin.node]
+        parts = [
+            finding.contribution
+            for call in forward
+            for finding in [self._findings.get(call.number)]
+            if finding is not None and not math.isnan(finding.contribution)
+        ]
+        value = float(sum(float(each) for each in losses))
+        return LossFacts("loss", value, sum(parts, 0.0), sum(map(abs, parts), 0.0), unknown=self._unknown(forward))
+
+    def _unknown(self, forward: Sequence[DispatcherCall]) -> tuple[str, ...]:
+        """Operations before the last backward pass that round, and of which no derivative is known; or are not read."""
+        names: dict[str, None] = {}
+        for call in forward:
+            finding = self._findings.get(call.number)
+            if finding is None or call.number >= self._recorder.adjoints.last or kind_of(call) not in COMPUTING:
+                continue
+            if not finding.is_read or (finding.ratio and not any(call.tracked)):
+                names[call.name] = None
+        return tuple(list(names)[:64])
+
+
+def _outcome_of(pairs: Sequence[tuple[DispatcherCall, CallFinding]]) -> tuple[Outcome, str]:
+    """The outcome of a site, and a sentence."""
+    wrong = next((finding.wrong for _, finding in pairs if finding.wrong is not None), None)
+    if wrong is not None:
+        return Outcome.FAIL, wrong.title
+    unread = [finding.reason for _, finding in pairs if not finding.is_read]
+    if len(unread) == len(pairs):
+        return Outcome.UNSUPPORTED, unread[0]
+    left = sum(finding.left for _, finding in pairs)
+    if unread or left:
+        why = unread[0] if unread else next(finding.reason for _, finding in pairs if finding.left)
+        return Outcome.WEAK, f"{len(unread)} of {len(pairs)} calls were not read, {left} elements have no bound: {why}"
+    return Outcome.VERIFIED, "held"

@@ -1,0 +1,118 @@
+"""Where a call comes from: the module around it, the program's own line, and in backward the forward call behind it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.modules import module as hooks
+
+from .call import Origin
+
+#: Folders whose frames are no line of a program: torch's, and ours.
+_OURS = [Path(__file__).resolve().parents[2] / room for room in ("impl", "oracles", "properties", "reports")]
+_SKIPPED = tuple(f"{folder}/" for folder in (*_OURS, Path(torch.__file__).parent))
+#: The function by which Python enters autograd's engine: frames beyond it made the backward pass, and not this call.
+_ENGINE = "_engine_run_backward"
+#: What the metadata of an autograd node has of us.
+_KEY = "opassay origin"
+
+
+@functools.cache
+def _is_users(filename: str) -> bool:
+    return not filename.startswith((*_SKIPPED, "<"))
+
+
+def find_line() -> str:
+    """The innermost line of the program, as file:line; empty where there is none this side of autograd's engine."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name != _ENGINE:
+        if _is_users(frame.f_code.co_filename):
+            return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+@functools.cache
+def _short(filename: str) -> str:
+    """A path below the working directory, or the last two parts of another one."""
+    path = Path(filename)
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return "/".join(path.parts[-2:])
+
+
+class ModulePaths:
+    """The paths of the modules that are being called, innermost last, in each thread; by hooks on all modules."""
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Listen to calls of modules."""
+        self._handles = [
+            hooks.register_module_forward_pre_hook(lambda module, _: self._enter(module)),
+            hooks.register_module_forward_hook(lambda module, _args, _out: self._leave(), always_call=True),
+        ]
+
+    def stop(self) -> None:
+        """Listen no more."""
+        for handle in self._handles:
+            handle.remove()
+
+    def name(self, root: torch.nn.Module, prefix: str = "") -> None:
+        """Give a module's own modules their paths in it; of two that share one, the name that comes first."""
+        for path, module in root.named_modules():
+            self._names.setdefault(module, ".".join(part for part in (prefix, path) if part))
+
+    @property
+    def current(self) -> str:
+        """The path of the innermost module; empty outside of modules."""
+        stack = self._stack()
+        return self._names.get(stack[-1], "") if stack else ""
+
+    def _stack(self) -> list[torch.nn.Module]:
+        stack: list[torch.nn.Module] | None = getattr(self._here, "stack", None)
+        if stack is None:
+            stack = self._here.stack = []
+        return stack
+
+    def _enter(self, module: torch.nn.Module) -> None:
+        stack = self._stack()
+        if module not in self._names:  # No module that was called before has it as a part.
+            self.name(module, type(module).__name__)
+        stack.append(module)
+
+    def _leave(self) -> None:
+        stack = self._stack()
+        if stack:
+            stack.pop()
+
+
+class Origins:
+    """What finds the origin of each call."""
+
+    def __init__(self) -> None:
+        self.modules = ModulePaths()
+
+    def find(self) -> Origin:
+        """The origin of the call that is being dispatched."""
+        node, module = torch._C._current_autograd_node(), self.modules.current
+        line = find_line()
+        if node is None or module:  # A forward pass that is repeated in backward is one.
+            return Origin(module, line)
+        metadata: dict[str, Origin] = node.metadata  # type: ignore[assignment]
+        forward = metadata.get(_KEY, Origin())
+        return Origin(forward.module, line or forward.line, node.name().removeprefix("torch::autograd::"))
+
+    @staticmethod
+    def mark(node: Any, origin: Origin) -> None:
+        """Tell an autograd node which call made it."""
+        node.metadata.setdefault(_KEY, origin)

@@ -1,0 +1,184 @@
+"""What records a program below autograd: every call of torch's dispatcher, with its operands as they were before it.
+
+The program's own values are not changed by a bit: its calls are made with its own tensors, and what is kept are copies.
+A fault of the recording is counted and told, and the program goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .adjoints import Adjoints
+from .call import DispatcherCall, Origin, Switches, name_of, results_of
+from .keeping import CallStore, Keep
+from .origins import Origins
+from .tensor_copies import TensorCopies
+
+Tensor = torch.Tensor
+_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+class Recorder:
+    """The recording of a program.
+
+    Attributes:
+        store: of the calls. losses: what `backward` was called on. faults: what kept a call from being recorded -> how
+            often. views: how many calls gave a view, which has no numbers of its own. steps: of optimizers, so far.
+        regions_without_spec: names of custom operators and functions of which there is none -> how many calls.
+    """
+
+    def __init__(self, keep: Keep | None = None) -> None:
+        self.store = CallStore(keep or Keep())
+        self.faults: Counter[str] = Counter()
+        self.views, self.steps = 0, 0
+        self.origins, self.copies = Origins(), TensorCopies()
+        self.adjoints = Adjoints(self.copies, lambda: len(self.store.order))
+        self.regions_without_spec: Counter[str] = Counter()
+        self._mode = _Mode(self)
+        self._is_on = False
+        self._undo: list[Callable[[], None]] = []
+
+    @property
+    def losses(self) -> Sequence[Tensor]:
+        return self.adjoints.losses
+
+    def start(self) -> None:
+        """Begin to record, in this thread and in those that it will start."""
+        self.origins.modules.start()
+        self.adjoints.start()
+        handle = register_optimizer_step_post_hook(lambda *_: self._end_step())
+        self._undo = [handle.remove, self.adjoints.stop, self.origins.modules.stop, _enter_in_threads(self)]
+        self._turn(True)
+
+    def stop(self) -> None:
+        """End the recording."""
+        self.adjoints.settle()
+        self._turn(False)
+        for undo in self._undo:
+            undo()
+        self._undo = []
+
+    def _turn(self, on: bool) -> None:
+        """Stand among torch's modes or not: a mode that records nothing costs time as well."""
+        if on and not self._is_on:
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+        if self._is_on and not on:
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self._is_on = on
+
+    def _end_step(self) -> None:
+        self.steps += 1
+        modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+        # Modes leave in the order in which they came, so another one above ours keeps it there.
+        if not self._is_on or (modes and modes[-1] is self._mode):
+            self.adjoints.settle()
+            self._turn(self.steps % self.store.keep.every == 0)
+
+    def dispatch(self, op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Make a call of the program, and record it."""
+        self.adjoints.settle()
+        origin = self.origins.find()
+        if op.is_view or self.steps % self.store.keep.every:
+            self.views += op.is_view
+            output = op(*args, **kwargs)
+            self.adjoints.expect(pytree.tree_leaves(output), None, origin)
+            return output
+        before = self.snapshot(op, args, kwargs, origin)
+        began = time.perf_counter()
+        output = op(*args, **kwargs)
+        seconds = time.perf_counter() - began
+        if before is not None:
+            results = results_of(op, args, kwargs, output)
+            call = self.keep(before, results, seconds)
+            self.adjoints.expect(results, call, origin)
+        return output
+
+    def snapshot(self, op: Any, args: Any, kwargs: dict[str, Any], origin: Origin) -> DispatcherCall | None:
+        """A call before it is made, with copies of its operands; None where it is not kept."""
+        position = self.store.place((name_of(op), origin))
+        if position is None:
+            return None
+        if 0 < self.store.keep.memory <= self.copies.nbytes:
+            self.store.left_out += 1
+            return None
+        try:
+            leaves, structure = pytree.tree_flatten((tuple(args), kwargs))
+            copied = tuple(self.copies.copy(x) if isinstance(x, Tensor) else x for x in leaves)
+        except Exception as err:  # of a tensor that cannot be copied; the program must go on
+            self.faults[f"{name_of(op)}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
+            return None
+        number = len(self.store.order) - 1
+        return DispatcherCall(op, copied, structure, (), origin, find_switches(), number, place=position)
+
+    def keep(self, call: DispatcherCall, results: Sequence[Tensor], seconds: float) -> DispatcherCall | None:
+        """Keep a call that was made, with copies of its results."""
+        try:
+            call.results = tuple(self.copies.copy(y) for y in results)
+        except Exception as err:  # as above
+            self.faults[f"{call.name}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
+            return None
+        call.seconds = seconds
+        call.adjoints, call.tracked = [None] * len(results), [False] * len(results)
+        self.store.put((call.name, call.origin), call.place, call)
+        return call
+
+
+class _Mode(TorchDispatchMode):
+    """The place among torch's modes where the recorder stands."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder = recorder
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # A program that compiles is compiled under the recorder as well: its values must not change.
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(each not in _PLAIN for each in types):
+            return NotImplemented  # A subclass makes calls of plain tensors of its own, which are recorded.
+        if not isinstance(func, torch._ops.OpOverload) or func.namespace == "profiler":
+            return func(*args, **kwargs)
+        return self._recorder.dispatch(func, args, kwargs)
+
+
+def _enter_in_threads(recorder: Recorder) -> Callable[[], None]:
+    """Record the threads that are started from now on; gives what ends this."""
+    original = threading.Thread.run
+
+    def run(thread: threading.Thread) -> None:
+        with _Mode(recorder) if recorder._is_on else contextlib.nullcontext():
+            original(thread)
+
+    threading.Thread.run = run  # type: ignore[method-assign, assignment]
+
+    def undo() -> None:
+        threading.Thread.run = original  # type: ignore[method-assign]
+
+    return undo
+
+
+_SMALLEST = [sys.float_info.min]
+
+
+def find_switches() -> Switches:
+    """What torch is told about arithmetic now."""
+    precision = torch.get_float32_matmul_precision()
+    flush = _SMALLEST[0] * 0.5 == 0.0
+    if not torch.cuda.is_initialized():
+        return Switches(bfloat16=precision == "medium", flush=flush)
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    return Switches(matmul.allow_tf32, cudnn.allow_tf32, False, flush, matmul.allow_bf16_reduced_precision_reduction)

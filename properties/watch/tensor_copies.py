@@ -1,0 +1,68 @@
+"""TensorCopies of tensors as they were at a moment; one copy serves as long as memory holds the same bits.
+
+What is hard here: memory is also written by what torch's dispatcher never sees (a kernel of Triton, a pointer that an
+extension was handed), and then no version counter changes. So a copy is used again only where its bits are still there,
+which takes as long as copying and no memory.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+Tensor = torch.Tensor
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class TensorCopies:
+    """The copies that are still used, by the memory that they are copies of.
+
+    Attributes:
+        nbytes: that they take.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._latest: weakref.WeakValueDictionary[tuple[object, ...], Tensor] = weakref.WeakValueDictionary()
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """A tensor of these values in memory of its own, which nobody writes; a sparse one as a dense one."""
+        tensor = tensor.detach()
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            return tensor.to_dense() if tensor.layout != torch.strided else tensor
+        storage = tensor.untyped_storage()._cdata
+        key = (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj())
+        copied = self._latest.get(key)
+        if copied is None or not have_same_bits(copied, tensor):
+            copied = self._latest[key] = _compact(tensor)
+            size = copied.untyped_storage().nbytes()
+            self.nbytes += size
+            weakref.finalize(copied, self._forget, size).atexit = False
+        return copied
+
+    def _forget(self, size: int) -> None:
+        self.nbytes -= size
+
+
+def have_same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bits."""
+    if one.dtype.is_complex:
+        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
+    if one.dtype.is_floating_point:
+        dtype = _INTEGERS[one.element_size()]
+        one, other = one.view(dtype), other.view(dtype)
+    return torch.equal(one, other)
+
+
+def _compact(tensor: Tensor) -> Tensor:
+    """A copy with the strides of the tensor; elements that share memory share it in the copy."""
+    repeated = [
+        i for i, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)) if stride == 0 < size
+    ]
+    if not repeated:
+        return tensor.clone()
+    once = tensor
+    for dim in repeated:
+        once = once.narrow(dim, 0, 1)
+    return once.clone().expand(tensor.shape)

@@ -1,0 +1,74 @@
+"""`watch`: a block of a program, recorded and judged."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from ...oracles.bound.terms import terms
+from ...oracles.verdicts.watched import Watched
+from .judging import CallJudge
+from .keeping import Keep
+from .ledger import CallLedger, Progress
+from .recorder import Recorder
+
+
+class Watcher:
+    """Records a block of code, and judges it when it ends.
+
+    Attributes:
+        result: what was found; None before the block has ended.
+        ledger: of the calls that were kept, from which cases are written.
+    """
+
+    def __init__(self, recorder: Recorder, judge: CallJudge, name: str, progress: Progress | None) -> None:
+        self.result: Watched | None = None
+        self.ledger: CallLedger | None = None
+        self._recorder, self._judge, self._name, self._progress = recorder, judge, name, progress
+
+    def __enter__(self) -> Self:
+        self._recorder.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._recorder.stop()
+        self.ledger = CallLedger(self._recorder, self._judge)
+        try:
+            self.ledger.judge_calls(self._progress)
+        finally:
+            self.result = self.ledger.result(self._name)
+
+
+def watch(
+    model: torch.nn.Module | None = None, *, contract: str = "torch", keep: Keep | None = None, name: str = "",
+    progress: Progress | None = None,
+) -> Watcher:  # fmt: skip
+    """Hold every call of a program by the ball of its own operands, and follow the error of its loss to the calls.
+
+    Every operation that torch dispatches in the block is recorded, forward and backward, and judged when the block
+    ends; the values of the program do not change.
+
+        with opassay.watch(model) as watched:
+            loss = model(x).pow(2).mean()
+            loss.backward()
+        print(watched.result.loss.explained)
+
+    Args:
+        model: whose modules have the names of its own; others have those of their class and their path.
+        contract: what an evaluation may do (`opassay.PRESETS`); switches of torch, as TF32, are added as they stand.
+        keep: which calls are kept to be judged; None for all.
+        name: of the program in the report. progress: told how many calls are judged, of how many.
+
+    Raises:
+        ValueError: `contract` is no name of terms.
+    """
+    terms(contract)
+    recorder = Recorder(keep)
+    if model is not None:
+        recorder.origins.modules.name(model)
+        name = name or type(model).__name__
+    return Watcher(recorder, CallJudge(contract), name or "program", progress)

@@ -1,0 +1,157 @@
+"""What is found about a program: calls outside their bounds, the error of the loss, and the first NaN."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import opassay
+from opassay.oracles.verdicts.verdict import Outcome
+from opassay.oracles.verdicts.watched import Watched
+from opassay.properties.watch.call import DispatcherCall
+from opassay.properties.watch.judging import CallJudge
+from tests.watch.programs import PROGRAMS
+from tests.watch.test_recorder import record
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 7))
+
+
+def _result(watcher: opassay.Watcher) -> Watched:
+    assert watcher.result is not None
+    return watcher.result
+
+
+def _step(dtype: torch.dtype) -> tuple[Watched, float]:
+    """A step that is watched, and the error of its loss against the same step in float64."""
+    model = _model().to(dtype)
+    exact = copy.deepcopy(model).double()
+    x, y = torch.randn(9, 12, dtype=dtype), torch.randint(0, 7, (9,))
+    with opassay.watch(model) as watcher:
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+    return _result(watcher), float(loss.detach().double() - F.cross_entropy(exact(x.double()), y).detach())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_contributions_explain_the_error_of_the_loss(dtype: torch.dtype) -> None:
+    watched, error = _step(dtype)
+    assert watched.loss is not None
+    assert abs(watched.loss.explained - error) <= 0.05 * watched.loss.size
+    assert watched.loss.unknown == ()
+
+
+def test_a_right_step_is_held() -> None:
+    watched, _ = _step(torch.float32)
+    assert {site.outcome for site in watched.sites} <= {Outcome.VERIFIED, Outcome.NOT_RUN}
+    assert {site.place.module for site in watched.sites if site.place.op == "aten::addmm"} == {"0", "3"}
+    assert watched.special is None
+
+
+def _tampered(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[DispatcherCall, DispatcherCall]:
+    """A call of an operation in a recorded step, and the same call with another result."""
+    _, recorder = record(PROGRAMS["mlp"])
+    call = next(each for each in recorder.store.calls if each.name == f"aten::{name}")
+    wrong = copy.copy(call)
+    wrong.results = (change(call.results[0].clone()), *call.results[1:])
+    return call, wrong
+
+
+@pytest.mark.parametrize("name", ["addmm", "silu", "native_layer_norm", "mm", "silu_backward", "add_", "pow"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda y: y * 1.001, lambda y: y.flatten().roll(1).view_as(y) + 1e-3, lambda y: y * torch.nan],
+    ids=["factor", "rolled", "NaN"],
+)
+def test_a_wrong_result_is_outside(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    right, wrong = _tampered(name, change)
+    right_one, wrong_one = CallJudge().hold(right), CallJudge().hold(wrong)
+    assert (right_one.wrong, right_one.reason) == (None, "")
+    assert right_one.ratio <= 1
+    assert wrong_one.wrong is not None
+    assert wrong_one.ratio > 1
+
+
+def test_a_move_is_held_to_the_bit() -> None:
+    _, recorder = record(lambda: [torch.arange(4.0).flip(0)])
+    call = next(each for each in recorder.store.calls if each.name == "aten::flip")
+    assert CallJudge().hold(call).wrong is None
+    call.results = (torch.nextafter(call.results[0], torch.tensor(9.0)),)
+    assert CallJudge().hold(call).wrong is not None
+
+
+def test_calls_of_one_form_share_a_trace() -> None:
+    judge = CallJudge()
+    _, recorder = record(lambda: [torch.ones(3).exp() for _ in range(4)])
+    findings = [judge.hold(call) for call in recorder.store.calls if call.name == "aten::exp"]
+    assert len(findings) == 4
+    assert len(judge._specs) == 1
+
+
+def test_the_first_nan_is_named_with_its_operands_and_its_reason() -> None:
+    scale = torch.ones(3, requires_grad=True)
+    with opassay.watch() as watcher:
+        x = torch.tensor([1.0, 0.0, 2.0])
+        loss = (scale * x / x).sum() + 1
+        loss.backward()
+    special = _result(watcher).special
+    assert special is not None
+    assert _result(watcher).sites[special.site].place.op == "aten::div"
+    assert (special.what, special.why.partition(";")[0]) == ("out[1] is NaN", "no number: div(0, 0) is nan")
+    assert [_result(watcher).sites[i].place.op for i in special.chain] == ["aten::div", "aten::sum", "aten::add"]
+
+
+def test_an_overflow_says_of_what() -> None:
+    with opassay.watch() as watcher:
+        x = torch.tensor([10.0, 300.0], dtype=torch.float16)
+        _ = x * x
+    special = _result(watcher).special
+    assert special is not None
+    assert special.why == "overflow: mul(300, 300) is inf; float16 ends at 6.55e+04"
+
+
+def test_a_mask_of_infinities_is_no_finding() -> None:
+    with opassay.watch() as watcher:
+        mask = torch.zeros(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), -math.inf)
+        _ = torch.softmax(torch.randn(3, 3) + mask, -1)
+    assert _result(watcher).special is None
+    assert not [site for site in _result(watcher).sites if site.outcome is Outcome.FAIL]
+
+
+def test_draws_have_no_verdict_and_what_follows_is_held() -> None:
+    with opassay.watch() as watcher:
+        _ = F.dropout(torch.ones(20, 4), 0.5)
+    outcomes = {site.place.op: site.outcome for site in _result(watcher).sites}
+    assert outcomes["aten::bernoulli_"] is Outcome.NOT_RUN
+    assert outcomes["aten::mul"] is Outcome.VERIFIED
+
+
+def test_a_nan_that_goes_on_accuses_nobody() -> None:
+    with opassay.watch() as watcher:
+        x = torch.tensor([math.nan, 1.0, math.inf])
+        _ = [x.sqrt(), x.exp().sum(), x / 3, torch.softmax(x, 0), x.cumsum(0)]
+    assert not [site for site in _result(watcher).sites if site.outcome is Outcome.FAIL]
+
+
+def test_switches_widen_the_contract() -> None:
+    _, recorder = record(lambda: [torch.randn(8, 64) @ torch.randn(64, 8)])
+    call = next(each for each in recorder.store.calls if each.name == "aten::mm")
+    a, b = call.tensors
+    call.results = ((a.bfloat16().float() @ b.bfloat16().float()),)
+    assert CallJudge().hold(call).wrong is not None
+    call.switches = replace(call.switches, bfloat16=True)
+    assert CallJudge().hold(call).wrong is None
+
+
+def test_what_a_user_gets_wrong_is_refused() -> None:
+    with pytest.raises(ValueError, match="contract: got 'tf33'"):
+        opassay.watch(contract="tf33")
