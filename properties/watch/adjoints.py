@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,11 +30,14 @@ class Adjoints:
     Attributes:
         losses: what `backward` was called on: the value of each, weighted by the gradient that it was given.
         last: how many calls had been made when it was called last.
+        functions: autograd functions of the program's own -> how many calls of them were met.
     """
 
     def __init__(self, copies: TensorCopies, count: Callable[[], int]) -> None:
         self.losses: list[Tensor] = []
         self.last = 0
+        self.functions: Counter[type] = Counter()
+        self._functions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._count = count
         self._copies = copies
         self._pending: tuple[Sequence[Any], DispatcherCall | None, Origin] | None = None
@@ -78,6 +82,10 @@ class Adjoints:
             if node is None:
                 continue
             Origins.mark(node, origin)
+            function = getattr(node, "_forward_cls", None)
+            if function is not None and node not in self._functions:
+                self._functions.add(node)
+                self.functions[function] += 1
             if call is not None and is_floating(result):
                 call.tracked[position] = True
                 self._listen(node, result, weakref.ref(call), position)

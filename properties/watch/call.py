@@ -59,12 +59,12 @@ class DispatcherCall:
     """One call.
 
     Attributes:
-        op: the operation, or of a region with a spec that spec (`regions.Region`).
+        op: the operation, or the region (`regions.Region`).
         leaves: the operands, tensors as copies of what they were before the call. structure: around them.
         results: copies: what the call wrote, then what it gave. adjoints: the derivative of the loss by each; None
             where autograd gives none. tracked: which of the results have one by autograd.
         origin, switches: where, and how. number: of the call in the program. place: among those of its site that are
-            kept. seconds: its own time.
+            kept. seconds: its own time. covered: whether it was made within a region that is held as a whole.
     """
 
     op: Any
@@ -76,6 +76,7 @@ class DispatcherCall:
     number: int
     place: int = 0
     seconds: float = 0.0
+    covered: bool = False
     adjoints: list[Tensor | None] = field(default_factory=list)
     tracked: list[bool] = field(default_factory=list)
 

@@ -27,6 +27,7 @@ from ..candidates.comparing import hold_in_turn
 from ..candidates.results import result_of
 from ..candidates.specification import SpecError, Specification
 from .call import DispatcherCall, Switches, Tensor, is_floating, results_of
+from .regions import TABLE
 from .stand_ins.lookup import stand_in_of
 
 #: What may end the reading of a call; anything else is a fault of ours.
@@ -106,7 +107,10 @@ def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
     template = tuple(None if isinstance(x, Tensor) else x for x in call.leaves)
     places = [i for i, x in enumerate(call.leaves) if isinstance(x, Tensor)]
     op, structure = call.op, call.structure
-    run = (stand_in_of(op) if isinstance(op, torch._ops.OpOverload) else None) or op
+    run = op
+    if isinstance(op, torch._ops.OpOverload):
+        own = TABLE.get(call.name)
+        run = own.reference if own is not None else stand_in_of(op) or op
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = list(template)

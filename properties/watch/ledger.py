@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from .judging import CallFinding, CallJudge
 from .keeping import SiteKey
 from .operand_facts import describe_operands
 from .recorder import Recorder
+from .regions import TABLE
 
 #: Kinds of calls that are finding.
 JUDGED = ("computes", "casts", "moves", "integers", "region")
@@ -27,6 +29,8 @@ _UNHELD = {
     "silent": "it gives no numbers",
 }
 _NOT_KEPT = "no call of it was kept"
+#: Namespaces of torch's own operators.
+TORCHS = frozenset(("aten", "prims", "prim", "quantized", "inductor", "profiler", "c10d", "_c10d_functional", "mkldnn"))
 #: (calls judged, calls in all) -> None.
 Progress = Callable[[int, int], None]
 
@@ -50,7 +54,10 @@ class CallLedger:
             if progress is not None:
                 progress(number, len(self._calls))
             if kind_of(call) in JUDGED and call.number not in self._findings:
-                self._findings[call.number] = self._judge.hold(call)
+                finding = self._judge.hold(call)
+                # What a call adds to the error of a region around it is in the region's own.
+                own = replace(finding, contribution=math.nan) if call.covered else finding
+                self._findings[call.number] = own
 
     def result(self, program: str) -> Watched:
         """What is known of the program."""
@@ -66,8 +73,18 @@ class CallLedger:
         left = f"; {store.left_out} calls were left out, beyond the limit of memory" if store.left_out else ""
         return Watched(
             program, sites, records, self._loss(), special, tuple(kinds.items()), store.keep.text + left,
-            tuple(self._recorder.regions_without_spec.items()),
+            tuple(self._regions_without_spec().items()),
         )  # fmt: skip
+
+    def _regions_without_spec(self) -> Counter[str]:
+        """Operators that are not torch's, and autograd functions, of which there is no spec -> how many calls."""
+        names = Counter(
+            {key.__name__: count for key, count in self._recorder.adjoints.functions.items() if key not in TABLE}
+        )
+        for (name, _), count in self._recorder.store.counts.items():
+            if "::" in name and name.partition("::")[0] not in TORCHS and name not in TABLE:
+                names[name] += count
+        return names
 
     def _record(self, site: int, call: DispatcherCall | None) -> CallRecord:
         finding = self._findings.get(call.number) if call is not None else None
@@ -106,7 +123,8 @@ class CallLedger:
         site = Site(place, dtype, kind, outcome, reason, finding.ratio, totals, operands=describe_operands(worst))
         if finding.wrong is None:
             return site
-        case = f"call-{worst.number:06d}"
+        digest = hashlib.sha256(place.text.encode("utf-8", "replace")).hexdigest()
+        case = f"{digest[:8]}-{worst.number:06x}"
         self.cases[case] = worst
         return replace(site, card=str(finding.wrong), case=case)
 
@@ -122,7 +140,8 @@ class CallLedger:
             if finding is not None and not math.isnan(finding.contribution)
         ]
         value = float(sum(float(each) for each in losses))
-        return LossFacts("loss", value, sum(parts, 0.0), sum(map(abs, parts), 0.0), unknown=self._unknown(forward))
+        name = "loss" if len(losses) == 1 else f"sum of {len(losses)} losses"
+        return LossFacts(name, value, sum(parts, 0.0), sum(map(abs, parts), 0.0), unknown=self._unknown(forward))
 
     def _unknown(self, forward: Sequence[DispatcherCall]) -> tuple[str, ...]:
         """Operations before the last backward pass that round, and of which no derivative is known; or are not read."""
@@ -130,6 +149,8 @@ class CallLedger:
         for call in forward:
             finding = self._findings.get(call.number)
             if finding is None or call.number >= self._recorder.adjoints.last or kind_of(call) not in COMPUTING:
+                continue
+            if call.covered:
                 continue
             if not finding.is_read or (finding.ratio and not any(call.tracked)):
                 names[call.name] = None

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as hooks
 
+from . import DEMO
 from .call import Origin
 
 #: Folders whose frames are no line of a program: torch's, and ours.
@@ -25,7 +26,7 @@ _KEY = "opassay origin"
 
 @functools.cache
 def _is_users(filename: str) -> bool:
-    return not filename.startswith((*_SKIPPED, "<"))
+    return filename == str(DEMO) or not filename.startswith((*_SKIPPED, "<"))
 
 
 def find_line() -> str:
@@ -70,7 +71,8 @@ class ModulePaths:
     def name(self, root: torch.nn.Module, prefix: str = "") -> None:
         """Give a module's own modules their paths in it; of two that share one, the name that comes first."""
         for path, module in root.named_modules():
-            self._names.setdefault(module, ".".join(part for part in (prefix, path) if part))
+            name = ".".join(part for part in (prefix, path) if part)
+            self._names.setdefault(module, name or type(root).__name__)
 
     @property
     def current(self) -> str:

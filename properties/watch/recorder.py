@@ -23,6 +23,7 @@ from .adjoints import Adjoints
 from .call import DispatcherCall, Origin, Switches, name_of, results_of
 from .keeping import CallStore, Keep
 from .origins import Origins
+from .regions import Region, RegionHooks
 from .tensor_copies import TensorCopies
 
 Tensor = torch.Tensor
@@ -35,7 +36,6 @@ class Recorder:
     Attributes:
         store: of the calls. losses: what `backward` was called on. faults: what kept a call from being recorded -> how
             often. views: how many calls gave a view, which has no numbers of its own. steps: of optimizers, so far.
-        regions_without_spec: names of custom operators and functions of which there is none -> how many calls.
     """
 
     def __init__(self, keep: Keep | None = None) -> None:
@@ -44,9 +44,9 @@ class Recorder:
         self.views, self.steps = 0, 0
         self.origins, self.copies = Origins(), TensorCopies()
         self.adjoints = Adjoints(self.copies, lambda: len(self.store.order))
-        self.regions_without_spec: Counter[str] = Counter()
         self._mode = _Mode(self)
-        self._is_on = False
+        self._is_on, self._depth = False, 0
+        self._regions = RegionHooks(self.record_region)
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -57,8 +57,10 @@ class Recorder:
         """Begin to record, in this thread and in those that it will start."""
         self.origins.modules.start()
         self.adjoints.start()
+        self._regions.start()
         handle = register_optimizer_step_post_hook(lambda *_: self._end_step())
-        self._undo = [handle.remove, self.adjoints.stop, self.origins.modules.stop, _enter_in_threads(self)]
+        self._undo = [handle.remove, self.adjoints.stop, self.origins.modules.stop]
+        self._undo += [self._regions.stop, _enter_in_threads(self)]
         self._turn(True)
 
     def stop(self) -> None:
@@ -104,6 +106,30 @@ class Recorder:
             self.adjoints.expect(results, call, origin)
         return output
 
+    def record_region(self, region: Region, args: Any, kwargs: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
+        """Run a region that has a spec, and record it as one call: what it gives, and the call if that is kept."""
+        if not self._is_on or self.steps % self.store.keep.every:
+            return run(), None
+        self.adjoints.settle()
+        origin = self.origins.find()
+        with torch._C._DisableTorchDispatch():
+            before = self.snapshot(region, args, kwargs, origin)
+        began = time.perf_counter()
+        self._depth += 1
+        try:
+            output = run()
+        finally:
+            self._depth -= 1
+        seconds = time.perf_counter() - began
+        self.adjoints.settle()
+        if before is None:
+            return output, None
+        with torch._C._DisableTorchDispatch():
+            results = region.results_of(output, args)
+            call = self.keep(before, results, seconds)
+        self.adjoints.expect(results, call, origin)
+        return output, call
+
     def snapshot(self, op: Any, args: Any, kwargs: dict[str, Any], origin: Origin) -> DispatcherCall | None:
         """A call before it is made, with copies of its operands; None where it is not kept."""
         position = self.store.place((name_of(op), origin))
@@ -119,7 +145,9 @@ class Recorder:
             self.faults[f"{name_of(op)}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
             return None
         number = len(self.store.order) - 1
-        return DispatcherCall(op, copied, structure, (), origin, find_switches(), number, place=position)
+        return DispatcherCall(
+            op, copied, structure, (), origin, find_switches(), number, position, covered=self._depth > 0
+        )
 
     def keep(self, call: DispatcherCall, results: Sequence[Tensor], seconds: float) -> DispatcherCall | None:
         """Keep a call that was made, with copies of its results."""

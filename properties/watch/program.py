@@ -1,0 +1,137 @@
+"""The program of a process that runs somebody's program, records it, and judges it when it has ended.
+
+Its first argument is a line of JSON (`WatchTask`), the others are the program's own words. It leaves `watch.json`,
+`ended.json` and the operands of calls outside their bounds in a folder. The program runs as Python would run it: with
+its own words, its folder first among those of imports, and its standard streams.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...oracles.verdicts.case import CaseError
+from ...oracles.verdicts.data import encode_watched
+from .cases import write_case
+from .judging import CallJudge
+from .keeping import Keep
+from .ledger import CallLedger
+from .recorder import Recorder
+
+INTERRUPT = 130
+
+
+@dataclass(frozen=True)
+class WatchTask:
+    """What is asked of the process.
+
+    Attributes:
+        folder: where it leaves what it found. contract: by which calls are judged. keep: attributes of `Keep`.
+        is_module: whether the program is named as a module, as for `python -m`. shows_progress: on standard error.
+    """
+
+    folder: str
+    contract: str
+    keep: dict[str, Any]
+    is_module: bool = False
+    shows_progress: bool = False
+
+
+def run_program(words: Sequence[str], *, is_module: bool) -> tuple[int, str]:
+    """The status with which a program ends, as a shell would see it, and what it raised, in a line.
+
+    Args:
+        words: the program and its arguments. is_module: as for `WatchTask`.
+    """
+    target = words[0]
+    sys.argv[:] = list(words)
+    sys.path.insert(0, "" if is_module else str(Path(target).resolve().parent))
+    try:
+        if is_module:
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(target, run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return (end.code if isinstance(end.code, int) else int(end.code is not None)), ""
+    except KeyboardInterrupt:
+        return INTERRUPT, "interrupted"
+    except BaseException as err:
+        _print_without_ours(err)
+        return 1, f"{type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"
+    return 0, ""
+
+
+def _print_without_ours(err: BaseException) -> None:
+    """The traceback of a program, as Python would print it: without the frames that ran it."""
+    trace = err.__traceback__
+    ours = (__file__, runpy.__file__, "<frozen runpy>")
+    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+        trace = trace.tb_next
+    traceback.print_exception(type(err), err, trace)
+
+
+def _judge(ledger: CallLedger, shows_progress: bool) -> bool:
+    """Judge the calls; whether this came to its end. A signal ends it, and leaves what is known so far."""
+
+    def show(number: int, total: int) -> None:
+        if number % 20 == 0:
+            print(f"\ropassay watch: {number}/{total} calls judged", end="", file=sys.stderr, flush=True)
+
+    try:
+        ledger.judge_calls(show if shows_progress else None)
+    except KeyboardInterrupt:
+        return False
+    finally:
+        if shows_progress:
+            print(f"\r{'':60}\r", end="", file=sys.stderr, flush=True)
+    return True
+
+
+def _leave(folder: Path, task: WatchTask, ledger: CallLedger, name: str, ended: dict[str, Any]) -> None:
+    """Write what is known into the folder."""
+    watched = ledger.result(name)
+    for case, call in ledger.cases.items():
+        try:
+            write_case(folder / f"{case}.bin", call, task.contract)
+        except CaseError:
+            continue
+    (folder / "watch.json").write_bytes(encode_watched(watched))
+    (folder / "ended.json").write_text(json.dumps(ended))
+
+
+def main(words: Sequence[str]) -> None:
+    """Run, record and judge a program."""
+    task = WatchTask(**json.loads(words[0]))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    recorder, owner = Recorder(Keep(**task.keep)), os.getpid()
+    # What the program copies of this process, as workers that load data, makes calls of its own.
+    os.register_at_fork(after_in_child=recorder.stop)
+    recorder.start()
+    try:
+        status, error = run_program(words[1:], is_module=task.is_module)
+    finally:
+        recorder.stop()
+    if os.getpid() != owner:  # A copy that the program made has come to the end of it.
+        return
+    ledger = CallLedger(recorder, CallJudge(task.contract))
+    is_whole = _judge(ledger, task.shows_progress)
+    device = "cuda" if torch.cuda.is_initialized() else "cpu"
+    ended = {"status": status, "error": error, "is_whole": is_whole, "device": device}
+    ended["faults"] = [f"{count} times {text}" for text, count in recorder.faults.most_common(20)]
+    _leave(Path(task.folder), task, ledger, Path(words[1]).name, ended)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
