@@ -33,7 +33,7 @@ def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | 
     `histories`: key of a cell -> the history of its failure, in words.
     """
     # Both are files of ours and not text from a run, so they alone are not escaped.
-    style, script = (source_of(__package__, name) for name in ("report.css", "report.js"))
+    script = "".join(source_of(__package__, name) for name in ("tables.js", "report.js"))
     template = _templates().get_template("report.html")
     return template.render(
         run=run,
@@ -42,9 +42,9 @@ def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | 
         glyphs=SIGNS,
         outcomes=OUTCOMES,
         codes=EXPLANATIONS,
-        style=Markup(style),
+        style=Markup(source_of(__package__, "report.css")),
         script=Markup(script),
-        policy=_policy(script),
+        policy=policy_of(script),
     )
 
 
@@ -65,7 +65,7 @@ def _ratio(verdict: Verdict) -> str:
     return number(math.nan if ratio == 0 and not has_ulps(verdict.measure) else ratio)
 
 
-def _policy(script: str) -> str:
+def policy_of(script: str) -> str:
     """Content security policy: nothing from anywhere, but this one script and inline styles."""
     # The hash admits this text alone: a script that a hostile name brought in past the escaping would not run.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
