@@ -1,0 +1,87 @@
+"""What was seen of a watched program, in lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...oracles.verdicts.watched import Watched
+from ..text import number, one_line
+from .totals import EXACT, SiteGroup, Totals, grouped, headline, loss_sentences
+
+_MOST = 8  # that a part lists
+
+
+def lines_of(watched: Watched, wanted: Sequence[str] = ()) -> list[str]:
+    """The summary of a watched program; its first line has the numbers.
+
+    `wanted`: operators of which to say whether they can be the cause, "aten::cos" or "cos".
+    """
+    totals = Totals(watched)
+    lines = [f"{watched.program}: {headline(totals)}"]
+    for part in (_failing(totals), _special(watched), _accuracy(totals), _operators(totals, wanted), _unread(totals)):
+        lines += part
+    return [f"{'  ' * line.startswith('  ')}{one_line(line, 500)}" for line in lines]
+
+
+def again(case: str) -> str:
+    """The command that judges the call of a case alone."""
+    return f"opassay watch --call {case}"
+
+
+def _failing(totals: Totals) -> Iterator[str]:
+    for i in totals.failing[:_MOST]:
+        site = totals.watched.sites[i]
+        wrong = f"{number(site.ratio)} times its bound" if site.ratio > 1 and site.kind not in EXACT else site.reason
+        calls = f"{grouped(totals.outside[i])} of {grouped(site.totals.calls, 'call')}"
+        moved = f", {totals.share_of(site)} of the error of the loss" if totals.share(site.totals.size) > 0 else ""
+        yield f"outside: {site.place.text}: {wrong}, {calls}{moved}"
+        if site.case:
+            yield f"  {again(site.case)}"
+    if len(totals.failing) > _MOST:
+        yield f"  and {len(totals.failing) - _MOST} more sites outside"
+
+
+def _special(watched: Watched) -> Iterator[str]:
+    special = watched.special
+    if special is not None:
+        place = watched.sites[special.site].place.text
+        yield f"first NaN or infinity: call {grouped(special.call)}, {place}: {special.what}: {special.why}"
+        yield from (f"  {line}" for line in special.operands[:_MOST])
+        through = [watched.sites[i].place.op for i in special.chain]
+        if through:
+            yield f"  goes on through {' → '.join(through[:_MOST])}{' → …' * (len(through) > _MOST)}"
+
+
+def _accuracy(totals: Totals) -> Iterator[str]:
+    yield from loss_sentences(totals)
+    sites = sorted((site for site in totals.watched.sites if site.totals.size > 0), key=lambda site: -site.totals.size)
+    if sites and totals.share(1.0) > 0:
+        yield "where the accuracy went, by share of the sum of the magnitudes (and signed):"
+        for site in sites[:_MOST]:
+            yield f"  {totals.share_of(site)} ({number(site.totals.contribution)})  {site.place.text}"
+
+
+def _operators(totals: Totals, wanted: Sequence[str]) -> Iterator[str]:
+    for name in wanted:
+        named = [each for each in totals.operators if name in (each[0].name, each[0].name.rpartition("::")[2])]
+        yield from (_operator_line(group, doubt) for group, doubt in named)
+        if not named:
+            yield f"{name}: the program makes no call of it that has numbers to hold"
+
+
+def _operator_line(group: SiteGroup, doubt: str) -> str:
+    if doubt:
+        return f"{group.name} cannot be ruled out: {doubt}"
+    most = f", at most {number(group.ratio)} of it" if group.ratio > 0 else ""
+    sizes = f", together at most {number(group.size)} of the loss" if group.size >= 0 else ""
+    return f"{group.name} cannot be the cause: {grouped(group.calls, 'call')}, each within its bound{most}{sizes}"
+
+
+def _unread(totals: Totals) -> Iterator[str]:
+    for group in totals.unread[:_MOST]:
+        ops = sorted({totals.watched.sites[i].place.op for i in group.sites})
+        names = f"{', '.join(ops[:_MOST])}{', …' * (len(ops) > _MOST)}"
+        yield f"not judged: {grouped(group.calls - group.judged, 'call')} of {names}: {group.name}"
+    for name, count in totals.watched.regions[:_MOST]:
+        yield f"not held as a whole: {name} has no spec, {grouped(count, 'call')}"
+    yield f"recorded: {totals.watched.choice}, {grouped(len(totals.watched.calls), 'call')}"

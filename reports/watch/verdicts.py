@@ -1,0 +1,58 @@
+"""The verdicts of a watched program: one for each call site, for the record and for every report of a run."""
+
+from __future__ import annotations
+
+import math
+
+from ...oracles.verdicts.verdict import CHECKED, FAILED, Cell, Code, Failure, Measure, Outcome, Signs, Verdict
+from ...oracles.verdicts.watched import Site, Watched
+from .text import again
+from .totals import EXACT
+
+_NAME = 480  # characters of a part of a cell; a record takes 512, and a number may be added
+_TITLE = "each call within the bound of its own operands"
+_CODES = {Outcome.VERIFIED: Code.HELD, Outcome.WEAK: Code.MOSTLY_NOT_JUDGED, Outcome.NOT_RUN: Code.DESELECTED}
+
+
+def verdicts_of(watched: Watched, device: str) -> tuple[Verdict, ...]:
+    """One verdict for each site: its module is the op of the cell, and its operation the property."""
+    cells: set[Cell] = set()
+    return tuple(_verdict_of(_cell(site, watched.program, device, cells), site) for site in watched.sites)
+
+
+def _cell(site: Site, program: str, device: str, cells: set[Cell]) -> Cell:
+    """The cell of a site, which no other has: a name that is not free gets the next number."""
+    subject = program.replace("\\", "/").rpartition("/")[2]
+    op, name, dtype = site.place.module or "(program)", site.place.name[:_NAME], site.dtype or "none"
+    cell = Cell(op[:_NAME], name, dtype[:_NAME], device, subject[:_NAME] or "program")
+    count = site.place.number + 1
+    while cell in cells:
+        count += 1
+        cell = Cell(cell.op, f"{name.rpartition('#')[0] or name}#{count}", cell.dtype, device, cell.subject)
+    cells.add(cell)
+    return cell
+
+
+def _verdict_of(cell: Cell, site: Site) -> Verdict:
+    judged, outcome = site.totals.judged, site.outcome
+    if outcome is Outcome.VERIFIED and not judged:
+        outcome = Outcome.WEAK
+    measure = Measure()
+    if judged and outcome in CHECKED:
+        # Calls whose results have no elements were judged as a whole.
+        ratio = 0.0 if math.isnan(site.ratio) else site.ratio
+        measure = Measure(samples=judged, judged=max(site.totals.elements, 1), max_ratio=ratio)
+    wrong = Code.BITS if site.kind in EXACT else Code.VALUE
+    code = wrong if outcome in FAILED else _CODES.get(outcome, Code.NOT_APPLICABLE)
+    failure = _failure(site, wrong) if outcome in FAILED else None
+    reason = site.reason or str(outcome)
+    return Verdict(cell, outcome, code, reason, measure, failure, site.totals.seconds, title=_TITLE)
+
+
+def _failure(site: Site, code: Code) -> Failure:
+    op, title = site.place.op, f"{site.place.text}: {site.reason}"
+    lines = [title, *site.card.splitlines(), *(f"  {line}" for line in site.operands)]
+    if site.case:
+        lines.append(f"  again      {again(site.case)}")
+    signs = Signs(path="forward", kernel=op, calls=(op,), samples=site.totals.judged)
+    return Failure(code, title, "\n".join(lines), signs=signs)
