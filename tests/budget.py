@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 101_534
+TOTAL = 101_752
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 222),
@@ -42,7 +42,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_835),
-    "command line": ("reports/cli", 4_858),
+    "command line": ("reports/cli", 5_076),
     "reports": ("reports", 5_556),
 }  # fmt: skip
 
