@@ -24,7 +24,18 @@ from ..text import GLYPHS
 from .icicle import ModuleBranch, boxes_of, tree_of
 from .step import step_plot, stretches_of
 from .text import again
-from .totals import COMPUTING, EXACT, UNKEPT, SiteGroup, Totals, grouped, headline, loss_sentences, percent
+from .totals import (
+    COMPUTING,
+    EXACT,
+    UNKEPT,
+    SiteGroup,
+    Totals,
+    grouped,
+    headline,
+    loss_sentences,
+    percent,
+    ratio_text,
+)
 
 _ROWS = 2000  # call sites on the page, those outside first; the record has all
 _CARDS = 1_200_000  # characters of cards
@@ -152,8 +163,8 @@ def _share_tables(totals: Totals) -> list[tuple[str, str, list[SiteGroup], SiteG
 @cache
 def _templates() -> jinja2.Environment:
     return templates_of(
-        __package__, grouped=grouped, percent=percent, warmth=_warmth, portion=_portion, known=lambda x: x == x,
-        short_op=lambda op: op.rpartition("::")[2] or op,
+        __package__, grouped=grouped, percent=percent, ratio=ratio_text, warmth=_warmth, portion=_portion,
+        known=lambda value: not math.isnan(value), short_op=lambda op: op.rpartition("::")[2] or op,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -26,7 +27,7 @@ class StepPlot:
 
     Attributes:
         paths: class and path; in each column a line from the smallest error to the largest one.
-        ticks: y and label. one: y of the bound. spans: left end and width in percent, "forward" or "backward".
+        ticks: y and label. one: y of the bound. spans: left end and width in percent, and their phase.
         dots: left end in percent, y, site and call, of calls outside.
     """
 
@@ -75,14 +76,18 @@ def step_plot(watched: Watched) -> StepPlot | None:
 
 
 def _phases(watched: Watched, columns: Sequence[Sequence[CallRecord]]) -> list[tuple[float, float, str]]:
-    """Forward and backward stretches: a column is backward where more than half of its calls are."""
-    backward = [
-        2 * sum(bool(watched.sites[call.site].place.node) for call in column) > len(column) for column in columns
-    ]
-    lengths = [(name, len(list(run))) for name, run in groupby(backward)]
+    """Stretches of columns whose calls are mostly forward, backward, or of no module, as those of an optimizer."""
+    has_modules = any(site.place.module for site in watched.sites)
+
+    def phase(call: CallRecord) -> str:
+        place = watched.sites[call.site].place
+        return "backward" if place.node else "forward" if place.module or not has_modules else "elsewhere"
+
+    names = [Counter(map(phase, column)).most_common(1)[0][0] for column in columns]
     phases, start, unit = [], 0, 100 / len(columns)
-    for is_backward, length in lengths:
-        phases.append((round(start * unit, 2), round(length * unit, 2), "backward" if is_backward else "forward"))
+    for name, run in groupby(names):
+        length = len(list(run))
+        phases.append((round(start * unit, 2), round(length * unit, 2), name))
         start += length
     return phases
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
+from ...oracles.verdicts.verdict import REPORT_FOLDER
 from ...oracles.verdicts.watched import Watched
-from ..text import number, one_line
-from .totals import EXACT, SiteGroup, Totals, grouped, headline, loss_sentences
+from ..text import by_key, number, one_line
+from .totals import EXACT, SiteGroup, Totals, grouped, headline, loss_sentences, ratio_text
 
 _MOST = 8  # that a part lists
+_FOLDER = "opassay-report"  # where no other is named
 
 
 def lines_of(watched: Watched, wanted: Sequence[str] = ()) -> list[str]:
@@ -24,21 +27,27 @@ def lines_of(watched: Watched, wanted: Sequence[str] = ()) -> list[str]:
 
 
 def again(case: str) -> str:
-    """The command that judges the call of a case alone."""
-    return f"opassay watch --call {case}"
+    """The command that judges the call of a case alone, from the file of its operands in the report folder."""
+    return f"opassay watch --call {shlex.quote(f'{REPORT_FOLDER.get() or _FOLDER}/cases/{case}.bin')}"
 
 
 def _failing(totals: Totals) -> Iterator[str]:
-    for i in totals.failing[:_MOST]:
-        site = totals.watched.sites[i]
-        wrong = f"{number(site.ratio)} times its bound" if site.ratio > 1 and site.kind not in EXACT else site.reason
-        calls = f"{grouped(totals.outside[i])} of {grouped(site.totals.calls, 'call')}"
+    sites = totals.watched.sites
+    for op, mine in list(by_key(totals.failing, lambda i: sites[i].place.op).items())[:_MOST]:
+        site, others = sites[mine[0]], [sites[i].place.module or sites[i].place.line for i in mine[1:]]
+        wrong = (
+            f"{ratio_text(site.ratio)} times its bound" if site.ratio > 1 and site.kind not in EXACT else site.reason
+        )
+        calls = f"{grouped(totals.outside[mine[0]])} of {grouped(site.totals.calls, 'call')}"
         moved = f", {totals.share_of(site)} of the error of the loss" if totals.share(site.totals.size) > 0 else ""
         yield f"outside: {site.place.text}: {wrong}, {calls}{moved}"
         if site.case:
             yield f"  {again(site.case)}"
-    if len(totals.failing) > _MOST:
-        yield f"  and {len(totals.failing) - _MOST} more sites outside"
+        if others:
+            more = f", and {len(others) - _MOST} more" if len(others) > _MOST else ""
+            yield f"  {op} also in {', '.join(others[:_MOST])}{more}"
+    if len({sites[i].place.op for i in totals.failing}) > _MOST:
+        yield "  and more operators outside, in the report"
 
 
 def _special(watched: Watched) -> Iterator[str]:
@@ -71,8 +80,8 @@ def _operators(totals: Totals, wanted: Sequence[str]) -> Iterator[str]:
 
 def _operator_line(group: SiteGroup, doubt: str) -> str:
     if doubt:
-        return f"{group.name} cannot be ruled out: {doubt}"
-    most = f", at most {number(group.ratio)} of it" if group.ratio > 0 else ""
+        return f"{group.name} {doubt}"
+    most = f", at most {ratio_text(group.ratio)} of it" if group.ratio > 0 else ""
     sizes = f", together at most {number(group.size)} of the loss" if group.size >= 0 else ""
     return f"{group.name} cannot be the cause: {grouped(group.calls, 'call')}, each within its bound{most}{sizes}"
 

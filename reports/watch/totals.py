@@ -29,6 +29,12 @@ def percent(share: float) -> str:
     return f"{number(100 * share, 2)} %" if math.isfinite(share) else "–"
 
 
+def ratio_text(ratio: float) -> str:
+    """An error over its bound; `< 1` or `> 1` where its digits would not say on which side it is."""
+    text = number(ratio)
+    return text if text != "1" or ratio == 1 else "> 1" if ratio > 1 else "< 1"
+
+
 @dataclass(frozen=True)
 class SiteGroup:
     """Sites that share something: a module, an operator, a line.
@@ -138,15 +144,16 @@ class Totals:
     def _doubt(self, group: SiteGroup) -> str:
         special, loss = self.watched.special, self.watched.loss
         if group.outside:
-            return f"{grouped(group.outside)} of {grouped(group.calls, 'call')} outside"
+            return f"is outside in {grouped(group.outside)} of {grouped(group.calls, 'call')}"
         if special is not None and special.site in group.sites:
             return "gives the first NaN or infinity"
         if group.judged < group.calls:
-            return f"{grouped(group.calls - group.judged)} of {grouped(group.calls, 'call')} not judged"
+            missing = f"{grouped(group.calls - group.judged)} of {grouped(group.calls, 'call')}"
+            return f"cannot be ruled out: {missing} not judged"
         if group.weak:
-            return "no call outside, but some elements have no bound"
+            return "cannot be ruled out: no call is outside, but some elements have no bound"
         if loss is not None and group.name in loss.unknown:
-            return "every call held, but what it adds to the loss is not known"
+            return f"held in every one of {grouped(group.calls, 'call')}, but what it adds to the loss is not known"
         return ""
 
     @cached_property

@@ -31,7 +31,7 @@ def test_a_site_outside_has_its_module_its_line_its_ratio_and_its_share() -> Non
     at = next(i for i, line in enumerate(lines) if line.startswith("outside:"))
     for words in ("aten::native_layer_norm (model.layers.6.norm1, model.py:18)", "times its bound, 3 of 3", " % of"):
         assert words in lines[at]
-    assert lines[at + 1] == "  opassay watch --call call-000116"
+    assert lines[at + 1] == "  opassay watch --call opassay-report/cases/call-000116.bin"
 
 
 def test_wanted_operators_are_ruled_out_or_not() -> None:
@@ -40,7 +40,7 @@ def test_wanted_operators_are_ruled_out_or_not() -> None:
         "aten::gelu cannot be the cause: 36 calls, each within its bound",
         "aten::add cannot be the cause",
         "aten::mm cannot be ruled out: 3 of 297 calls not judged",
-        "aten::native_layer_norm cannot be ruled out: 3 of 75 calls outside",
+        "aten::native_layer_norm is outside in 3 of 75 calls",
         "cos: the program makes no call of it",
     ):
         assert any(line.startswith(words) for line in lines), words
@@ -129,7 +129,7 @@ def test_a_verdict_has_the_module_the_operation_and_the_failure_of_its_site() ->
         assert verdict.code is Code.VALUE
         assert verdict.measure.samples == 3
         assert "all in the last rows of dim 1" in verdict.failure.message
-        assert "opassay watch --call call-" in verdict.failure.message
+        assert "opassay watch --call opassay-report/cases/call-" in verdict.failure.message
 
 
 def test_equal_names_of_two_nodes_get_numbers_of_their_own() -> None:
