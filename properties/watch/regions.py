@@ -77,8 +77,7 @@ class Region:
             outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
             return tuple(y for y in outputs if is_floating(y))
 
-        _, pull = torch.func.vjp(of_wanted, *(args[i] for i in self.wanted))
-        return pull(tuple(cotangents))
+        return torch.func.vjp(of_wanted, *(args[i] for i in self.wanted))[1](tuple(cotangents))
 
 
 def spec(target: Any, reference: Callable[..., Any], *, backward: Callable[..., Any] | None = None) -> None:
@@ -177,7 +176,7 @@ class RegionHooks:
     def _function_context(self, target: Any) -> Callable[..., Any]:
         original = target.setup_context
         if original is torch.autograd.Function.setup_context:  # torch tells two forms of functions apart by it.
-            return original  # type: ignore[no-any-return]
+            return original
 
         @functools.wraps(original)
         def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
