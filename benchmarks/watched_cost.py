@@ -90,18 +90,18 @@ def _ratio_rows(case: str, ratios: list[float], seconds: float) -> Iterator[Row]
 
 def step_rows(training: Training, rounds: int) -> Iterator[Row]:
     """One step recorded whole, and what its copies take."""
-    kept: list[Recorder] = []
+    recorders: list[Recorder] = []
 
     def record() -> None:
-        kept[:] = [training.record(1)]
+        recorders[:] = [training.record(1)]
 
     training.step()
     record()
     yield from _ratio_rows("a step", *_compared(training.step, record, rounds))
-    mebibytes = kept[0].copies.nbytes / 2**20
+    mebibytes = recorders[0].copies.nbytes / 2**20
     yield Row("watched cost", "copies of a step", mebibytes, "MiB")
     yield Row("watched cost", "copies, of the parameters", mebibytes * 2**20 / training.parameter_bytes, "x")
-    yield Row("watched cost", "calls of a step", len(kept[0].store.calls), "")
+    yield Row("watched cost", "calls of a step", len(recorders[0].store.calls), "")
 
 
 def every_rows(training: Training, every: int, rounds: int) -> Iterator[Row]:
@@ -168,11 +168,11 @@ def call_rows(elements: int, rounds: int) -> Iterator[Row]:
         first = cpu_seconds(lambda calls=calls, judge=judge: [judge.hold(each) for each in calls])
         findings = [judge.hold(each) for each in calls]
         ratios, seconds = _compared(call, lambda calls=calls, judge=judge: [judge.hold(c) for c in calls], rounds)
-        held = sum(finding.elements for finding in findings)
+        judged = sum(finding.elements for finding in findings)
         multiples.append(statistics.median(ratios))
         yield Row("judging", f"{name}: of the call's own time", multiples[-1], f"x, {seconds * 1e3:.2f} ms a call")
-        if held:
-            yield Row("judging", f"{name}: an element", multiples[-1] * seconds / held * 1e9, f"ns, of {held}")
+        if judged:
+            yield Row("judging", f"{name}: an element", multiples[-1] * seconds / judged * 1e9, f"ns, of {judged}")
         else:
             reason = next((finding.reason for finding in findings if finding.reason), "no number")
             yield Row("judging", f"{name}: not read", 0, reason[:60])
