@@ -38,7 +38,7 @@ def _coordinates(x: Any, places: Any, ratio: tuple[float, float], shift: float) 
     if float(np.float32(quotient)) == quotient:  # Whatever evaluates this has the quotient, and rounds nothing.
         return as_constant(x, plain), plain
     coordinate = as_constant(x, places) * (as_constant(x, ratio[0]) / ratio[1])
-    return coordinate - shift if shift else coordinate, plain
+    return coordinate - shift if shift else np.where(places == 0.0, 0.0, coordinate), plain  # Nothing rounds 0.
 
 
 def _pick_pixels(x: Any, dim: int, index: Any) -> Any:
