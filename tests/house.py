@@ -33,7 +33,10 @@ MOST_PARAMETERS = 8
 MOST_PARAMETERS_OF = {"verify_kernel": 12, "declare": 12, "judge": 10}
 
 #: Where names mirror each other by design; see `is_in_family`.
-FAMILIES = ("reference.", "impl.", "properties.catalog.", "oracles.bound.rounding.", "oracles.specs.rules.")
+FAMILIES = (
+    "reference.", "impl.", "properties.catalog.", "oracles.bound.rounding.", "oracles.specs.rules.",
+    "properties.watch.stand_ins.",
+)  # fmt: skip
 
 #: One letter is a name where the literature writes that letter: a, b, c operands and the centre of a ball, f a function
 #: under differentiation, g a cotangent, t a tangent or any tensor, p probabilities, r a radius or 1/√(σ² + ε), k and s
