@@ -72,7 +72,7 @@ function addSorting(around) {
   for (const table of around.querySelectorAll("table.sortable:not([data-sorting])")) {
     if (table.closest("details:not([open])")) { continue; }
     table.dataset.sorting = "";
-    for (const head of table.tHead.rows[0].cells) {
+    for (const head of table.tHead.rows[0].querySelectorAll("th")) {
       const button = document.createElement("button");
       button.type = "button";
       button.className = "sort";

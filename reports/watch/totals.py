@@ -26,7 +26,7 @@ def grouped(count: int, noun: str = "") -> str:
 
 def percent(share: float) -> str:
     """A share in percent; `–` where it is not known."""
-    return f"{number(100 * share, 2)} %" if math.isfinite(share) else "–"
+    return f"{number(100 * share, 3 if share >= 0.995 else 2)} %" if math.isfinite(share) else "–"
 
 
 def ratio_text(ratio: float) -> str:
@@ -188,6 +188,7 @@ def headline(totals: Totals) -> str:
         (wrong, f"{grouped(wrong)} outside, at {quantity(len(totals.failing), 'site')}{moved}"),
         (missing, f"{grouped(missing)} not judged"),
         (unkept, f"{grouped(unkept, 'call')} not kept"),
+        (totals.watched.special, "a NaN or an infinity begins"),
     )
     return "; ".join(text for is_told, text in parts if is_told)
 

@@ -12,7 +12,7 @@ from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.oracles.verdicts.watched import LossFacts, Site, SiteTotals, Watched
 from opassay.reports.record import decode, encode
 from opassay.reports.watch.text import lines_of
-from opassay.reports.watch.totals import Totals, headline, loss_sentences
+from opassay.reports.watch.totals import Totals, headline, loss_sentences, percent, ratio_text
 from opassay.reports.watch.verdicts import verdicts_of
 from tests.reports.conftest import HOSTILE, make_run
 from tests.watch.made import faulty_program, held_program, hostile_program, infinite_program
@@ -92,6 +92,39 @@ def test_the_rest_and_the_sum_of_the_magnitudes_are_both_told() -> None:
     large = replace(watched, loss=LossFacts("loss", 1e-7, 3e-7, 4e-7))
     assert "first order says nothing" in " ".join(loss_sentences(Totals(large)))
     assert "not run in float64" in " ".join(loss_sentences(Totals(large)))
+
+
+@pytest.mark.parametrize(("share", "text"), [(1.0, "100 %"), (0.996, "99.6 %"), (0.123, "12 %"), (math.nan, "–")])
+def test_shares_are_told_in_percent(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.0, "1"), (0.9996, "< 1"), (1.0004, "> 1"), (0.25, "0.25"), (math.inf, "∞")]
+)
+def test_a_ratio_says_on_which_side_of_the_bound_it_is(ratio: float, text: str) -> None:
+    assert ratio_text(ratio) == text
+
+
+def test_sites_of_one_operator_are_told_together() -> None:
+    watched = faulty_program(2, 1)
+    others = [i for i, site in enumerate(watched.sites) if site.place.op == "aten::native_layer_norm"]
+    sites = [replace(s, outcome=Outcome.FAIL, ratio=5.0) if i in others else s for i, s in enumerate(watched.sites)]
+    lines = lines_of(replace(watched, sites=tuple(sites)))
+    assert sum(line.startswith("outside: aten::native_layer_norm (") for line in lines) == 1
+    assert any(line.startswith("  aten::native_layer_norm also in ") for line in lines)
+
+
+def test_calls_that_were_not_kept_are_never_counted_as_held() -> None:
+    watched = held_program(2)
+    at = next(i for i, site in enumerate(watched.sites) if site.place.op == "aten::gelu")
+    unkept = replace(
+        watched.sites[at], kind="unkept", outcome=Outcome.NOT_RUN, reason="no call of it was kept", totals=SiteTotals(1)
+    )
+    changed = replace(watched, sites=(*watched.sites[:at], unkept, *watched.sites[at + 1 :]))
+    assert headline(Totals(changed)).endswith("; 1 call not kept")
+    assert _acquitted(changed, "aten::gelu") == "cannot be ruled out: 1 of 2 calls not judged"
+    assert any("no call of it was kept" in line for line in lines_of(changed))
 
 
 def test_bits_that_differ_count_as_outside_though_they_have_no_ratio() -> None:
