@@ -7,11 +7,10 @@ import math
 from ...oracles.verdicts.verdict import CHECKED, FAILED, Cell, Code, Failure, Measure, Outcome, Signs, Verdict
 from ...oracles.verdicts.watched import Site, Watched
 from .text import again
-from .totals import EXACT
+from .totals import COMPUTING, EXACT, UNKEPT
 
 _NAME = 480  # characters of a part of a cell; a record takes 512, and a number may be added
 _TITLE = "each call within the bound of its own operands"
-_CODES = {Outcome.VERIFIED: Code.HELD, Outcome.WEAK: Code.MOSTLY_NOT_JUDGED, Outcome.NOT_RUN: Code.DESELECTED}
 
 
 def verdicts_of(watched: Watched, device: str) -> tuple[Verdict, ...]:
@@ -42,16 +41,29 @@ def _verdict_of(cell: Cell, site: Site) -> Verdict:
         # Calls whose results have no elements were judged as a whole.
         ratio = 0.0 if math.isnan(site.ratio) else site.ratio
         measure = Measure(samples=judged, judged=max(site.totals.elements, 1), max_ratio=ratio)
-    wrong = Code.BITS if site.kind in EXACT else Code.VALUE
-    code = wrong if outcome in FAILED else _CODES.get(outcome, Code.NOT_APPLICABLE)
-    failure = _failure(site, wrong) if outcome in FAILED else None
+    code = _code(site, outcome)
+    failure = _failure(site, code) if outcome in FAILED else None
     reason = site.reason or str(outcome)
     return Verdict(cell, outcome, code, reason, measure, failure, site.totals.seconds, title=_TITLE)
 
 
+def _code(site: Site, outcome: Outcome) -> Code:
+    if outcome is Outcome.VERIFIED:
+        return Code.HELD
+    if outcome is Outcome.WEAK:
+        return Code.FEW_SAMPLES if site.totals.judged < site.totals.calls else Code.MOSTLY_NOT_JUDGED
+    if outcome in FAILED:
+        return Code.BITS if site.kind in EXACT else Code.VALUE
+    if site.kind in UNKEPT:
+        return Code.DESELECTED
+    return Code.INTERRUPTED if outcome is Outcome.NOT_RUN and site.kind in COMPUTING | EXACT else Code.NOT_APPLICABLE
+
+
 def _failure(site: Site, code: Code) -> Failure:
-    op, title = site.place.op, f"{site.place.text}: {site.reason}"
-    lines = [title, *site.card.splitlines(), *(f"  {line}" for line in site.operands)]
+    # The card is that of the worst call, and its first line says what is wrong there.
+    op, (what, *card) = site.place.op, site.card.splitlines() or [site.reason]
+    title = f"{site.place.text}: {what.strip()}"
+    lines = [title, *card, *(f"  {line}" for line in site.operands)]
     if site.case:
         lines.append(f"  again      {again(site.case)}")
     signs = Signs(path="forward", kernel=op, calls=(op,), samples=site.totals.judged)

@@ -161,6 +161,8 @@ def test_a_verdict_has_the_module_the_operation_and_the_failure_of_its_site() ->
         assert verdict.failure is not None
         assert verdict.code is Code.VALUE
         assert verdict.measure.samples == 3
+        assert verdict.failure.title.endswith("): out[0, 2, 5] is outside")
+        assert verdict.failure.message.count("out[0, 2, 5] is outside") == 1
         assert "all in the last rows of dim 1" in verdict.failure.message
         assert "opassay watch --call opassay-report/cases/call-" in verdict.failure.message
 
@@ -185,3 +187,23 @@ def test_a_site_without_elements_is_judged_as_a_whole_and_one_without_calls_is_w
 
     assert judged(empty) is Outcome.VERIFIED
     assert judged(none) is Outcome.WEAK
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "judged", "code"),
+    [
+        ("memory", Outcome.NOT_RUN, 0, Code.NOT_APPLICABLE),
+        ("unkept", Outcome.NOT_RUN, 0, Code.DESELECTED),
+        ("computes", Outcome.NOT_RUN, 0, Code.INTERRUPTED),
+        ("computes", Outcome.UNSUPPORTED, 0, Code.NOT_APPLICABLE),
+        ("computes", Outcome.WEAK, 1, Code.FEW_SAMPLES),
+        ("computes", Outcome.WEAK, 2, Code.MOSTLY_NOT_JUDGED),
+        ("moves", Outcome.FAIL, 2, Code.BITS),
+    ],
+)
+def test_a_verdict_says_why_nothing_or_not_everything_is_known(
+    kind: str, outcome: Outcome, judged: int, code: Code
+) -> None:
+    site = replace(held_program(1).sites[2], kind=kind, outcome=outcome, totals=SiteTotals(2, judged, 8 * judged))
+    verdict = verdicts_of(Watched("train.py", (site,)), "cpu")[0]
+    assert decode_verdict(as_data(verdict)).code is code
