@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from opassay.properties.verification import verify as verify
     from opassay.properties.verification import verify_function as verify_function
     from opassay.properties.verification import verify_kernel as verify_kernel
+    from opassay.properties.watch.compiled import watched as watched
     from opassay.properties.watch.keeping import Keep as Keep
     from opassay.properties.watch.regions import spec as spec
     from opassay.properties.watch.watcher import Watcher as Watcher

@@ -63,8 +63,9 @@ class DispatcherCall:
         leaves: the operands, tensors as copies of what they were before the call. structure: around them.
         results: copies: what the call wrote, then what it gave. adjoints: the derivative of the loss by each; None
             where autograd gives none. tracked: which of the results have one by autograd.
-        origin, switches: where, and how. number: of the call in the program. place: among those of its site that are
-            kept. seconds: its own time. covered: whether it was made within a region that is held as a whole.
+        origin, switches: where, and how. number: of the call in the program. seconds: its own time.
+        generator: the state of torch's generator before a compiled graph.
+        covered: whether it was made within a region that is held as a whole.
     """
 
     op: Any
@@ -74,7 +75,7 @@ class DispatcherCall:
     origin: Origin
     switches: Switches
     number: int
-    place: int = 0
+    generator: Tensor | None = None
     seconds: float = 0.0
     covered: bool = False
     adjoints: list[Tensor | None] = field(default_factory=list)
@@ -95,6 +96,15 @@ class DispatcherCall:
         """Of the first floating result, else of the first result; "none" where there is none."""
         floating = [y for y in self.results if is_floating(y)] or list(self.results)
         return str(floating[0].dtype).removeprefix("torch.") if floating else "none"
+
+
+#: The operation that gives a product and the mask that it drew.
+DROPOUT = _ATEN.native_dropout.default
+
+
+def drop_by_mask(x: Tensor, p: float, train: bool | None = True, *, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What dropout gives where it drew this mask."""
+    return x * mask * (1 / (1 - p) if train is not False and p < 1 else 1.0), mask
 
 
 def name_of(op: Any) -> str:

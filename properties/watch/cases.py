@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
-from ...oracles.verdicts.case import CaseError
+from ...oracles.verdicts.case import CaseError as CaseError
 from ..candidates.layouts import place
 from ..places import wire
 from .call import DispatcherCall, Origin, Switches, results_of

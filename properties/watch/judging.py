@@ -20,18 +20,17 @@ from ...oracles.bound.terms import Terms, terms
 from ...oracles.judge.holding import Standing
 from ...oracles.op.declaration import to_array
 from ...oracles.specs.storage import format_of
-from ...oracles.verdicts.violation import Violation
+from ...oracles.verdicts.violation import Code, Violation
 from ..candidates.agreement import operands_of
 from ..candidates.arguments import CallArguments
 from ..candidates.comparing import hold_in_turn
 from ..candidates.results import result_of
 from ..candidates.specification import SpecError, Specification
-from .call import DispatcherCall, Switches, Tensor, is_floating, results_of
+from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, is_floating, results_of
+from .compiled import GraphRegion
 from .regions import TABLE
 from .stand_ins.lookup import stand_in_of
 
-#: What may end the reading of a call; anything else is a fault of ours.
-_UNREAD = (SpecError, MemoryError)
 _SMALLEST = 5e-324
 
 
@@ -71,18 +70,25 @@ class CallJudge:
         """Compare the results of a call with what its operands and the contract allow."""
         try:
             return self._hold(call)
-        except _UNREAD as err:
+        except (SpecError, MemoryError) as err:
             return CallFinding(reason=str(err).partition("\n")[0] or type(err).__name__)
+        except Exception as err:  # A call that we cannot read must not cost what is known of all others.
+            return CallFinding(reason=f"{type(err).__name__}: {str(err).partition(chr(10))[0]}")
 
     def _hold(self, call: DispatcherCall) -> CallFinding:
         spec, allowed = self._spec_of(call), terms_of(self._contract, call.switches, call.name)
-        arguments = CallArguments.of(call.tensors)
+        whole = isinstance(call.op, GraphRegion)
+        draws = call.results[1:] if call.op is DROPOUT else ()
+        arguments = CallArguments.of(call.op.operands(call) if whole else (*call.tensors, *draws))
         computed = result_of(call.results)
         readings = functools.cache(lambda of: spec.read(arguments, {}, of)[: len(computed.tensors)])
         facts = operands_of(spec, arguments, {})
-        names = ["out"] if len(computed.names) == 1 else computed.names
+        names = call.op.names if whole else ["out"] if len(computed.names) == 1 else computed.names
         outcomes = hold_in_turn(names, computed.tensors, readings, allowed, None, facts)
         wrong = next((each.wrong for each in outcomes if each.wrong is not None), None)
+        if wrong is not None and wrong.code is Code.ATTRIBUTE and not self._is_users(call):
+            # What a kernel of torch gives beside its values, and in which form, its own text leaves open.
+            return CallFinding(reason=f"torch's kernel gives another form than torch's text: {wrong.title}")
         ratio, contribution = 0.0, math.nan
         for y, standing, adjoint in zip(computed.tensors, outcomes, _adjoints_of(call), strict=False):
             error, own = _measure(y, standing)
@@ -94,11 +100,17 @@ class CallJudge:
         reason = next((each.reason for each in outcomes if each.missed), "")
         return CallFinding(ratio, contribution, sum(each.judged for each in outcomes), left, reason, wrong)
 
+    @staticmethod
+    def _is_users(call: DispatcherCall) -> bool:
+        """Whether a call is held by a spec of the user."""
+        return not isinstance(call.op, torch._ops.OpOverload) or call.name in TABLE
+
     def _spec_of(self, call: DispatcherCall) -> Specification:
         shapes = [(x.shape, x.stride(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in call.leaves]
         key = (call.op, str(call.structure), *map(str, shapes))
         if key not in self._specs:
-            self._specs[key] = Specification(call.name, as_function(call))
+            function = call.op.function(call) if isinstance(call.op, GraphRegion) else as_function(call)
+            self._specs[key] = Specification(call.name, function)
         return self._specs[key]
 
 
@@ -114,9 +126,11 @@ def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = list(template)
-        for place, tensor in zip(places, tensors, strict=True):
+        for place, tensor in zip(places, tensors, strict=False):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, structure)
+        if op is DROPOUT:
+            return drop_by_mask(*args, **kwargs, mask=tensors[-1])
         return results_of(op, args, kwargs, run(*args, **kwargs))
 
     return function

@@ -61,28 +61,31 @@ class CallStore:
         self.left_out = 0
         self._calls: dict[int, DispatcherCall] = {}
         self._of_site: dict[SiteKey, list[int]] = {}
+        self._positions: dict[int, int] = {}
         self._draws = random.Random(keep.seed)
 
     @property
     def calls(self) -> list[DispatcherCall]:
         return [self._calls[number] for number in sorted(self._calls)]
 
-    def place(self, key: SiteKey) -> int | None:
-        """Count a call of a site: the position among the site's calls where it is places, or None."""
+    def count(self, key: SiteKey) -> bool:
+        """Count a call of a site; whether it is to be kept."""
         self.counts[key] += 1
         self.order.append(key)
         wanted = self.keep.modules
         if wanted and not any(key[1].module == name or key[1].module.startswith(f"{name}.") for name in wanted):
-            return None
-        places, most = self._of_site.setdefault(key, []), self.keep.per_site
-        if not most or len(places) < most:
-            return len(places)
-        position = self._draws.randrange(self.counts[key])
-        return position if position < most else None
+            return False
+        most, position = self.keep.per_site, len(self._of_site.setdefault(key, []))
+        if most and position >= most:
+            position = self._draws.randrange(self.counts[key])
+            if position >= most:
+                return False
+        self._positions[len(self.order) - 1] = position
+        return True
 
-    def put(self, key: SiteKey, position: int, call: DispatcherCall) -> None:
-        """Keep a call at a position of its site, in place of the one that was there."""
-        places = self._of_site[key]
+    def put(self, key: SiteKey, call: DispatcherCall) -> None:
+        """Keep a call that was counted, perhaps in place of another one of its site."""
+        places, position = self._of_site[key], self._positions.pop(call.number)
         if position < len(places):
             del self._calls[places[position]]
             places[position] = call.number

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ...oracles.verdicts.verdict import Outcome
 from ...oracles.verdicts.watched import CallPlace, CallRecord, LossFacts, Site, SiteTotals, Watched
 from .call import DispatcherCall, kind_of
+from .compiled import GraphRegion
 from .first_special import find_first_special
 from .judging import CallFinding, CallJudge
 from .keeping import SiteKey
@@ -59,6 +60,10 @@ class CallLedger:
                 own = replace(finding, contribution=math.nan) if call.covered else finding
                 self._findings[call.number] = own
 
+    def regions(self) -> list[DispatcherCall]:
+        """The calls of regions: of those with a spec, and of compiled graphs."""
+        return [call for call in self._calls if kind_of(call) == "region"]
+
     def result(self, program: str) -> Watched:
         """What is known of the program."""
         store, order = self._recorder.store, self._recorder.store.order
@@ -81,6 +86,8 @@ class CallLedger:
         names = Counter(
             {key.__name__: count for key, count in self._recorder.adjoints.functions.items() if key not in TABLE}
         )
+        if any(isinstance(call.op, GraphRegion) for call in self._calls):
+            del names["CompiledFunction"]  # the function around compiled graphs that are held
         for (name, _), count in self._recorder.store.counts.items():
             if "::" in name and name.partition("::")[0] not in TORCHS and name not in TABLE:
                 names[name] += count
@@ -132,7 +139,8 @@ class CallLedger:
         losses = self._recorder.losses
         if not losses:
             return None
-        forward = [call for call in self._calls if not call.origin.node]
+        # Calls of an inner backward pass, as of a gradient that is part of the loss, are among them.
+        forward = [call for call in self._calls if call.number < self._recorder.adjoints.last]
         parts = [
             finding.contribution
             for call in forward
@@ -148,7 +156,7 @@ class CallLedger:
         names: dict[str, None] = {}
         for call in forward:
             finding = self._findings.get(call.number)
-            if finding is None or call.number >= self._recorder.adjoints.last or kind_of(call) not in COMPUTING:
+            if finding is None or call.origin.node or kind_of(call) not in COMPUTING:
                 continue
             if call.covered:
                 continue

@@ -59,9 +59,18 @@ class ModulePaths:
     def start(self) -> None:
         """Listen to calls of modules."""
         self._handles = [
-            hooks.register_module_forward_pre_hook(lambda module, _: self._enter(module)),
-            hooks.register_module_forward_hook(lambda module, _args, _out: self._leave(), always_call=True),
+            hooks.register_module_forward_pre_hook(self._before),
+            hooks.register_module_forward_hook(self._after, always_call=True),
         ]
+
+    # torch.compile traces hooks, too; what it compiles has none of these.
+    def _before(self, module: torch.nn.Module, _args: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._enter(module)
+
+    def _after(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._leave()
 
     def stop(self) -> None:
         """Listen no more."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ...oracles.bound.terms import terms
 from ...oracles.verdicts.case import CaseError
 from ...oracles.verdicts.data import encode_watched
 from .cases import write_case
@@ -37,12 +38,14 @@ class WatchTask:
 
     Attributes:
         folder: where it leaves what it found. contract: by which calls are judged. keep: attributes of `Keep`.
+        specs: files of Python that register specs of regions (`regions.spec`), run before the program.
         is_module: whether the program is named as a module, as for `python -m`. shows_progress: on standard error.
     """
 
     folder: str
     contract: str
     keep: dict[str, Any]
+    specs: tuple[str, ...] = ()
     is_module: bool = False
     shows_progress: bool = False
 
@@ -114,7 +117,15 @@ def _leave(folder: Path, task: WatchTask, ledger: CallLedger, name: str, ended: 
 def main(words: Sequence[str]) -> None:
     """Run, record and judge a program."""
     task = WatchTask(**json.loads(words[0]))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # The process that waits for this one ignores Ctrl-C.
+        signal.signal(number, signal.default_int_handler)
+    try:
+        terms(task.contract)
+        for path in task.specs:
+            runpy.run_path(path)
+    except Exception as err:  # of a file of the user, anything
+        (Path(task.folder) / "refused.txt").write_text(str(err) or type(err).__name__)
+        return
     recorder, owner = Recorder(Keep(**task.keep)), os.getpid()
     # What the program copies of this process, as workers that load data, makes calls of its own.
     os.register_at_fork(after_in_child=recorder.stop)

@@ -23,7 +23,7 @@ from .adjoints import Adjoints
 from .call import DispatcherCall, Origin, Switches, name_of, results_of
 from .keeping import CallStore, Keep
 from .origins import Origins
-from .regions import Region, RegionHooks
+from .regions import RecordedRegion, RegionHooks
 from .tensor_copies import TensorCopies
 
 Tensor = torch.Tensor
@@ -55,6 +55,7 @@ class Recorder:
 
     def start(self) -> None:
         """Begin to record, in this thread and in those that it will start."""
+        _ACTIVE.append(self)
         self.origins.modules.start()
         self.adjoints.start()
         self._regions.start()
@@ -65,6 +66,9 @@ class Recorder:
 
     def stop(self) -> None:
         """End the recording."""
+        if self not in _ACTIVE:
+            return
+        _ACTIVE.remove(self)
         self.adjoints.settle()
         self._turn(False)
         for undo in self._undo:
@@ -106,7 +110,7 @@ class Recorder:
             self.adjoints.expect(results, call, origin)
         return output
 
-    def record_region(self, region: Region, args: Any, kwargs: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
+    def record_region(self, region: RecordedRegion, args: Any, kwargs: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
         """Run a region that has a spec, and record it as one call: what it gives, and the call if that is kept."""
         if not self._is_on or self.steps % self.store.keep.every:
             return run(), None
@@ -132,8 +136,7 @@ class Recorder:
 
     def snapshot(self, op: Any, args: Any, kwargs: dict[str, Any], origin: Origin) -> DispatcherCall | None:
         """A call before it is made, with copies of its operands; None where it is not kept."""
-        position = self.store.place((name_of(op), origin))
-        if position is None:
+        if not self.store.count((name_of(op), origin)):
             return None
         if 0 < self.store.keep.memory <= self.copies.nbytes:
             self.store.left_out += 1
@@ -145,9 +148,7 @@ class Recorder:
             self.faults[f"{name_of(op)}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
             return None
         number = len(self.store.order) - 1
-        return DispatcherCall(
-            op, copied, structure, (), origin, find_switches(), number, position, covered=self._depth > 0
-        )
+        return DispatcherCall(op, copied, structure, (), origin, find_switches(), number, covered=self._depth > 0)
 
     def keep(self, call: DispatcherCall, results: Sequence[Tensor], seconds: float) -> DispatcherCall | None:
         """Keep a call that was made, with copies of its results."""
@@ -158,8 +159,17 @@ class Recorder:
             return None
         call.seconds = seconds
         call.adjoints, call.tracked = [None] * len(results), [False] * len(results)
-        self.store.put((call.name, call.origin), call.place, call)
+        self.store.put((call.name, call.origin), call)
         return call
+
+
+#: The recorders that stand among torch's modes, the innermost last.
+_ACTIVE: list[Recorder] = []
+
+
+def active_recorder() -> Recorder | None:
+    """The recorder that has begun last and has not ended; None outside of recordings."""
+    return _ACTIVE[-1] if _ACTIVE else None
 
 
 class _Mode(TorchDispatchMode):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn.utils.stateless import _reparametrize_module
@@ -27,6 +27,16 @@ class RegionSpec:
 
     reference: Callable[..., Any]
     backward: Callable[..., Any] | None = None
+
+
+class RecordedRegion(Protocol):
+    """What is recorded as one call and is no operation of torch."""
+
+    @property
+    def name(self) -> str: ...
+
+    def results_of(self, output: Any, args: Sequence[Any]) -> tuple[Tensor, ...]:
+        """The tensors among what it gave for its operands."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
     DIR/.opassay/RUN.run.json  record of an earlier run, until the next one stands; so with the other files
     DIR/cases/                 ID.json of every failure of that run, ID.py where a program shows it, its data ID.bin
     DIR/cases-earlier/RUN/     those of earlier runs
-    DIR/plan.json, run.json, junit.xml, report.html, ctrf.json
+    DIR/plan.json, run.json, junit.xml, report.html, ctrf.json, watch.json, watch.html
 
 A folder with anything in it and without the marker is refused, so that no file of a user is lost to a run.
 Every name is opened relative to the folder and never through a symbolic link: a name that somebody exchanges
@@ -32,7 +32,7 @@ import msgspec
 from .handles import DIRECTORY, KINDS, make_folder, names_in
 from .marker import NAME, RUN_ID, Marker, check_run, encode_marker, new_run_id, read_marker
 
-FILES = ("plan.json", "run.json", "junit.xml", "report.html", "ctrf.json")
+FILES = ("plan.json", "run.json", "junit.xml", "report.html", "ctrf.json", "watch.json", "watch.html")
 CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
 
 _RUN_FILE = re.compile(rf"({RUN_ID.pattern})\.[a-z0-9][a-z0-9.-]{{0,80}}")

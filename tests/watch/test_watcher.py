@@ -155,3 +155,21 @@ def test_switches_widen_the_contract() -> None:
 def test_what_a_user_gets_wrong_is_refused() -> None:
     with pytest.raises(ValueError, match="contract: got 'tf33'"):
         opassay.watch(contract="tf33")
+
+
+def test_gradients_within_a_loss_contribute_to_its_error() -> None:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    exact, points = copy.deepcopy(model).double(), torch.rand(6, 2)
+
+    def loss_of(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        (slope,) = torch.autograd.grad(module(x).sum(), x, create_graph=True)
+        return slope.square().mean()
+
+    with opassay.watch(model) as watcher:
+        loss = loss_of(model, points.requires_grad_())
+        loss.backward()
+    error = float(loss.detach().double() - loss_of(exact, points.detach().double().requires_grad_()).detach())
+    facts = _result(watcher).loss
+    assert facts is not None
+    assert abs(facts.explained - error) <= 0.05 * facts.size

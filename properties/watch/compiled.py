@@ -1,0 +1,204 @@
+"""A backend of `torch.compile` by which compiled graphs, forward and backward, are held like calls of torch.
+
+A graph that inductor has compiled is held by the ball of its own operations, as the compiler was given them.
+
+What is hard here is depth: a ball that is carried through a whole network becomes wide, and hides faults. So the
+reading goes on from each result that the graph gives (activations that are saved for backward among them) as it was
+computed, and the error of each is its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .call import DROPOUT, DispatcherCall, Tensor, drop_by_mask, is_floating, tensors_in
+from .recorder import active_recorder
+from .stand_ins.lookup import stand_in_of
+
+#: Views of memory that has other strides where a graph is read.
+_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+_NUMBERS = itertools.count()
+
+
+class GraphRegion:
+    """A compiled graph as a function of its operands, of the numbers that it draws, and of its floating results.
+
+    Attributes:
+        name: for the report. graph: as the compiler was given it.
+    """
+
+    def __init__(self, name: str, graph: torch.fx.GraphModule) -> None:
+        self.name, self.graph = name, graph
+        (output,) = graph.graph.find_nodes(op="output")
+        self._outputs = [x for x in pytree.tree_leaves(output.args[0]) if isinstance(x, torch.fx.Node)]
+
+    def results_of(self, output: Any, args: Sequence[Any]) -> tuple[Tensor, ...]:
+        """The tensors that the graph gave."""
+        return tuple(tensors_in(output))
+
+    @property
+    def _results(self) -> list[torch.fx.Node]:
+        """The nodes of the tensors among the results."""
+        return [x for x in self._outputs if isinstance(x.meta.get("val"), Tensor)]
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call the results: the operation, and the program's module."""
+        return [f"{node.name}{_module_of(node)}" for node in self._results]
+
+    def operands(self, call: DispatcherCall) -> tuple[Tensor, ...]:
+        """The tensors of which the results are a function: the call's own, draws, and results as they were computed."""
+        return (*call.tensors, *self._draws(call), *(y for _, y in self._known(call)))
+
+    def function(self, call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
+        """The results as a function of `operands`."""
+        places = [i for i, x in enumerate(call.leaves) if isinstance(x, Tensor)]
+        template = [None if isinstance(x, Tensor) else x for x in call.leaves]
+        known = [node.name for node, _ in self._known(call)]
+
+        def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+            leaves, rest = list(template), list(tensors[len(places) :])
+            for place, tensor in zip(places, tensors, strict=False):
+                leaves[place] = tensor
+            draws, own = rest[: len(rest) - len(known)], rest[len(rest) - len(known) :]
+            reader = _GraphReader(self.graph, dict(zip(known, own, strict=True)), draws)
+            return tuple(tensors_in(reader.run(*leaves)))
+
+        return function
+
+    def _known(self, call: DispatcherCall) -> list[tuple[torch.fx.Node, Tensor]]:
+        """The results from which the reading goes on, one for each node."""
+        pairs = {node: y for node, y in zip(self._results, call.results, strict=False) if node.op == "call_function"}
+        return [(node, y) for node, y in pairs.items() if is_floating(y)]
+
+    def _draws(self, call: DispatcherCall) -> list[Tensor]:
+        """The numbers that the graph drew: an eager run from the same state of the generator draws them again."""
+        drawing = [n for n in self.graph.graph.nodes if n.op == "call_function" and _draws_numbers(n.target)]
+        if not drawing or call.generator is None:
+            return []
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.set_rng_state(call.generator)
+            eager = _Drawing(self.graph)
+            eager.run(*[x.clone() if isinstance(x, Tensor) else x for x in call.leaves])
+        return eager.draws
+
+
+class _GraphReader(torch.fx.Interpreter):
+    """The graph in words that are read; results that are known go on as they were computed."""
+
+    def __init__(self, graph: torch.fx.GraphModule, known: dict[str, Tensor], draws: Sequence[Tensor]) -> None:
+        super().__init__(graph, garbage_collect_values=False)
+        self._known, self._draws = known, list(draws)
+        self._own: dict[torch.fx.Node, Any] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "output":
+            nodes = (x for x in pytree.tree_leaves(n.args[0]) if isinstance(x, torch.fx.Node))
+            return tuple(self._own.get(x, self.env.get(x)) for x in nodes)
+        value = super().run_node(n)
+        if n.name not in self._known:
+            return value
+        self._own[n] = value
+        return self._known[n.name]
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is DROPOUT:
+            return drop_by_mask(*args, mask=self._draws.pop(0))
+        if _draws_numbers(target):
+            return self._draws.pop(0)
+        if target in _VIEWS:
+            return args[0].reshape(args[1])
+        if target is torch.ops.prims.convert_element_type.default:
+            return args[0].to(args[1])
+        word = stand_in_of(target) if isinstance(target, torch._ops.OpOverload) else None
+        # Primitives of the compiler say themselves what they are in operations of torch.
+        return (word or getattr(target, "impl_aten", None) or target)(*args, **kwargs)
+
+
+class _Drawing(torch.fx.Interpreter):
+    """An eager run that keeps what is drawn."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.draws: list[Tensor] = []
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().call_function(target, args, kwargs)
+        if _draws_numbers(target):
+            # The product with a mask is rounded, and what it would have to be is asked.
+            self.draws.append(value[1] if target is DROPOUT else value)
+        return value
+
+
+def watched(backend: str = "inductor") -> Callable[..., Any]:
+    """A backend for `torch.compile` whose graphs are held where a program is watched; elsewhere they just run.
+
+        compiled = torch.compile(model, backend=opassay.watched("inductor"))
+
+    The compiler's caches are not used, and random numbers are those of eager torch (`fallback_random`), because the
+    report must know what a graph computes and what it draws.
+
+    Args:
+        backend: "inductor", torch's own compiler.
+
+    Raises:
+        ValueError: another backend.
+    """
+    if backend != "inductor":
+        raise ValueError(f"backend: got {backend!r}, need 'inductor'")
+    from torch._inductor import config  # imports a compiler, which takes seconds
+    from torch._inductor.compile_fx import compile_fx
+
+    def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        with config.patch(fallback_random=True, force_disable_caches=True):
+            return compile_fx(graph, inputs, inner_compile=_compile_inner, **options)
+
+    return compile_graph
+
+
+def _compile_inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+    """Compile a graph, and stand around what runs it."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    text = copy.deepcopy(graph)
+    code: Any = compile_fx_inner(graph, inputs, **options)
+    side = "backward" if options.get("is_backward") else "forward"
+    region, run = GraphRegion(f"compiled graph {next(_NUMBERS)} {side}", text), code.current_callable
+
+    def call(args: Any) -> Any:
+        recorder = active_recorder()
+        if recorder is None:
+            return run(args)
+        state = torch.get_rng_state()
+        output, recorded = recorder.record_region(region, tuple(args), {}, lambda: _run_plain(run, args))
+        if recorded is not None:
+            recorded.generator = state
+        return output
+
+    code.current_callable = call
+    return code
+
+
+def _run_plain(run: Callable[[Any], Any], args: Any) -> Any:
+    """Run compiled code, whose calls of torch's kernels are parts of the graph and no calls of the program."""
+    with torch._C._DisableTorchDispatch():
+        return run(args)
+
+
+def _draws_numbers(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and "attention" not in str(target)
+
+
+def _module_of(node: torch.fx.Node) -> str:
+    """The module in which the program calls a node, or the forward of one in backward, as " (path)"; else empty."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    path, _ = list(stack.values())[-1] if stack else ("", None)
+    names = re.findall(r"\['(\w+)'\]|\.(\w+)", str(path).replace("_modules", "").partition("]")[2])
+    return f" ({'.'.join(a or b for a, b in names)})" if names else ""

@@ -1,0 +1,130 @@
+"""`opassay watch`, as a user calls it: a program as it stands, its report, its exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opassay.oracles.verdicts.data import decode_watched
+from opassay.oracles.verdicts.verdict import Outcome
+from opassay.reports.record import load
+
+_RIGHT = """
+import sys
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+loss = model(torch.randn(5, 4)).square().mean()
+loss.backward()
+print("words", sys.argv[1:], __name__)
+"""
+_WRONG = """
+import torch
+library = torch.library.Library("watched_program", "DEF")
+library.define("double(Tensor x) -> Tensor")
+library.impl("double", lambda x: x * 2.001, "CPU")
+torch.ops.watched_program.double(torch.ones(3))
+"""
+_SPECS = """
+import opassay
+opassay.spec("watched_program::double", lambda x: x + x)
+"""
+
+
+def _watch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "opassay", "watch", "--report-dir", str(folder / "report"), *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_a_right_program_runs_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT)
+    ended = _watch(tmp_path, "--ops", "aten::tanh", "train.py", "--epochs", "3")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    lines = ended.stdout.splitlines()
+    assert lines[0] == "words ['--epochs', '3'] __main__"
+    assert lines[1] == "train.py: all 16 computing calls held"
+    assert any("aten::tanh" in line for line in lines[2:])
+    watched = decode_watched((tmp_path / "report/watch.json").read_bytes())
+    assert {site.place.line for site in watched.sites if site.place.op == "aten::addmm"} == {"train.py:6"}
+    run = load(tmp_path / "report/run.json")
+    assert run.exit_code == 0
+    assert (run.profile, run.command[:2], run.command[-2:]) == ("watch", ("opassay", "watch"), ("--epochs", "3"))
+    assert "train.py" in (tmp_path / "report/watch.html").read_text()
+
+
+def test_a_wrong_operator_is_named_by_the_specs_of_a_library_and_its_call_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_WRONG)
+    (tmp_path / "specs.py").write_text(_SPECS)
+    ended = _watch(tmp_path, "--specs", "specs.py", "program.py")
+    assert ended.returncode == 1
+    assert "1 outside" in ended.stdout
+    assert "watched_program::double (program.py:6)" in ended.stdout
+    (case,) = (tmp_path / "report/cases").glob("*.bin")
+    assert case.name in ended.stdout or case.stem in ended.stdout
+    (failure,) = [verdict for verdict in load(tmp_path / "report/run.json").verdicts if not verdict.holds]
+    assert (failure.outcome, failure.cell.property) == (Outcome.FAIL, "watched_program::double")
+
+
+@pytest.mark.slow
+def test_without_its_spec_an_operator_is_not_judged(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_WRONG)
+    ended = _watch(tmp_path, "program.py")
+    assert ended.returncode == 4
+    assert "watched_program::double" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_is_reported_and_its_traceback_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT + "raise ValueError('no data')\n")
+    ended = _watch(tmp_path, "train.py")
+    assert ended.returncode == 4
+    assert ended.stderr.splitlines()[-1] == "ValueError: no data"
+    assert "opassay" not in ended.stderr
+    assert "the program ended with status 1: ValueError: no data" in ended.stdout
+    assert "computing calls held" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_module_and_an_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("")
+    (tmp_path / "package/train.py").write_text(_RIGHT + "sys.exit(3)\n")
+    ended = _watch(tmp_path, "-m", "package.train")
+    assert ended.returncode == 4
+    assert "the program ended with status 3" in ended.stdout + (tmp_path / "report/run.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([], "PROGRAM: got none"),
+        (["nothing.py"], "PROGRAM: got 'nothing.py', which is no file"),
+        (["--contract", "tf33", "train.py"], "contract: got 'tf33'"),
+        (["--specs", "train.py", "--every", "0", "train.py"], "--every"),
+    ],
+)
+def test_what_a_user_gets_wrong(words: list[str], text: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT)
+    ended = _watch(tmp_path, *words)
+    assert ended.returncode == 2
+    assert text in ended.stderr
+    assert not (tmp_path / "report/run.json").exists()
+
+
+def test_an_interrupted_program_leaves_what_is_known(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT + "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ended = _watch(tmp_path, "train.py")
+    assert ended.returncode == 130
+    assert decode_watched((tmp_path / "report/watch.json").read_bytes()).sites
+
+
+@pytest.mark.slow
+def test_a_copy_of_the_process_judges_nothing(tmp_path: Path) -> None:
+    fork = "import os\npid = os.fork()\nx = torch.ones(2) + 1\nif pid: os.waitpid(pid, 0)\n"
+    (tmp_path / "train.py").write_text(_RIGHT + fork)
+    ended = _watch(tmp_path, "train.py")
+    assert ended.returncode == 0
+    assert ended.stdout.count("computing calls held") == 1
