@@ -4,15 +4,18 @@ Like the command line, it starts what it reports on, so it stands with the repor
 
 pytest --opassay --opassay-op layer_norm --opassay-property VJP -n 2
 pytest opassay::layer_norm::VJP::float32-cpu-opassay
+pytest --opassay-watch tests/test_training.py
 
 The second line is how such an item is named where pytest tells of it; the beginning of such a name, as
-`opassay::layer_norm`, stands for all items that begin so.
+`opassay::layer_norm`, stands for all items that begin so. The third holds every call of torch that a test makes by its
+own bound, as `opassay watch` does.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import runpy
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -61,6 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--opassay-shard", default=None, metavar="I/N", help="only part I of N of the cells")
     add("--opassay-comm", choices=COMMS, default=COMMS[0], help=f"what ranks are (default {COMMS[0]})")
     add("--opassay-fabric", choices=FABRICS, default=FABRICS[0], help=f"what devices are (default {FABRICS[0]})")
+    add("--opassay-watch", action="store_true", help="hold every call of torch in each test by its own bound")
+    add("--opassay-specs", action="append", default=[], metavar="FILE", help="specs of regions for --opassay-watch")
     add("--opassay-ranks", type=int, default=None, help="ranks and devices of every sample (default 1 to 8)")
 
 
@@ -119,6 +124,34 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if isinstance(item, CellItem):  # The card is the whole report; torch's own log of its compilers would hide it.
         report.sections = [part for part in report.sections if not part[0].startswith("Captured log")]
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Watch what a test calls; it fails where a call is outside of its bound, if nothing else failed."""
+    if not item.config.getoption("opassay_watch") or isinstance(item, CellItem):
+        return (yield)
+    from ..properties.watch.watcher import watch  # here, because it imports torch
+    from .watch.text import lines_of
+
+    _load_specs(item.config)
+    watcher = watch(name=item.name)
+    try:
+        with watcher:
+            answer = yield
+    finally:
+        lines = [] if watcher.result is None else lines_of(watcher.result)
+        item.add_report_section("call", "opassay watch", "\n".join(lines))
+    if watcher.result is not None and any(site.outcome is Outcome.FAIL for site in watcher.result.sites):
+        pytest.fail("\n".join(lines), pytrace=False)
+    return answer
+
+
+def _load_specs(config: pytest.Config) -> None:
+    """Run the files that register specs of regions, once."""
+    for path in config.getoption("opassay_specs"):
+        runpy.run_path(path)
+    config.option.opassay_specs = []
 
 
 def item_name(cell: Cell) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 103_332
+TOTAL = 103_364
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 223),
@@ -43,7 +43,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_835),
     "command line": ("reports/cli", 5_079),
-    "reports": ("reports", 5_556),
+    "reports": ("reports", 5_588),
 }  # fmt: skip
 
 

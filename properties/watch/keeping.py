@@ -18,7 +18,7 @@ class Keep:
 
     Attributes:
         every: of so many steps one, the first of them.
-        modules: paths of modules whose calls are places, with those of the modules in them; empty for all calls.
+        modules: paths of modules whose calls are kept, with those of the modules in them; empty for all calls.
         per_site: at most so many calls of a call site, drawn evenly by a reservoir; 0 for all. seed: of these draws.
         memory: bytes of copies beyond which no further call is kept; 0 for no limit.
     """
