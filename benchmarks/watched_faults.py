@@ -74,7 +74,8 @@ class Step:
     def watch(self, layer: int | None = None) -> Finding:
         """What is outside, of all calls or of those beside a layer."""
         self.model.zero_grad()
-        recorder = Recorder(Keep(modules=() if layer is None else self._modules(layer)))
+        modules = () if layer is None or layer == OUTSIDE else self._modules(layer)
+        recorder = Recorder(Keep(modules=modules))
         recorder.origins.modules.name(self.model)
         start = time.process_time()
         with opassay.Watcher(recorder, self.judge, "transformer", None) as watched:
@@ -84,7 +85,7 @@ class Step:
 
     def _modules(self, layer: int) -> tuple[str, ...]:
         near = [number for number in range(LAYERS) if abs(number - layer) <= self.beside]
-        return ("", *(f"blocks.{number}" for number in near))
+        return tuple(f"blocks.{number}" for number in near)
 
 
 def finding_of(result: Watched, loss: float, seconds: float) -> Finding:
