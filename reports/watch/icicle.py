@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from .totals import SiteGroup, Totals
 
-_NARROWEST = 0.25  # percent of the width; a narrower box is not drawn, and the table has its module
+_NARROWEST = (
+    0.25  # percent of the width; a narrower box is drawn so wide where it holds a call outside, and else not at all
+)
 _DEEPEST = 40
 
 
@@ -57,9 +59,9 @@ def boxes_of(
     `size`: of a group, calls or seconds. What is left of a box at its right end are calls of its own.
     """
     whole = size(branch.group)
-    if width < _NARROWEST or whole <= 0:
+    if whole <= 0 or (width < _NARROWEST and not branch.group.outside):
         return []
-    boxes, start = [(branch, round(left, 3), round(width, 3))], left
+    boxes, start = [(branch, round(left, 3), round(max(width, _NARROWEST), 3))], left
     for child in branch.children.values():
         mine = width * size(child.group) / whole
         boxes += boxes_of(child, size, start, mine)

@@ -81,7 +81,7 @@ def _operators(totals: Totals, wanted: Sequence[str]) -> Iterator[str]:
 def _operator_line(group: SiteGroup, doubt: str) -> str:
     if doubt:
         return f"{group.name} {doubt}"
-    most = f", at most {ratio_text(group.ratio)} of it" if group.ratio > 0 else ""
+    most = f", largest error/bound {ratio_text(group.ratio)}" if group.ratio > 0 else ""
     sizes = f", together at most {number(group.size)} of the loss" if group.size >= 0 else ""
     return f"{group.name} cannot be the cause: {grouped(group.calls, 'call')}, each within its bound{most}{sizes}"
 

@@ -11,7 +11,9 @@ import pytest
 
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.oracles.verdicts.watched import LossFacts, Watched
+from opassay.reports.templates import source_of
 from opassay.reports.text import number
+from opassay.reports.watch import html
 from opassay.reports.watch.html import render
 from opassay.reports.watch.icicle import boxes_of, tree_of
 from opassay.reports.watch.step import step_plot, stretches_of
@@ -98,6 +100,22 @@ def test_the_tree_of_modules_has_widths_by_calls_and_by_time(faulty: Watched) ->
             assert all(left - 1e-3 <= x and x + w <= left + width + 2e-3 for x, w in inner)
     assert tree.group.calls == len(faulty.calls)
     assert [branch.path for branch in tree.within() if branch.own] == ["model.layers.6.norm1"]
+
+
+def test_a_module_outside_is_drawn_however_narrow_it_is() -> None:
+    watched = faulty_program(200, 1)
+    paths = [branch.path for branch, _, _ in boxes_of(tree_of(Totals(watched)), lambda group: float(group.calls))]
+    assert "model.layers.100.norm1" in paths
+    assert "model.layers.99.norm1" not in paths
+
+
+def test_the_style_is_whole() -> None:
+    style = source_of(html.__package__, "watch.css")
+    depth = 0
+    for sign in re.findall(r"[{}]", style):
+        depth += 1 if sign == "{" else -1
+        assert 0 <= depth <= 3
+    assert depth == 0
 
 
 def test_the_plot_keeps_the_largest_and_the_smallest_of_a_column() -> None:
