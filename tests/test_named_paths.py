@@ -18,7 +18,7 @@ PAGES = [*pages(), ROOT / "tests" / "README.md"]
 TOP = "|".join(("benchmarks", "corpus", "docs", "tests", "workshop", *FOLDERS))
 #: Files that pages name and a reader, or opassay, writes.
 EXAMPLES = {"cases", "cases/ID.py", "file.py", "mine.py", "mypackage/__init__.py", "opassay_example.py", "reference.py"}
-EXAMPLES |= {"tabulate.py", "test_norm.py"}
+EXAMPLES |= {"tabulate.py", "test_norm.py", "specs.py", "train.py"}
 #: Files of public suites of problems.
 EXAMPLES |= {"NAME.py", "NAME/submission.py", "submission.py", "main.py", "func_forward.py", "func_backward.py"}
 _PATH = re.compile(rf"(?<![\w./-])(?:(?:{TOP})/[\w./*]*|[\w/]+\.py|[a-z_]+/)(?![\w/-])")

@@ -127,9 +127,14 @@ class CallLedger:
         )  # fmt: skip
         worst, finding = max(pairs, key=lambda pair: (pair[1].wrong is not None, pair[1].ratio, bool(pair[1].reason)))
         outcome, reason = _outcome_of(pairs)
-        site = Site(place, dtype, kind, outcome, reason, finding.ratio, totals, operands=describe_operands(worst))
+        site = Site(place, dtype, kind, outcome, reason, finding.ratio, totals)
+        if outcome is Outcome.VERIFIED:
+            return site
+        site = replace(site, operands=describe_operands(worst))
         if finding.wrong is None:
             return site
+        if kind == "region":  # which no operation of a file computes
+            return replace(site, card=str(finding.wrong))
         digest = hashlib.sha256(place.text.encode("utf-8", "replace")).hexdigest()
         case = f"{digest[:8]}-{worst.number:06x}"
         self.cases[case] = worst

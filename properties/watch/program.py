@@ -58,7 +58,6 @@ def run_program(words: Sequence[str], *, is_module: bool) -> tuple[int, str]:
     """
     target = words[0]
     sys.argv[:] = list(words)
-    sys.path.insert(0, "" if is_module else str(Path(target).resolve().parent))
     try:
         if is_module:
             runpy.run_module(target, run_name="__main__", alter_sys=True)
@@ -119,6 +118,7 @@ def main(words: Sequence[str]) -> None:
     task = WatchTask(**json.loads(words[0]))
     for number in (signal.SIGINT, signal.SIGTERM):  # The process that waits for this one ignores Ctrl-C.
         signal.signal(number, signal.default_int_handler)
+    sys.path.insert(0, "" if task.is_module else str(Path(words[1]).resolve().parent))
     try:
         terms(task.contract)
         for path in task.specs:

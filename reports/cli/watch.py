@@ -70,8 +70,8 @@ def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, *
 
     What the program computes does not change. The report says which calls are outside of their bounds, where the error
     of the loss comes from, which operators cannot be the cause, and where the first NaN began.
-    Exit codes: 0 every call that was judged is held, 1 a call is outside, 4 nothing is outside and the program failed,
-    or calls were not judged, 2 usage, 130 interrupted.
+    Exit codes: 0 every call that was judged is held, 1 a call is outside, 4 nothing is outside, and the program failed,
+    a NaN or an infinity began, or calls were not judged, 2 usage, 130 interrupted.
 
     \b
     Examples:
@@ -142,6 +142,10 @@ def _record_of(watched: Watched, words: Sequence[str], began: datetime, end: _En
     verdicts, seconds = verdicts_of(watched, end.device), (datetime.now(UTC) - began).total_seconds()
     commit, dirty = read_commit()
     reasons = _reasons(verdicts, end)
+    if watched.special is not None:
+        place = watched.sites[watched.special.site].place
+        text = f"{place.text}: {watched.special.what}, from finite operands: {watched.special.why}"
+        reasons.append((exit_codes.INCOMPLETE, text))
     return Run(
         version=versions().get("opassay", "unknown"),
         profile="watch",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +130,20 @@ def test_a_copy_of_the_process_judges_nothing(tmp_path: Path) -> None:
     ended = _watch(tmp_path, "train.py")
     assert ended.returncode == 0
     assert ended.stdout.count("computing calls held") == 1
+
+
+@pytest.mark.slow
+def test_the_example_prints_what_the_pages_show(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    shutil.copytree(root / "docs/examples/watched", tmp_path, dirs_exist_ok=True)
+    ended = _watch(tmp_path, "--specs", "specs.py", "train.py")
+    assert ended.returncode == 1
+    for page in ("README.md", "docs/watch.md"):
+        (text,) = re.findall(r"```\n\$ opassay watch --specs.*?\n(.*?)```", (root / page).read_text(), re.DOTALL)
+        shown = [_without_numbers(line) for line in text.splitlines()]
+        printed = [_without_numbers(line) for line in ended.stdout.splitlines()]
+        assert [line for line in shown if line not in printed and not line.startswith(("...", "report"))] == []
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"[-+]?\d[\d.e+-]*", "0", line)
