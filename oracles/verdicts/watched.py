@@ -122,7 +122,7 @@ class LossFacts:
 
 @dataclass(frozen=True, slots=True)
 class FirstSpecial:
-    """The first call that gives a NaN or an infinity from finite operands.
+    """The first call that gives a NaN or an infinity from finite operands, or a NaN from operands that have none.
 
     Attributes:
         site: by position. call: its number. what: "out[3, 4] is NaN", why: the reason in words, "0/0: ...".

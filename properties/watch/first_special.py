@@ -1,4 +1,4 @@
-"""The first call that gives a NaN or an infinity from finite operands, why, and how it comes to the loss."""
+"""The first call that gives a NaN or an infinity from finite operands, or a NaN from infinities, and how it goes on."""
 
 from __future__ import annotations
 
@@ -36,16 +36,25 @@ def find_first_special(calls: Sequence[DispatcherCall], sites: Sequence[int]) ->
 
 
 def _place_of(call: DispatcherCall) -> tuple[int, int] | None:
-    """The result and the element that is the first NaN or infinity of a call whose operands are finite."""
+    """The result and the element that is the first NaN or infinity of a call, or NaN where operands have infinities."""
     # Elements are set to −∞ on purpose: a mask is made so. What moves elements, or has none to begin with, is no cause.
     if kind_of(call) not in ("computes", "casts", "region") or not any(map(is_floating, call.tensors)):
         return None
-    if not all(_is_finite(x) for x in call.leaves):
+    finite = all(_is_finite(x) for x in call.leaves)
+    if not finite and any(_has_nan(x) for x in call.leaves):
         return None
     for number, result in enumerate(call.results):
-        if is_floating(result) and not _is_finite(result):
-            return number, int((~_real(result).isfinite()).reshape(-1).int().argmax())
+        # A mask has infinities on purpose; a NaN that comes of them has begun here.
+        if is_floating(result) and (not _is_finite(result) if finite else _has_nan(result)):
+            values = _real(result)
+            return number, int((values.isnan() if not finite else ~values.isfinite()).reshape(-1).int().argmax())
     return None
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isnan(value)
+    return is_floating(value) and bool(_real(value).isnan().any())
 
 
 def _is_finite(value: Any) -> bool:

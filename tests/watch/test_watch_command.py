@@ -140,9 +140,9 @@ def test_the_example_prints_what_the_pages_show(tmp_path: Path) -> None:
     assert ended.returncode == 1
     for page in ("README.md", "docs/watch.md"):
         (text,) = re.findall(r"```\n\$ opassay watch --specs.*?\n(.*?)```", (root / page).read_text(), re.DOTALL)
-        shown = [_without_numbers(line) for line in text.splitlines()]
+        wanted = [_without_numbers(line) for line in text.splitlines()]
         printed = [_without_numbers(line) for line in ended.stdout.splitlines()]
-        assert [line for line in shown if line not in printed and not line.startswith(("...", "report"))] == []
+        assert [line for line in wanted if line not in printed and not line.startswith(("...", "report"))] == []
 
 
 def _without_numbers(line: str) -> str:
