@@ -32,7 +32,8 @@ class CallPlace:
     @property
     def name(self) -> str:
         """The operation as a record names it within its module: "aten::mm", "aten::mm backward#2"."""
-        return f"{self.op}{' backward' if self.node else ''}{f'#{self.number + 1}' if self.number else ''}"
+        side = " backward" if self.node and not self.op.endswith(" backward") else ""
+        return f"{self.op}{side}{f'#{self.number + 1}' if self.number else ''}"
 
     @property
     def text(self) -> str:
