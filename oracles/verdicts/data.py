@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from .verdict import FAILED, MAX_CASE, MAX_TEXT, Bin, Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
-from .watched import Watched
+from .watched import CallRecord, Site, Watched
 
 # Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other spellings and numbers of any
 # length.
@@ -37,8 +37,8 @@ _TEXTS: dict[str, Any] = (
     | dict.fromkeys(_LONG, Long)
     | {"bins": _BinText}
 )
-#: Fields of more than 64 items, and the most that they may have.
-_MOST = {"bins": 256, "sites": 100_000, "calls": 4_000_000, "chain": 1000, "kinds": 1000, "regions": 1000}
+#: Fields of more than 64 items, by their names or by what the items are, and the most that they may have.
+_MOST = {"bins": 256, "chain": 1000, "kinds": 1000, "regions": 1000, Site: 100_000, CallRecord: 4_000_000}
 #: Numbers that may be negative.
 _SIGNED = frozenset({"contribution", "value", "explained", "error"})
 #: Fields that records of earlier versions do not have; every other field must be there.
@@ -107,7 +107,7 @@ def _form(name: str, hint: Any) -> Any:
         parts = typing.get_args(hint)
         if parts[1:] != (...,):
             return tuple[*(_form(name, part) for part in parts)]  # type: ignore[misc]
-        most = msgspec.Meta(max_length=_MOST.get(name, 64))
+        most = msgspec.Meta(max_length=_MOST.get(parts[0], _MOST.get(name, 64)))
         return Annotated[list[_form(name, parts[0])], most]  # type: ignore[misc]
     return _struct(hint) if _is_record(hint) else hint
 
