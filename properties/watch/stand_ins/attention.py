@@ -1,8 +1,8 @@
 """Attention as one operation, forward and backward, on CPUs and on devices.
 
 Kernels of half types multiply in float32 and round the shares of the keys, and in the backward the cotangents of the
-scores, to their dtype, because these are factors of further products. Where several queries share a head of keys, its
-cotangent is added up in the dtype of the keys, one head of queries after another.
+scores, to their dtype, because these are factors of further products. Where several heads of queries share one of keys,
+a CPU adds the cotangents of each to what is stored in the dtype of the keys; devices store those of each, and add up.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ def _add_shared(x: Tensor, like: Tensor) -> Tensor:
     """The cotangents of heads of keys, of those of the heads of queries that share them."""
     if x.shape[-3] == like.shape[-3]:
         return x.to(like.dtype)
-    parts = x.to(like.dtype).unflatten(-3, (like.shape[-3], -1))
-    total: Tensor = parts.select(-3, 0)
+    parts: Tensor = x.unflatten(-3, (like.shape[-3], -1))
+    if like.device.type != "cpu":
+        return parts.to(like.dtype).sum(-3)
+    total = parts.select(-3, 0).to(like.dtype)
     for i in range(1, parts.shape[-3]):
-        total = total + parts.select(-3, i)
+        total = (total.to(x.dtype) + parts.select(-3, i)).to(like.dtype)
     return total
 
 

@@ -21,6 +21,7 @@ from . import (
     pooling,
     products,
     recurrent,
+    rounding,
     sampling,
 )
 from .lists import each_of
@@ -29,7 +30,7 @@ StandIn = Callable[..., Any]
 
 _FAMILIES = (
     attention, convolutions, distances, embeddings, losses, moving, norms, optimizers, pooling, products, recurrent,
-    sampling,
+    rounding, sampling,
 )  # fmt: skip
 
 

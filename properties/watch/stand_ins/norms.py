@@ -15,7 +15,8 @@ Tensors = tuple[Tensor, ...]
 def _with_update(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, momentum: float, eps: float
 ) -> Tensors:
-    return tuple(aten.native_batch_norm(x, weight, bias, mean, var, True, momentum, eps))
+    reserve = x.new_empty(0, dtype=torch.uint8)  # as CPUs have it
+    return (*aten.native_batch_norm(x, weight, bias, mean, var, True, momentum, eps), reserve)
 
 
 def _without_update(

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ....reference.missing import NoReadingError
+
 
 def _product_in(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A product whose factors are widened to the format of the result, which is exact."""
@@ -23,6 +25,27 @@ def _sum_in(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return product(c.to(out_dtype), a.to(out_dtype), b.to(out_dtype), beta=beta, alpha=alpha)
 
     return function
+
+
+def _multiply_groups(
+    a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
+    """A product for every group; of an operand of two axes the groups are parts, which end at `offs`."""
+    if bias is not None:
+        raise NoReadingError("a grouped product with a bias, which no release of torch computes")
+    ends = [] if offs is None else offs.tolist()
+    parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    if not parts:
+        product = torch.bmm(a, b)
+    elif a.dim() == b.dim():
+        product = torch.stack([a[:, part] @ b[part] for part in parts])
+    elif a.dim() == 2:
+        product = torch.cat([a[part] @ b[i] for i, part in enumerate(parts)])
+    else:
+        product = torch.cat([a[i] @ b[:, part] for i, part in enumerate(parts)], 1)
+    if parts and a.dim() != b.dim() and ends[-1] != (a.shape[0] if a.dim() == 2 else b.shape[1]):
+        raise NoReadingError("rows or columns in no group, which torch does not write")
+    return product.to(out_dtype or a.dtype)
 
 
 def _sampled_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -48,6 +71,7 @@ STAND_INS: dict[str, Callable[..., Any]] = {
     "bmm.dtype": _product_in(torch.bmm),
     "addmm.dtype": _sum_in(torch.addmm),
     "baddbmm.dtype": _sum_in(torch.baddbmm),
+    "_grouped_mm": _multiply_groups,
     "_sparse_addmm": torch.addmm,
     "sparse_sampled_addmm": _sampled_addmm,
     "_sparse_mm_reduce_impl": _reduce_rows,

@@ -31,9 +31,17 @@ def _ctc_loss_backward(
     return pull_back("_ctc_loss.Tensor", [x, targets, *counts, blank, zero_infinity], [g])[0]
 
 
+def _ctc_loss(*args: Any) -> Tensor:
+    """The loss alone: the shape of the table beside it hangs on the lengths."""
+    loss: Tensor = torch.ops.aten._ctc_loss(*args)[0]
+    return loss
+
+
 STAND_INS: dict[str, Callable[..., Any]] = {
     "grid_sampler_2d_backward": _pull_grid("grid_sampler_2d"),
     "grid_sampler_3d_backward": _pull_grid("grid_sampler_3d"),
+    "_ctc_loss": _ctc_loss,
+    "_ctc_loss.Tensor": _ctc_loss,
     "_ctc_loss_backward": _ctc_loss_backward,
     "_ctc_loss_backward.Tensor": _ctc_loss_backward,
 }
