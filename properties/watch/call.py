@@ -42,14 +42,13 @@ class Switches:
     """What torch was told about arithmetic when a call was made.
 
     Attributes:
-        tf32: whether products of matrices may round factors to TF32. convolutions: the same of convolutions.
-        bfloat16: whether products of matrices may round factors to bfloat16. flush: whether subnormals become zero.
-        partials: whether partial sums of half types may be stored in them.
+        products: "tf32" or "bf16" where products of matrices may round factors of float32 to it. convolutions: the
+            same of convolutions.
+        flush: whether subnormals become zero. partials: whether partial sums of half types may be stored in them.
     """
 
-    tf32: bool = False
-    convolutions: bool = False
-    bfloat16: bool = False
+    products: str = ""
+    convolutions: str = ""
     flush: bool = False
     partials: bool = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,8 @@ class _CaseFile(msgspec.Struct, frozen=True):
     strides: list[list[int]]
     structure: str
     results: list[Any]
-    origin: dict[str, str]
-    switches: dict[str, bool]
+    origin: Origin
+    switches: Switches
     number: int
 
 
@@ -48,7 +47,7 @@ def write_case(path: Path, call: DispatcherCall, contract: str) -> None:
         raise CaseError(f"{call.name} is a region of the program, and no operation that a file can name")
     file = _CaseFile(
         _FORM, str(call.op), contract, [_to_file(leaf) for leaf in call.leaves], [[*t.stride()] for t in call.tensors],
-        pytree.treespec_dumps(call.structure), list(call.results), asdict(call.origin), asdict(call.switches),
+        pytree.treespec_dumps(call.structure), list(call.results), call.origin, call.switches,
         call.number,
     )  # fmt: skip
     try:
@@ -69,9 +68,11 @@ def read_case(path: Path) -> tuple[DispatcherCall, str]:
             raise ValueError(f"got form={file.form!r}, need {_FORM!r}")
         strides = iter(file.strides)
         leaves = tuple(place(x, next(strides)) if isinstance(x, torch.Tensor) else _of_file(x) for x in file.leaves)
-        structure, origin = pytree.treespec_loads(file.structure), Origin(**file.origin)
-        op, switches = _operation(file.op), Switches(**file.switches)
-        return DispatcherCall(op, leaves, structure, tuple(file.results), origin, switches, file.number), file.contract
+        structure = pytree.treespec_loads(file.structure)
+        op = _operation(file.op)
+        return DispatcherCall(
+            op, leaves, structure, tuple(file.results), file.origin, file.switches, file.number
+        ), file.contract
     except OSError:
         raise
     except Exception as err:  # of a file that somebody else wrote, anything

@@ -30,6 +30,9 @@ from .errors import measure_errors
 from .regions import TABLE
 from .stand_ins.lookup import stand_in_of
 
+#: What torch calls a precision of factors -> the allowance.
+_FACTORS = {"tf32": ("tf32",), "bf16": ("bfloat16_factors",)}
+
 
 @dataclass(frozen=True)
 class CallFinding:
@@ -153,10 +156,9 @@ def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
 
 def terms_of(contract: str, switches: Switches, name: str) -> Terms:
     """The terms of a call: those of the contract, with what torch's switches allow as they stood."""
-    tf32 = switches.convolutions if "convolution" in name else switches.tf32
-    words = [contract]
-    words += ["bfloat16_factors"] if switches.bfloat16 else ["tf32"] if tf32 else []
-    words += ["bfloat16_partials", "float16_partials"][:1] if switches.partials else []
+    factors = switches.convolutions if "convolution" in name else switches.products
+    words = [contract, *_FACTORS.get(factors, ())]
+    words += ["bfloat16_partials"] if switches.partials else []
     words += ["flush"] if switches.flush else []
     return terms("+".join(words))
 

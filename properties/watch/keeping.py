@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from dataclasses import dataclass
 
@@ -61,6 +62,7 @@ class CallStore:
         self.left_out = 0
         self._calls: dict[int, DispatcherCall] = {}
         self._of_site: dict[SiteKey, list[int]] = {}
+        self._lock = threading.Lock()  # Threads of the program are recorded as they run.
         self._positions: dict[int, int] = {}
         self._draws = random.Random(keep.seed)
 
@@ -68,27 +70,33 @@ class CallStore:
     def calls(self) -> list[DispatcherCall]:
         return [self._calls[number] for number in sorted(self._calls)]
 
-    def count(self, key: SiteKey) -> bool:
-        """Count a call of a site; whether it is to be kept."""
+    def count(self, key: SiteKey) -> int | None:
+        """Count a call of a site: its number where it is to be kept, else None."""
+        with self._lock:
+            return self._count(key)
+
+    def _count(self, key: SiteKey) -> int | None:
         self.counts[key] += 1
         self.order.append(key)
         wanted = self.keep.modules
         if wanted and not any(key[1].module == name or key[1].module.startswith(f"{name}.") for name in wanted):
-            return False
+            return None
         most, position = self.keep.per_site, len(self._of_site.setdefault(key, []))
         if most and position >= most:
             position = self._draws.randrange(self.counts[key])
             if position >= most:
-                return False
-        self._positions[len(self.order) - 1] = position
-        return True
+                return None
+        number = len(self.order) - 1
+        self._positions[number] = position
+        return number
 
     def put(self, key: SiteKey, call: DispatcherCall) -> None:
         """Keep a call that was counted, perhaps in place of another one of its site."""
-        places, position = self._of_site[key], self._positions.pop(call.number)
-        if position < len(places):
-            del self._calls[places[position]]
-            places[position] = call.number
-        else:
-            places.append(call.number)
-        self._calls[call.number] = call
+        with self._lock:
+            places, position = self._of_site[key], self._positions.pop(call.number)
+            if position < len(places):
+                del self._calls[places[position]]
+                places[position] = call.number
+            else:
+                places.append(call.number)
+            self._calls[call.number] = call

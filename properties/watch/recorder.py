@@ -136,7 +136,8 @@ class Recorder:
 
     def snapshot(self, op: Any, args: Any, kwargs: dict[str, Any], origin: Origin) -> DispatcherCall | None:
         """A call before it is made, with copies of its operands; None where it is not kept."""
-        if not self.store.count((name_of(op), origin)):
+        number = self.store.count((name_of(op), origin))
+        if number is None:
             return None
         if 0 < self.store.keep.memory <= self.copies.nbytes:
             self.store.left_out += 1
@@ -144,11 +145,13 @@ class Recorder:
         try:
             leaves, structure = pytree.tree_flatten((tuple(args), kwargs))
             copied = tuple(self.copies.copy(x) if isinstance(x, Tensor) else x for x in leaves)
+            on_cuda = any(isinstance(x, Tensor) and x.is_cuda for x in copied)
         except Exception as err:  # of a tensor that cannot be copied; the program must go on
             self.faults[f"{name_of(op)}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
             return None
-        number = len(self.store.order) - 1
-        return DispatcherCall(op, copied, structure, (), origin, find_switches(), number, covered=self._depth > 0)
+        return DispatcherCall(
+            op, copied, structure, (), origin, find_switches(on_cuda), number, covered=self._depth > 0
+        )
 
     def keep(self, call: DispatcherCall, results: Sequence[Tensor], seconds: float) -> DispatcherCall | None:
         """Keep a call that was made, with copies of its results."""
@@ -212,11 +215,11 @@ def _enter_in_threads(recorder: Recorder) -> Callable[[], None]:
 _SMALLEST = [sys.float_info.min]
 
 
-def find_switches() -> Switches:
-    """What torch is told about arithmetic now."""
-    precision = torch.get_float32_matmul_precision()
+def find_switches(on_cuda: bool = False) -> Switches:
+    """What torch is told about arithmetic on a device now."""
+    backends: Any = torch.backends
     flush = _SMALLEST[0] * 0.5 == 0.0
-    if not torch.cuda.is_initialized():
-        return Switches(bfloat16=precision == "medium", flush=flush)
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    return Switches(matmul.allow_tf32, cudnn.allow_tf32, False, flush, matmul.allow_bf16_reduced_precision_reduction)
+    if not on_cuda:
+        return Switches(backends.mkldnn.matmul.fp32_precision, backends.mkldnn.conv.fp32_precision, flush)
+    partials = backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    return Switches(backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision, flush, partials)

@@ -163,3 +163,18 @@ def test_beyond_the_limit_of_memory_calls_are_counted() -> None:
 def test_impossible_choices_are_refused(make: Callable[[], Keep]) -> None:
     with pytest.raises(ValueError, match=r"got (0|-1), need"):
         make()
+
+
+def test_switches_are_recorded_as_they_stand() -> None:
+    def program() -> list[torch.Tensor]:
+        x = torch.ones(2, 2)
+        torch.set_float32_matmul_precision("medium")
+        try:
+            return [x @ x]
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    _, recorder = record(program)
+    (call,) = calls_of(recorder, "mm")
+    assert call.switches.products == "bf16"
+    assert not call.switches.flush

@@ -148,7 +148,7 @@ def test_switches_widen_the_contract() -> None:
     a, b = call.tensors
     call.results = ((a.bfloat16().float() @ b.bfloat16().float()),)
     assert CallJudge().hold(call).wrong is not None
-    call.switches = replace(call.switches, bfloat16=True)
+    call.switches = replace(call.switches, products="bf16")
     assert CallJudge().hold(call).wrong is None
 
 
