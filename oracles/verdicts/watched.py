@@ -67,7 +67,7 @@ class Site:
     Attributes:
         place, dtype: where, and the dtype of the results.
         kind: "computes", "casts", "moves", "integers", "region" (has a spec of the user's), or what has no numbers to
-            hold: "random", "memory".
+            hold: "random", "memory", "silent"; "unkept" where no call was recorded.
         outcome: verified (held), fail (outside), weak, or unsupported (not read). reason: one sentence.
         ratio: the largest error as a multiple of its bound.
         totals: of its calls. first: the number of its first call in the step.

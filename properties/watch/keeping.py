@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from .call import DispatcherCall, Origin
+from .writers import StorageWriters
 
 #: A call site: the operation and where the program calls it.
 SiteKey = tuple[str, Origin]
@@ -52,7 +53,7 @@ class CallStore:
 
     Attributes:
         calls: in order. counts: site -> how many calls the program made there. order: the site of every call.
-        left_out: how many calls were not kept for lack of memory.
+        writers: of the memory of operands. left_out: how many calls were not kept for lack of memory.
     """
 
     def __init__(self, keep: Keep) -> None:
@@ -60,6 +61,7 @@ class CallStore:
         self.counts: Counter[SiteKey] = Counter()
         self.order: list[SiteKey] = []
         self.left_out = 0
+        self.writers = StorageWriters()
         self._calls: dict[int, DispatcherCall] = {}
         self._of_site: dict[SiteKey, list[int]] = {}
         self._lock = threading.Lock()  # Threads of the program are recorded as they run.

@@ -18,6 +18,7 @@ from .keeping import SiteKey
 from .operand_facts import describe_operands
 from .recorder import Recorder
 from .regions import TABLE
+from .sweep import sweep_back
 
 #: Kinds of calls that are finding.
 JUDGED = ("computes", "casts", "moves", "integers", "region")
@@ -47,6 +48,7 @@ class CallLedger:
         self.cases: dict[str, DispatcherCall] = {}
         self._recorder, self._judge = recorder, judge
         self._calls = recorder.store.calls
+        sweep_back(self._calls, recorder.store.writers, recorder.adjoints.last)
         self._findings: dict[int, CallFinding] = {}
 
     def judge_calls(self, progress: Progress | None = None) -> None:
@@ -113,7 +115,7 @@ class CallLedger:
 
     def _site(self, place: CallPlace, calls: Sequence[DispatcherCall], count: int) -> Site:
         if not calls:
-            return Site(place, "none", "silent", Outcome.NOT_RUN, _NOT_KEPT, totals=SiteTotals(count))
+            return Site(place, "none", "unkept", Outcome.NOT_RUN, _NOT_KEPT, totals=SiteTotals(count))
         kind, dtype = kind_of(calls[0]), calls[0].dtype
         seconds = sum(call.seconds for call in calls)
         pairs = [(call, self._findings[call.number]) for call in calls if call.number in self._findings]
@@ -165,9 +167,14 @@ class CallLedger:
                 continue
             if call.covered:
                 continue
-            if not finding.is_read or (finding.ratio and not any(call.tracked)):
+            if not finding.is_read or (finding.ratio and not _has_derivative(call)):
                 names[call.name] = None
         return tuple(list(names)[:64])
+
+
+def _has_derivative(call: DispatcherCall) -> bool:
+    """Whether the derivative of the loss by a result of a call is known: also that it is zero."""
+    return any(call.tracked) or any(each is not None for each in call.adjoints)
 
 
 def _outcome_of(pairs: Sequence[tuple[DispatcherCall, CallFinding]]) -> tuple[Outcome, str]:

@@ -106,6 +106,9 @@ class Recorder:
         seconds = time.perf_counter() - began
         if before is not None:
             results = results_of(op, args, kwargs, output)
+            if op.namespace == "_c10d_functional":  # Ranks write their results while the program goes on.
+                for result in results:
+                    torch.ops._c10d_functional.wait_tensor(result)
             call = self.keep(before, results, seconds)
             self.adjoints.expect(results, call, origin)
         return output
@@ -145,6 +148,7 @@ class Recorder:
         try:
             leaves, structure = pytree.tree_flatten((tuple(args), kwargs))
             copied = tuple(self.copies.copy(x) if isinstance(x, Tensor) else x for x in leaves)
+            self.store.writers.note_operands(number, self.steps, [x for x in leaves if isinstance(x, Tensor)])
             on_cuda = any(isinstance(x, Tensor) and x.is_cuda for x in copied)
         except Exception as err:  # of a tensor that cannot be copied; the program must go on
             self.faults[f"{name_of(op)}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
@@ -157,6 +161,7 @@ class Recorder:
         """Keep a call that was made, with copies of its results."""
         try:
             call.results = tuple(self.copies.copy(y) for y in results)
+            self.store.writers.note_results(call.number, self.steps, results)
         except Exception as err:  # as above
             self.faults[f"{call.name}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
             return None

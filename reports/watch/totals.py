@@ -179,11 +179,9 @@ def headline(totals: Totals) -> str:
     if not group.calls and not wrong:
         return "no computing call was recorded"
     moved = f", {grouped(totals.exact.outside)} of them of bits that must be equal" if totals.exact.outside else ""
+    share = f"{grouped(good)} of " if good < group.calls else "all " if good > 1 else ""
     parts = (
-        (
-            True,
-            f"{'all' if good == group.calls else f'{grouped(good)} of'} {grouped(group.calls)} computing calls held",
-        ),
+        (True, f"{share}{grouped(group.calls, 'computing call')} held"),
         (group.weak, f"at {quantity(group.weak, 'site')} only in part"),
         (wrong, f"{grouped(wrong)} outside, at {quantity(len(totals.failing), 'site')}{moved}"),
         (missing, f"{grouped(missing)} not judged"),

@@ -13,6 +13,8 @@ from torch._C._distributed_c10d import HashStore
 from torch.utils import _pytree as pytree
 
 import opassay
+from opassay.properties.watch.judging import CallJudge
+from opassay.properties.watch.recorder import Recorder
 from opassay.properties.watch.stand_ins.lookup import stand_in_of
 
 aten = torch.ops.aten
@@ -187,3 +189,16 @@ def test_collectives_of_one_rank_keep_the_numbers(group: str) -> None:
         stand_in = stand_in_of(op)
         assert stand_in is not None
         assert torch.equal(stand_in(*args), operations.wait_tensor(op(*args))), op
+
+
+def test_what_ranks_give_is_recorded_when_it_is_there(group: str) -> None:
+    (x,) = draw(9, (1000,))
+    recorder = Recorder()
+    recorder.start()
+    try:
+        operations = torch.ops._c10d_functional
+        operations.wait_tensor(operations.reduce_scatter_tensor(x, "sum", 1, group))
+    finally:
+        recorder.stop()
+    findings = [CallJudge().hold(call) for call in recorder.store.calls]
+    assert [(each.elements, each.wrong) for each in findings] == [(1000, None)] * 2

@@ -17,6 +17,8 @@ from opassay.oracles.verdicts.verdict import Outcome
 from opassay.oracles.verdicts.watched import Watched
 from opassay.properties.watch.call import DispatcherCall
 from opassay.properties.watch.judging import CallJudge
+from opassay.properties.watch.keeping import Keep
+from opassay.reports.watch.text import lines_of
 from tests.watch.programs import PROGRAMS
 from tests.watch.test_recorder import record
 
@@ -173,3 +175,50 @@ def test_gradients_within_a_loss_contribute_to_its_error() -> None:
     facts = _result(watcher).loss
     assert facts is not None
     assert abs(facts.explained - error) <= 0.05 * facts.size
+
+
+def test_what_asks_for_no_gradient_contributes_as_well() -> None:
+    torch.manual_seed(4)
+    frozen, model = nn.Linear(6, 8).requires_grad_(False), nn.Linear(8, 3)
+    whole = copy.deepcopy(nn.Sequential(frozen, model)).double()
+    x, angles = torch.randn(5, 6), torch.arange(8.0)
+
+    def loss_of(first: nn.Module, second: nn.Module, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        table = torch.cos(angles * 0.1)[None].expand(5, 8)
+        loss: torch.Tensor = second(torch.tanh(first(x)) * table).square().mean()
+        return loss
+
+    with opassay.watch() as watcher:
+        loss = loss_of(frozen, model, x, angles)
+        loss.backward()
+    error = float(loss.detach().double() - loss_of(whole[0], whole[1], x.double(), angles.double()).detach())
+    facts = _result(watcher).loss
+    assert facts is not None
+    assert facts.unknown == ()
+    assert abs(facts.explained - error) <= 0.05 * facts.size
+    sizes = {site.place.op: site.totals.size for site in _result(watcher).sites}
+    assert sizes["aten::tanh"] > 0
+    assert sizes["aten::cos"] > 0
+
+
+def test_dropout_of_a_mask_contributes() -> None:
+    torch.manual_seed(5)
+    x = torch.randn(40, 30, requires_grad=True)
+    with opassay.watch() as watcher:
+        F.dropout(x, 0.3).square().mean().backward()
+    facts = _result(watcher).loss
+    assert facts is not None
+    assert facts.unknown == ()
+
+
+def test_calls_that_were_not_kept_are_told_and_not_counted_as_held() -> None:
+    model, x = _model(), torch.randn(9, 12)
+    with opassay.watch(model, keep=Keep(modules=("1",))) as watcher:
+        model(x)
+    watched = _result(watcher)
+    kinds = {site.place.module: site.kind for site in watched.sites}
+    assert (kinds["1"], kinds["0"], kinds["3"]) == ("computes", "unkept", "unkept")
+    assert lines_of(watched, ["addmm"])[0].endswith("1 computing call held; 3 calls not kept")
+    assert any(
+        "aten::addmm cannot be ruled out: 2 of 2 calls not judged" in line for line in lines_of(watched, ["addmm"])
+    )
