@@ -45,7 +45,7 @@ LOSSES = (
         _F + r"conv(_transpose)?\d?d.*|conv2d_depthwise|conv_transpose.*|convolution.*", _HALF, "(value|gradient) .*",
         "sums are taken in float16, and on CPUs without instructions for bfloat16 in bfloat16: the weight's gradient of"
         " a conv1d is off by 283 halves of a unit in the last place, by float64; sums in float32 by less than 1"
-        " (`findings/torch_conv_float16.py`)",
+        " (`findings/torch_conv_float16.py`, `findings/torch_conv_bfloat16.py`)",
     ),
     Loss("networks of convolutions", "branches|levels", _HALF, "gradient .*", "their gradients are added up like that"),
     Loss(
@@ -65,7 +65,7 @@ LOSSES = (
     Loss(
         "`native_batch_norm`", r"native_batch_norm \d+", _HALF, "value [12]",
         "the variance is rounded to the half type on its way: of numbers around 98.62 the inverse deviation is 0.2148,"
-        " by float64 0.2157",
+        " by float64 0.2157 (`findings/torch_batch_norm_deviation.py`)",
     ),
     Loss(
         "`histc`", r"histc \d+", _HALF, "value .*",

@@ -38,13 +38,24 @@ from workshop.upstream.trying import read_outcome, try_program
 TREE = Path(__file__).resolve().parents[2]
 DOSSIERS = {name: read_dossier(TREE, name) for name in list_dossiers(TREE)}
 #: Compiling takes longer than all other programs.
-SLOW = {"torch_compile_scalar_write"}
+SLOW = {"torch_compile_scalar_write", "torch_compile_erf"}
 #: What these show depends on the vectors of the CPU: the capabilities with which it was seen.
 VECTORS = {
     **dict.fromkeys(
-        ("torch_cdist", "torch_conv_float16", "torch_erf_half", "torch_fmod", "torch_gelu", "torch_layer_norm_bias"),
+        (
+            "torch_add_alpha",
+            "torch_cdist",
+            "torch_conv_float16",
+            "torch_erf_half",
+            "torch_fmod",
+            "torch_fused_adagrad",
+            "torch_fused_sgd",
+            "torch_gelu",
+            "torch_layer_norm_bias",
+        ),
         ("AVX2", "AVX512"),
     ),
+    "torch_conv_bfloat16": ("AVX2",),  # With AVX-512 oneDNN may have instructions for bfloat16, and sums in float32.
     "torch_gelu_infinite": ("AVX512",),  # Without these oneDNN leaves gelu to torch's own kernel, which is right.
 }
 PROGRAM = """\
