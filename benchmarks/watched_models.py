@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from watched import PROGRAMS
 from watched.float64 import exact_loss
+from watched.programs import PROGRAMS
 
 import opassay
 

@@ -116,6 +116,7 @@ def test_what_a_user_gets_wrong(words: list[str], text: str, tmp_path: Path) -> 
     assert not (tmp_path / "report/run.json").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_program_leaves_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_RIGHT + "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     ended = _watch(tmp_path, "train.py")
