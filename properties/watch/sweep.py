@@ -17,6 +17,7 @@ import torch
 
 from .call import DROPOUT, DispatcherCall, Tensor, is_floating
 from .judging import as_function
+from .tensor_copies import have_same_bits
 from .writers import Geometry, StorageWriters, Writing
 
 
@@ -52,9 +53,23 @@ def _wanted(
         writer = None if writing is None else earlier.get(writing.number)
         if writing is None or writer is None or not is_floating(tensor) or tensor.is_complex():
             continue
-        if not writer.tracked[writing.position] and writer.number < call.number:
+        if not writer.tracked[writing.position] and _has_values(tensor, geometry, writer, writing):
             wanted[position] = writing, geometry
     return wanted
+
+
+def _has_values(operand: Tensor, geometry: Geometry, writer: DispatcherCall, writing: Writing) -> bool:
+    """Whether an operand has the values that its writer left in memory.
+
+    Memory is used again: that of a tensor which nobody recorded may have been that of another one before.
+    """
+    own, place = _places(*writing.geometry[:2], 0), _places(*geometry[:2], geometry[2] - writing.geometry[2])
+    result = writer.results[writing.position]
+    if not place.numel() or int(place.min()) < 0 or int(place.max()) > int(own.max()) or result.dtype != operand.dtype:
+        return False
+    memory = torch.zeros(int(own.max()) + 1, dtype=result.dtype)
+    memory[own] = result.detach().cpu().reshape(-1)
+    return have_same_bits(memory[place].reshape(operand.shape), operand.detach().cpu())
 
 
 def _pull_back(call: DispatcherCall, wanted: Mapping[int, _Source], earlier: Mapping[int, DispatcherCall]) -> None:
@@ -83,9 +98,7 @@ def _pull_back(call: DispatcherCall, wanted: Mapping[int, _Source], earlier: Map
 def _add(writer: DispatcherCall, writing: Writing, geometry: Geometry, gradient: Tensor) -> None:
     """Add a gradient by a view of what a call wrote to the call's own derivative."""
     shape, strides, offset = writing.geometry
-    own, place = _places(shape, strides, 0), _places(geometry[0], geometry[1], geometry[2] - offset)
-    if not place.numel() or int(place.min()) < 0 or int(place.max()) > int(own.max()):
-        return  # It has elements that another call wrote.
+    own, place = _places(shape, strides, 0), _places(*geometry[:2], geometry[2] - offset)
     memory = torch.zeros(int(own.max()) + 1, dtype=torch.float64)
     memory.index_add_(0, place, gradient.detach().double().cpu().reshape(-1))
     added = memory[own].reshape(shape)

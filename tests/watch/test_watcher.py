@@ -18,6 +18,8 @@ from opassay.oracles.verdicts.watched import Watched
 from opassay.properties.watch.call import DispatcherCall
 from opassay.properties.watch.judging import CallJudge
 from opassay.properties.watch.keeping import Keep
+from opassay.properties.watch.sweep import sweep_back
+from opassay.properties.watch.writers import Writing
 from opassay.reports.watch.text import lines_of
 from tests.watch.programs import PROGRAMS
 from tests.watch.test_recorder import record
@@ -222,3 +224,21 @@ def test_calls_that_were_not_kept_are_told_and_not_counted_as_held() -> None:
     assert any(
         "aten::addmm cannot be ruled out: 2 of 2 calls not judged" in line for line in lines_of(watched, ["addmm"])
     )
+
+
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_memory_that_is_used_again_gives_no_derivative_to_its_former_writer(is_reused: bool) -> None:
+    weight, place = torch.randn(8, requires_grad=True), ((8,), (1,), 0)
+
+    def program() -> list[torch.Tensor]:
+        table = torch.exp(torch.linspace(0, 1, 8))
+        (weight * (torch.full((8,), 0.3) if is_reused else table)).sum().backward()
+        return []
+
+    _, recorder = record(program)
+    calls, writers = recorder.store.calls, recorder.store.writers
+    former, product = (next(c for c in calls if c.name == f"aten::{name}") for name in ("exp", "mul"))
+    # As if the second factor lay where the table was before.
+    writers.sources[product.number][1] = Writing(former.number, 0, 0, place), place
+    sweep_back(calls, writers, recorder.adjoints.last)
+    assert (former.adjoints[0] is None) == is_reused
