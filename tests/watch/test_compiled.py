@@ -8,11 +8,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import opassay
 from opassay.oracles.verdicts.verdict import Outcome
+from opassay.properties.watch.compiled import GraphRegion
 from opassay.properties.watch.judging import CallJudge
+from opassay.properties.watch.recorder import Recorder
 
 Loss = Callable[..., torch.Tensor]
 #: torch says that hooks on all modules see a compiled module as well, which ours know.
@@ -37,6 +40,34 @@ def _outcomes(watcher: opassay.Watcher) -> list[Outcome]:
     return [site.outcome for site in watcher.result.sites if site.kind == "region"]
 
 
+def test_a_graph_is_held_from_each_result_as_it_was_computed() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        middle = torch.tanh(x) * 3
+        return middle, middle.exp().view(-1)
+
+    x = torch.randn(3, 4)
+    graph = make_fx(function)(x)
+    recorder = Recorder()
+    recorder.start()
+    try:
+        recorder.record_region(GraphRegion("graph", graph), (x,), {}, lambda: function(x))
+    finally:
+        recorder.stop()
+    (call,) = [each for each in recorder.store.calls if each.name == "graph"]
+    assert CallJudge().hold(call).wrong is None
+    middle, last = call.results
+    # What follows goes on from the wrong number, and is right for it.
+    call.results = (middle * 1.001, (middle * 1.001).exp().view(-1))
+    wrong = CallJudge().hold(call).wrong
+    assert wrong is not None
+    assert wrong.title.startswith("mul[")
+    call.results = (middle, last * 1.001)
+    wrong = CallJudge().hold(call).wrong
+    assert wrong is not None
+    assert wrong.title.startswith("view[")
+
+
+@pytest.mark.slow
 def test_a_compiled_step_is_held_and_a_wrong_one_is_outside() -> None:
     watcher = _watch(_mlp(), lambda m: m(torch.randn(6, 8)).square().mean())
     assert _outcomes(watcher) == [Outcome.VERIFIED, Outcome.VERIFIED]

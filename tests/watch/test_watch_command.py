@@ -57,6 +57,7 @@ def test_a_right_program_runs_as_it_stands(tmp_path: Path) -> None:
     assert "train.py" in (tmp_path / "report/watch.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_wrong_operator_is_named_by_the_specs_of_a_library_and_its_call_is_kept(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(_WRONG)
     (tmp_path / "specs.py").write_text(_SPECS)
@@ -104,7 +105,7 @@ def test_a_module_and_an_exit_code(tmp_path: Path) -> None:
     [
         ([], "PROGRAM: got none"),
         (["nothing.py"], "PROGRAM: got 'nothing.py', which is no file"),
-        (["--contract", "tf33", "train.py"], "contract: got 'tf33'"),
+        pytest.param(["--contract", "tf33", "train.py"], "contract: got 'tf33'", marks=pytest.mark.slow),
         (["--specs", "train.py", "--every", "0", "train.py"], "--every"),
     ],
 )

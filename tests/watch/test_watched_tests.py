@@ -24,6 +24,7 @@ def test_that_fails_by_itself():
 _SPECS = 'import opassay; opassay.spec("watched_tests::double", lambda x: x + x)'
 
 
+@pytest.mark.slow
 def test_a_test_fails_where_a_call_is_outside(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(_TESTS)
     specs = pytester.makepyfile(specs=_SPECS)
