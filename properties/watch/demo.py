@@ -1,4 +1,4 @@
-"""A program that `opassay watch --demo` watches: two training steps of a small network in bfloat16."""
+"""A program that `opassay watch --demo` watches: a training step of a small network in bfloat16."""
 
 import torch
 from torch import nn
@@ -10,9 +10,8 @@ if __name__ == "__main__":
     ).bfloat16()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     inputs, labels = torch.randn(64, 16).bfloat16(), torch.randint(0, 8, (64,))
-    for _ in range(2):
-        loss = nn.functional.cross_entropy(model(inputs), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    loss = nn.functional.cross_entropy(model(inputs), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
     print(f"loss {loss.item():.4f}")
