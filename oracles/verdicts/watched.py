@@ -107,9 +107,8 @@ class LossFacts:
     """The scalar whose error is followed.
 
     Attributes:
-        name: "loss", or that of the tensor that was asked for. value: as the program computed it.
+        name: "loss", or of how many it is the sum. value: as the program computed it.
         explained: the sum of the contributions of all calls to its error. size: the sum of their magnitudes.
-        error: against the same step in float64, where that was run; NaN else.
         unknown: operations of which autograd gives no derivative, or whose calls were not read.
     """
 
@@ -117,7 +116,6 @@ class LossFacts:
     value: float
     explained: float = math.nan
     size: float = math.nan
-    error: float = math.nan
     unknown: tuple[str, ...] = ()
 
 

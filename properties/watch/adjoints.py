@@ -37,7 +37,7 @@ class Adjoints:
         self.losses: list[Tensor] = []
         self.last = 0
         self.functions: Counter[type] = Counter()
-        self._functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._custom_nodes: weakref.WeakSet[Any] = weakref.WeakSet()
         self._count = count
         self._copies = copies
         self._pending: tuple[Sequence[Any], DispatcherCall | None, Origin] | None = None
@@ -83,8 +83,8 @@ class Adjoints:
                 continue
             Origins.mark(node, origin)
             function = getattr(node, "_forward_cls", None)
-            if function is not None and node not in self._functions:
-                self._functions.add(node)
+            if function is not None and node not in self._custom_nodes:
+                self._custom_nodes.add(node)
                 self.functions[function] += 1
             if call is not None and is_floating(result):
                 call.tracked[position] = True

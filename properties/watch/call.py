@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .stand_ins.lookup import stand_in_of
+
 Tensor = torch.Tensor
 _ATEN = torch.ops.aten
 
@@ -24,8 +26,6 @@ _MOVES = frozenset(
     | {_ATEN.split_with_sizes_copy, _ATEN.detach, _ATEN.alias, _ATEN.zero_, _ATEN.fill_, _ATEN.where}
 )
 _COPIES = frozenset({_ATEN._to_copy, _ATEN.copy_, _ATEN.copy})
-#: Operations that draw numbers on the way to a result that their other results, or their operands, explain.
-_EXPLAINED = ("dropout", "attention", "rnn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,8 @@ def kind_of(call: DispatcherCall) -> str:
         return "silent"
     if packet in _MEMORY:
         return "memory"
-    if torch.Tag.nondeterministic_seeded in op.tags and not any(word in call.name for word in _EXPLAINED):
+    # What stands for an operation that may draw says what it gives where it does not, or refuses.
+    if torch.Tag.nondeterministic_seeded in op.tags and op is not DROPOUT and stand_in_of(op) is None:
         return "random"
     if not any(map(is_floating, call.results)):
         return "integers"

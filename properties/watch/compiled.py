@@ -193,7 +193,8 @@ def _run_plain(run: Callable[[Any], Any], args: Any) -> Any:
 
 
 def _draws_numbers(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and "attention" not in str(target)
+    draws = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    return draws and (target is DROPOUT or stand_in_of(target) is None)
 
 
 def _module_of(node: torch.fx.Node) -> str:

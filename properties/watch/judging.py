@@ -41,15 +41,15 @@ class CallFinding:
     Attributes:
         ratio: the largest error of its results over its bound; infinite for a NaN or an infinity that is wrong.
         contribution: the sum over all elements of adjoint times error; NaN where no adjoint is known.
-        elements: that were judged. left: that have no bound, though they could have one. reason: why, or why the call
-            was not read.
+        elements: that were judged. unbounded: that have no bound, though they could have one. reason: why, or why the
+            call was not read.
         wrong: the card, where an element is outside.
     """
 
     ratio: float = 0.0
     contribution: float = math.nan
     elements: int = 0
-    left: int = 0
+    unbounded: int = 0
     reason: str = ""
     wrong: Violation | None = None
 
@@ -89,7 +89,7 @@ class CallJudge:
         names = call.op.names if whole else ["out"] if len(computed.names) == 1 else computed.names
         outcomes = _hold_plainly(names, computed.tensors, readings(allowed.of_text_alone), facts)
         outcomes = outcomes or hold_in_turn(names, computed.tensors, readings, allowed, None, facts)
-        wrong = next((each.wrong for each in outcomes if each.wrong is not None), None)
+        wrong = max(outcomes, key=lambda each: (each.wrong is not None, _of_card(each))).wrong
         if wrong is not None and wrong.code is Code.ATTRIBUTE and not self._is_users(call):
             # What a kernel of torch gives beside its values, and in which form, its own text leaves open.
             return CallFinding(reason=f"torch's kernel gives another form than torch's text: {wrong.title}")
@@ -101,9 +101,9 @@ class CallJudge:
             ratio = max(ratio, min(own, 1.0) if standing.wrong is None else max(own, _of_card(standing)))
             parts += [] if math.isnan(part) else [part]
         contribution = sum(parts) if parts else math.nan
-        left = sum(each.missed for each in outcomes)
+        unbounded = sum(each.missed for each in outcomes)
         reason = next((each.reason for each in outcomes if each.missed), "")
-        return CallFinding(ratio, contribution, sum(each.judged for each in outcomes), left, reason, wrong)
+        return CallFinding(ratio, contribution, sum(each.judged for each in outcomes), unbounded, reason, wrong)
 
     @staticmethod
     def _is_users(call: DispatcherCall) -> bool:
@@ -124,11 +124,11 @@ def _hold_plainly(
 ) -> list[Standing]:
     """The results of nearly every call: all elements judged and accepted, and nothing left open; else an empty list.
 
-    It leaves out what is asked of candidates alone, and takes half the time of a small call.
+    It leaves out what is asked of candidates alone, which takes as long again for a small call.
     """
     if len(computed) != len(readings) or not all(isinstance(each, (Ball, np.ndarray)) for each in readings):
         return []
-    outcomes = [hold(*row, facts) for row in zip(names, computed, readings, strict=False)]
+    outcomes = [hold(*row, facts) for row in zip(names, computed, readings, strict=True)]
     return outcomes if not any(each.wrong or each.is_outside or each.left for each in outcomes) else []
 
 

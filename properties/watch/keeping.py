@@ -53,14 +53,14 @@ class CallStore:
 
     Attributes:
         calls: in order. counts: site -> how many calls the program made there. order: the site of every call.
-        writers: of the memory of operands. left_out: how many calls were not kept for lack of memory.
+        writers: of the memory of operands. beyond: how many calls were not kept for lack of memory.
     """
 
     def __init__(self, keep: Keep) -> None:
         self.keep = keep
         self.counts: Counter[SiteKey] = Counter()
         self.order: list[SiteKey] = []
-        self.left_out = 0
+        self.beyond = 0
         self.writers = StorageWriters()
         self._calls: dict[int, DispatcherCall] = {}
         self._of_site: dict[SiteKey, list[int]] = {}

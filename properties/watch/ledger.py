@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...oracles.verdicts.verdict import Outcome
@@ -20,7 +20,7 @@ from .recorder import Recorder
 from .regions import TABLE
 from .sweep import sweep_back
 
-#: Kinds of calls that are finding.
+#: Kinds of calls that are judged.
 JUDGED = ("computes", "casts", "moves", "integers", "region")
 #: Of which a program's arithmetic consists.
 COMPUTING = ("computes", "casts", "region")
@@ -52,7 +52,7 @@ class CallLedger:
         self._findings: dict[int, CallFinding] = {}
 
     def judge_calls(self, progress: Progress | None = None) -> None:
-        """CallJudge what was store, in order; an interrupt ends it, and leaves what is known so far."""
+        """Judge what was kept, in order; an interrupt ends it, and leaves what is known so far."""
         for number, call in enumerate(self._calls):
             if progress is not None:
                 progress(number, len(self._calls))
@@ -69,17 +69,19 @@ class CallLedger:
     def result(self, program: str) -> Watched:
         """What is known of the program."""
         store, order = self._recorder.store, self._recorder.store.order
-        keys = list(dict.fromkeys(order))
-        positions = {key: position for position, key in enumerate(keys)}
-        sites = self._sites(keys, {key: order.index(key) for key in keys})
+        firsts: dict[SiteKey, int] = {}
+        for number, key in enumerate(order):
+            firsts.setdefault(key, number)
+        positions = {key: position for position, key in enumerate(firsts)}
+        sites = self._sites(firsts)
         kinds = Counter(kind_of(call) for call in self._calls) + Counter(view=self._recorder.views)
         by_number = {call.number: call for call in self._calls}
         records = tuple(self._record(positions[key], by_number.get(i)) for i, key in enumerate(order))
         of_calls = [positions[call.name, call.origin] for call in self._calls]
         special = find_first_special(self._calls, of_calls)
-        left = f"; {store.left_out} calls were left out, beyond the limit of memory" if store.left_out else ""
+        beyond = f"; {store.beyond} calls were not kept, beyond the limit of memory" if store.beyond else ""
         return Watched(
-            program, sites, records, self._loss(), special, tuple(kinds.items()), store.keep.text + left,
+            program, sites, records, self._loss(), special, tuple(kinds.items()), store.keep.text + beyond,
             tuple(self._regions_without_spec().items()),
         )  # fmt: skip
 
@@ -99,18 +101,18 @@ class CallLedger:
         finding = self._findings.get(call.number) if call is not None else None
         return CallRecord(site) if finding is None else CallRecord(site, finding.ratio, finding.contribution)
 
-    def _sites(self, keys: Sequence[SiteKey], firsts: dict[SiteKey, int]) -> tuple[Site, ...]:
+    def _sites(self, firsts: Mapping[SiteKey, int]) -> tuple[Site, ...]:
         numbers: Counter[tuple[str, str, bool]] = Counter()
-        calls: dict[SiteKey, list[DispatcherCall]] = {key: [] for key in keys}
+        calls: dict[SiteKey, list[DispatcherCall]] = {key: [] for key in firsts}
         for call in self._calls:
             calls[call.name, call.origin].append(call)
         sites = []
-        for key in keys:
+        for key, first in firsts.items():
             op, origin = key
             among = (op, origin.module, bool(origin.node))
             place = CallPlace(op, origin.module, origin.line, origin.node, numbers[among])
             numbers[among] += 1
-            sites.append(replace(self._site(place, calls[key], self._recorder.store.counts[key]), first=firsts[key]))
+            sites.append(replace(self._site(place, calls[key], self._recorder.store.counts[key]), first=first))
         return tuple(sites)
 
     def _site(self, place: CallPlace, calls: Sequence[DispatcherCall], count: int) -> Site:
@@ -128,7 +130,7 @@ class CallLedger:
             sum(contributions) if contributions else math.nan, sum(map(abs, contributions), 0.0),
         )  # fmt: skip
         worst, finding = max(pairs, key=lambda pair: (pair[1].wrong is not None, pair[1].ratio, bool(pair[1].reason)))
-        outcome, reason = _outcome_of(pairs)
+        outcome, reason = _outcome_of(pairs, finding)
         site = Site(place, dtype, kind, outcome, reason, finding.ratio, totals)
         if outcome is Outcome.VERIFIED:
             return site
@@ -163,9 +165,7 @@ class CallLedger:
         names: dict[str, None] = {}
         for call in forward:
             finding = self._findings.get(call.number)
-            if finding is None or call.origin.node or kind_of(call) not in COMPUTING:
-                continue
-            if call.covered:
+            if finding is None or call.covered or call.origin.node or kind_of(call) not in COMPUTING:
                 continue
             if not finding.is_read or (finding.ratio and not _has_derivative(call)):
                 names[call.name] = None
@@ -177,16 +177,18 @@ def _has_derivative(call: DispatcherCall) -> bool:
     return any(call.tracked) or any(each is not None for each in call.adjoints)
 
 
-def _outcome_of(pairs: Sequence[tuple[DispatcherCall, CallFinding]]) -> tuple[Outcome, str]:
-    """The outcome of a site, and a sentence."""
-    wrong = next((finding.wrong for _, finding in pairs if finding.wrong is not None), None)
-    if wrong is not None:
-        return Outcome.FAIL, wrong.title
+def _outcome_of(pairs: Sequence[tuple[DispatcherCall, CallFinding]], worst: CallFinding) -> tuple[Outcome, str]:
+    """The outcome of a site, and a sentence; `worst`: what was found about its worst call."""
+    if worst.wrong is not None:
+        return Outcome.FAIL, worst.wrong.title
     unread = [finding.reason for _, finding in pairs if not finding.is_read]
     if len(unread) == len(pairs):
         return Outcome.UNSUPPORTED, unread[0]
-    left = sum(finding.left for _, finding in pairs)
-    if unread or left:
-        why = unread[0] if unread else next(finding.reason for _, finding in pairs if finding.left)
-        return Outcome.WEAK, f"{len(unread)} of {len(pairs)} calls were not read, {left} elements have no bound: {why}"
+    unbounded = sum(finding.unbounded for _, finding in pairs)
+    if unread or unbounded:
+        why = unread[0] if unread else next(finding.reason for _, finding in pairs if finding.unbounded)
+        return (
+            Outcome.WEAK,
+            f"{len(unread)} of {len(pairs)} calls were not read, {unbounded} elements have no bound: {why}",
+        )
     return Outcome.VERIFIED, "held"

@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +104,14 @@ def _judge(ledger: CallLedger, shows_progress: bool) -> bool:
 def _leave(folder: Path, task: WatchTask, ledger: CallLedger, name: str, ended: dict[str, Any]) -> None:
     """Write what is known into the folder."""
     watched = ledger.result(name)
+    unwritten = set()
     for case, call in ledger.cases.items():
         try:
             write_case(folder / f"{case}.bin", call, task.contract)
-        except CaseError:
-            continue
+        except CaseError:  # An operand has no form in a file, so that no command judges the call again.
+            unwritten.add(case)
+    sites = tuple(replace(site, case="") if site.case in unwritten else site for site in watched.sites)
+    watched = replace(watched, sites=sites)
     (folder / "watch.json").write_bytes(encode_watched(watched))
     (folder / "ended.json").write_text(json.dumps(ended))
 

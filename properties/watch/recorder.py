@@ -143,7 +143,7 @@ class Recorder:
         if number is None:
             return None
         if 0 < self.store.keep.memory <= self.copies.nbytes:
-            self.store.left_out += 1
+            self.store.beyond += 1
             return None
         try:
             leaves, structure = pytree.tree_flatten((tuple(args), kwargs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -53,7 +53,7 @@ class Region:
     spec: RegionSpec
     of: str = "forward"
     wanted: tuple[int, ...] = ()
-    module: torch.nn.Module | None = field(default=None, compare=True)
+    module: torch.nn.Module | None = None
 
     def results_of(self, output: Any, args: Sequence[Any]) -> tuple[Tensor, ...]:
         """The tensors among what the region gave for its operands; a gradient that it left out is zero."""
@@ -159,7 +159,8 @@ class RegionHooks:
 
         @functools.wraps(original)
         def forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if type(module) is not target:
+            # torch.compile traces this, too; a graph that it compiles is a region of its own.
+            if type(module) is not target or torch.compiler.is_compiling():
                 return original(module, *args, **kwargs)
             state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             region = Region(target.__name__, own, "module", module=module)

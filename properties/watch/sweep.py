@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from ...oracles.op.bits import same_bits
 from .call import DROPOUT, DispatcherCall, Tensor, is_floating
 from .judging import as_function
-from .tensor_copies import have_same_bits
 from .writers import Geometry, StorageWriters, Writing
 
 
@@ -47,7 +47,7 @@ def _wanted(
     call: DispatcherCall, earlier: Mapping[int, DispatcherCall],
     sources: Sequence[tuple[Writing | None, Geometry]],
 ) -> dict[int, _Source]:  # fmt: skip
-    """The operands, by position, whose writers are earlier and have no derivative by autograd."""
+    """The operands, by position, whose writers are kept and have no derivative by autograd."""
     wanted: dict[int, _Source] = {}
     for position, (tensor, (writing, geometry)) in enumerate(zip(call.tensors, sources, strict=False)):
         writer = None if writing is None else earlier.get(writing.number)
@@ -69,7 +69,7 @@ def _has_values(operand: Tensor, geometry: Geometry, writer: DispatcherCall, wri
         return False
     memory = torch.zeros(int(own.max()) + 1, dtype=result.dtype)
     memory[own] = result.detach().cpu().reshape(-1)
-    return have_same_bits(memory[place].reshape(operand.shape), operand.detach().cpu())
+    return same_bits(memory[place].reshape(operand.shape), operand.detach().cpu())
 
 
 def _pull_back(call: DispatcherCall, wanted: Mapping[int, _Source], earlier: Mapping[int, DispatcherCall]) -> None:

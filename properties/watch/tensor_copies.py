@@ -1,4 +1,4 @@
-"""TensorCopies of tensors as they were at a moment; one copy serves as long as memory holds the same bits.
+"""Copies of tensors as they were at a moment; one copy serves as long as memory holds the same bits.
 
 What is hard here: memory is also written by what torch's dispatcher never sees (a kernel of Triton, a pointer that an
 extension was handed), and then no version counter changes. So a copy is used again only where its bits are still there,
@@ -11,8 +11,9 @@ import weakref
 
 import torch
 
+from ...oracles.op.bits import same_bits
+
 Tensor = torch.Tensor
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class TensorCopies:
@@ -27,14 +28,17 @@ class TensorCopies:
         self._latest: weakref.WeakValueDictionary[tuple[object, ...], Tensor] = weakref.WeakValueDictionary()
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """A tensor of these values in memory of its own, which nobody writes; a sparse one as a dense one."""
+        """A tensor of these values in memory of its own, which nobody writes; a sparse one as a dense one.
+
+        Quantized and nested tensors, which nothing reads, are given as they are.
+        """
         tensor = tensor.detach()
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             return tensor.to_dense() if tensor.layout != torch.strided else tensor
         storage = tensor.untyped_storage()._cdata
         key = (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj())
         copied = self._latest.get(key)
-        if copied is None or not have_same_bits(copied, tensor):
+        if copied is None or not same_bits(copied, tensor):
             copied = self._latest[key] = _compact(tensor)
             size = copied.untyped_storage().nbytes()
             self.nbytes += size
@@ -45,21 +49,10 @@ class TensorCopies:
         self.nbytes -= size
 
 
-def have_same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bits."""
-    if one.dtype.is_complex:
-        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
-    if one.dtype.is_floating_point:
-        dtype = _INTEGERS[one.element_size()]
-        one, other = one.view(dtype), other.view(dtype)
-    return torch.equal(one, other)
-
-
 def _compact(tensor: Tensor) -> Tensor:
     """A copy with the strides of the tensor; elements that share memory share it in the copy."""
-    repeated = [
-        i for i, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)) if stride == 0 < size
-    ]
+    extents = zip(tensor.stride(), tensor.shape, strict=True)
+    repeated = [i for i, (stride, size) in enumerate(extents) if stride == 0 < size]
     if not repeated:
         return tensor.clone()
     once = tensor

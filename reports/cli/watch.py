@@ -99,7 +99,7 @@ def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, *
         REPORT_FOLDER.set(str(folder.path))
         end = _run(words, Path(there), options)
         watched = _read(Path(there))
-        run = _record_of(watched, words, began, end)
+        run = _record_of(watched, words, options, began, end)
         fault = _write(folder, watched, run, Path(there))
     _tell(watched, end, options["ops"], folder)
     if fault is not None:
@@ -135,7 +135,7 @@ def _read(there: Path) -> Watched:
         raise Stop(exit_codes.INTERNAL, f"watch.json: {one_line(str(err), 300)}") from err
 
 
-def _record_of(watched: Watched, words: Sequence[str], began: datetime, end: _End) -> Run:
+def _record_of(watched: Watched, words: Sequence[str], options: dict[str, Any], began: datetime, end: _End) -> Run:
     """The record of a watched program: a cell for each call site."""
     from ..watch.verdicts import verdicts_of
 
@@ -144,18 +144,18 @@ def _record_of(watched: Watched, words: Sequence[str], began: datetime, end: _En
     reasons = _reasons(verdicts, end)
     if watched.special is not None:
         place = watched.sites[watched.special.site].place
-        text = f"{place.text}: {watched.special.what}, from finite operands: {watched.special.why}"
+        text = f"{place.text}: {watched.special.what}: {watched.special.why}"
         reasons.append((exit_codes.INCOMPLETE, text))
     return Run(
         version=versions().get("opassay", "unknown"),
         profile="watch",
-        seed=0,
+        seed=options["seed"],
         plan_digest=plan_digest(verdict.cell for verdict in verdicts),
         started=began.isoformat(timespec="seconds"),
         verdicts=verdicts,
         commit=commit,
         dirty=dirty,
-        command=("opassay", "watch", *words),
+        command=("opassay", "watch", *_words_of(options), *words),
         settings={"choice": watched.choice},
         environment=environment(),
         seconds=seconds,
@@ -163,6 +163,19 @@ def _record_of(watched: Watched, words: Sequence[str], began: datetime, end: _En
         exit_code=exit_codes.most_urgent(reasons),
         exit_reasons=tuple(text for _, text in reasons),
     )
+
+
+def _words_of(options: dict[str, Any]) -> list[str]:
+    """The options of a command as words, without those that have their defaults."""
+    context = click.get_current_context()
+    words = []
+    for option in context.command.params:
+        value = options.get(option.name or "")
+        if not isinstance(option, click.Option) or value == option.get_default(context) or not value:
+            continue
+        values = [""] if option.is_flag else value if option.multiple else [value]
+        words += [word for each in values for word in (option.opts[0], str(each)) if word]
+    return words
 
 
 def _reasons(verdicts: Sequence[Verdict], end: _End) -> list[Reason]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from .totals import SiteGroup, Totals
 
-_NARROWEST = (
-    0.25  # percent of the width; a narrower box is drawn so wide where it holds a call outside, and else not at all
-)
+#: In percent of the width; a narrower box is drawn so wide where it holds a call outside, and else not at all.
+_NARROWEST = 0.25
 _DEEPEST = 40
 
 

@@ -199,20 +199,9 @@ def loss_sentences(totals: Totals) -> list[str]:
     value = "NaN" if math.isnan(loss.value) else number(loss.value, 6)
     if math.isnan(loss.size):
         return [f"The {loss.name} is {value}; no derivative of it is known, so its error was not traced."]
-    return [*_account(loss, value), *_limits(totals, loss)]
-
-
-def _account(loss: LossFacts, value: str) -> list[str]:
+    moved = f"The errors of the calls move it by {number(loss.explained)} to first order"
     size = f"the magnitudes of all of them add up to {number(loss.size)}"
-    if math.isnan(loss.error):
-        head = f"The {loss.name} is {value}; the same step was not run in float64."
-        return [head, f"The errors of the calls move it by {number(loss.explained)} to first order; {size}."]
-    rest = abs(loss.error - loss.explained)
-    share = f" ({percent(rest / loss.size)} of that sum)" if loss.size > 0 else ""
-    return [
-        f"The {loss.name} is {value}, and differs by {number(loss.error)} from the same step in float64.",
-        f"The errors of the calls explain {number(loss.explained)}; {size}, and the rest is {number(rest)}{share}.",
-    ]
+    return [f"The {loss.name} is {value}.", f"{moved}; {size}.", *_limits(totals, loss)]
 
 
 def _limits(totals: Totals, loss: LossFacts) -> list[str]:

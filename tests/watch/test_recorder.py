@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from opassay.oracles.op.bits import same_bits
 from opassay.properties.watch.call import DispatcherCall, kind_of
 from opassay.properties.watch.keeping import Keep
 from opassay.properties.watch.recorder import Recorder
-from opassay.properties.watch.tensor_copies import have_same_bits
 from tests.watch.programs import PROGRAMS, Doubled, Program
 
 
@@ -40,7 +40,7 @@ def test_a_recorded_program_computes_the_same_bits(name: str) -> None:
     assert not recorder.faults
     assert recorder.store.calls
     assert len(plain) == len(watched)
-    assert all(have_same_bits(a.detach(), b.detach()) for a, b in zip(plain, watched, strict=True))
+    assert all(same_bits(a.detach(), b.detach()) for a, b in zip(plain, watched, strict=True))
 
 
 def test_nothing_stays_when_a_recording_has_ended() -> None:
@@ -153,7 +153,7 @@ def test_beyond_the_limit_of_memory_calls_are_counted() -> None:
         return [x]
 
     _, recorder = record(program, Keep(memory=8000))
-    assert recorder.store.left_out == 4
+    assert recorder.store.beyond == 4
     assert len(calls_of(recorder, "add")) == 1
 
 

@@ -54,6 +54,7 @@ def test_a_right_program_runs_as_it_stands(tmp_path: Path) -> None:
     run = load(tmp_path / "report/run.json")
     assert run.exit_code == 0
     assert (run.profile, run.command[:2], run.command[-2:]) == ("watch", ("opassay", "watch"), ("--epochs", "3"))
+    assert run.command[-5:-2] == ("--ops", "aten::tanh", "train.py")
     assert "train.py" in (tmp_path / "report/watch.html").read_text()
 
 

@@ -63,7 +63,7 @@ def test_the_first_lines_have_the_numbers(page: Page, faulty: Watched) -> None:
     assert "train.py: 2 call sites outside" in head
     assert f"{computing - 9:,} of {computing:,} computing calls held; 6 outside, at 2 sites; 3 not judged" in head
     assert faulty.loss is not None
-    assert f"differs by {number(faulty.loss.error)} from the same step in float64" in head
+    assert f"move it by {number(faulty.loss.explained)} to first order" in head
 
 
 def test_a_card_has_what_is_wrong_and_the_command_that_judges_the_call_alone(page: Page, faulty: Watched) -> None:
@@ -187,7 +187,7 @@ def test_an_infinite_share_or_loss_is_drawn() -> None:
     watched = faulty_program(2, 1)
     calls = tuple(replace(call, ratio=math.inf) if call.ratio > 1 else call for call in watched.calls)
     sites = tuple(replace(site, ratio=math.inf) if site.ratio > 1 else site for site in watched.sites)
-    odd = replace(watched, calls=calls, sites=sites, loss=LossFacts("loss", math.inf, math.nan, math.inf, math.inf))
+    odd = replace(watched, calls=calls, sites=sites, loss=LossFacts("loss", math.inf, math.nan, math.inf))
     assert "∞" in Page(render(odd)).text
 
 

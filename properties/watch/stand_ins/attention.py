@@ -15,10 +15,7 @@ import torch
 from torch import Tensor
 
 from ....reference.missing import NoReadingError
-
-
-def _widen(x: Tensor) -> Tensor:
-    return x.float() if x.dtype.itemsize == 2 else x
+from .half_types import widen
 
 
 def _store(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -28,7 +25,7 @@ def _store(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _share(x: Tensor, heads: int) -> Tensor:
     """Heads of keys or values for as many heads of queries."""
-    x = _widen(x)
+    x = widen(x)
     return x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3)
 
 
@@ -55,7 +52,7 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, factor: flo
         scores = scores.masked_fill(~visible, -math.inf)
     if mask is None:
         return scores
-    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + _widen(mask)
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + widen(mask)
 
 
 def attend(
@@ -64,7 +61,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The weighted values, and the logarithms of the sums of the weights; both 0 for a query that sees no key."""
     factor = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = _scores(_widen(q), _share(k, q.shape[-3]), mask, causal, factor, dropout)
+    scores = _scores(widen(q), _share(k, q.shape[-3]), mask, causal, factor, dropout)
     shares = torch.ops.aten._safe_softmax(scores, -1)
     sums = torch.logsumexp(scores, -1)
     if mask is not None:
@@ -78,10 +75,10 @@ def attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The cotangents of queries, keys, values and of the mask, from what the forward has saved."""
     factor, heads = q.shape[-1] ** -0.5 if scale is None else scale, q.shape[-3]
-    wide, own_q, own_k, own_v = _widen(g), _widen(q), _share(k, heads), _share(v, heads)
+    wide, own_q, own_k, own_v = widen(g), widen(q), _share(k, heads), _share(v, heads)
     scores = _scores(own_q, own_k, mask, causal, factor, dropout)
     shares = torch.exp(scores - sums[..., : q.shape[-2]].unsqueeze(-1))
-    along = (wide * _widen(out)).sum(-1, keepdim=True)
+    along = (wide * widen(out)).sum(-1, keepdim=True)
     of_scores = shares * (wide @ own_v.transpose(-1, -2) - along)
     stored = _store(of_scores, q.dtype)
     of_q, of_k = stored @ own_k * factor, stored.transpose(-1, -2) @ own_q * factor

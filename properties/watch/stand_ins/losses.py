@@ -32,7 +32,10 @@ def _negative_log_likelihood(name: str) -> Callable[..., tuple[Tensor, ...]]:
 def _rrelu_backward(
     g: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
 ) -> Tensor:
-    """By the slopes that were drawn in training, 1 where an element is positive; else by their mean."""
+    """By the slopes that were drawn in training, 1 where an element is positive; else by their mean.
+
+    Slopes that are closer than 1e-6 count as one; the number is torch's own, as are the limits of the losses below.
+    """
     return g * noise if training and upper - lower > 1e-6 else torch.where(x > 0, g, g * ((lower + upper) / 2))
 
 

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .half_types import widen
+
 Tensors = Sequence[Tensor]
-
-
-def _widen(x: Tensor) -> Tensor:
-    return x.float() if x.dtype.itemsize == 2 else x
 
 
 class _Descent:
@@ -28,7 +26,7 @@ class _Descent:
 
     def gradient(self, g: Tensor) -> Tensor:
         """A gradient in the direction of descent; one that the loss's scale is in is divided by it, and written."""
-        wide = _widen(g)
+        wide = widen(g)
         if self._scale is not None:
             wide = wide / self._scale.to(wide.dtype)
             self.write(g, wide)
@@ -55,17 +53,17 @@ def _adam(decoupled: bool) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         this = _Descent(maximize, grad_scale, found_inf)
         for i, (param, count) in enumerate(zip(params, state_steps, strict=True)):
-            g, p = this.gradient(grads[i]), _widen(param)
+            g, p = this.gradient(grads[i]), widen(param)
             if weight_decay and decoupled:
                 p = p - lr * weight_decay * p
             elif weight_decay:
                 g = g + p * weight_decay
-            mean = torch.lerp(_widen(exp_avgs[i]), g, 1 - beta1)
-            square = _widen(exp_avg_sqs[i]) * beta2 + (1 - beta2) * g * g
+            mean = torch.lerp(widen(exp_avgs[i]), g, 1 - beta1)
+            square = widen(exp_avg_sqs[i]) * beta2 + (1 - beta2) * g * g
             this.write(exp_avgs[i], mean)
             this.write(exp_avg_sqs[i], square)
             if amsgrad:
-                square = torch.maximum(_widen(max_exp_avg_sqs[i]), square)
+                square = torch.maximum(widen(max_exp_avg_sqs[i]), square)
                 this.write(max_exp_avg_sqs[i], square)
             root = square.sqrt() / torch.as_tensor(_remainder(beta2, count)).sqrt().to(p.dtype) + eps
             size = lr / _remainder(beta1, count)
@@ -81,12 +79,12 @@ def _sgd(
 ) -> None:  # fmt: skip
     this = _Descent(maximize, grad_scale, found_inf)
     for i, param in enumerate(params):
-        g, p = this.gradient(grads[i]), _widen(param)
+        g, p = this.gradient(grads[i]), widen(param)
         if weight_decay:
             g = g + p * weight_decay
         if momentum:
             buffer = momentum_buffer_list[i]
-            moved = g if is_first_step else _widen(buffer) * momentum + g * (1 - dampening)
+            moved = g if is_first_step else widen(buffer) * momentum + g * (1 - dampening)
             this.write(buffer, moved)
             g = g + moved * momentum if nesterov else moved
         this.write(param, p - lr * g)
@@ -98,10 +96,10 @@ def _adagrad(
 ) -> None:  # fmt: skip
     this = _Descent(maximize, grad_scale, found_inf)
     for i, (param, count) in enumerate(zip(params, state_steps, strict=True)):
-        g, p = this.gradient(grads[i]), _widen(param)
+        g, p = this.gradient(grads[i]), widen(param)
         if weight_decay:
             g = g + p * weight_decay
-        total = _widen(state_sums[i]) + g * g
+        total = widen(state_sums[i]) + g * g
         this.write(state_sums[i], total)
         rate = lr / (1 + (count - 1) * lr_decay)
         this.write(param, p - rate.to(p.dtype) * g / (total.sqrt() + eps))
@@ -112,7 +110,7 @@ def _check_and_unscale(grads: Tensors, found_inf: Tensor, inv_scale: Tensor) -> 
     for g in grads:
         finite = torch.isfinite(g).all()
         found_inf.copy_(torch.where(finite, found_inf, 1.0))
-        g.copy_((_widen(g) * inv_scale).to(g.dtype))
+        g.copy_((widen(g) * inv_scale).to(g.dtype))
 
 
 def _update_scale(
