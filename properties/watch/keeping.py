@@ -7,11 +7,9 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
-from .call import DispatcherCall, Origin
+from .call import DispatcherCall
+from .recording import SiteKey
 from .writers import StorageWriters
-
-#: A call site: the operation and where the program calls it.
-SiteKey = tuple[str, Origin]
 
 
 @dataclass(frozen=True)

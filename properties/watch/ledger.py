@@ -14,9 +14,8 @@ from .call import DispatcherCall, kind_of
 from .compiled import GraphRegion
 from .first_special import find_first_special
 from .judging import CallFinding, CallJudge
-from .keeping import SiteKey
 from .operand_facts import describe_operands
-from .recorder import Recorder
+from .recording import Recording, SiteKey
 from .regions import TABLE
 from .sweep import sweep_back
 
@@ -44,11 +43,11 @@ class CallLedger:
         cases: name of a case -> the call that it is about, for whoever writes it into a file.
     """
 
-    def __init__(self, recorder: Recorder, judge: CallJudge) -> None:
+    def __init__(self, recording: Recording, judge: CallJudge) -> None:
         self.cases: dict[str, DispatcherCall] = {}
-        self._recorder, self._judge = recorder, judge
-        self._calls = recorder.store.calls
-        sweep_back(self._calls, recorder.store.writers, recorder.adjoints.last)
+        self._recording, self._judge = recording, judge
+        self._calls = recording.calls
+        sweep_back(self._calls, recording.sources, recording.last)
         self._findings: dict[int, CallFinding] = {}
 
     def judge_calls(self, progress: Progress | None = None) -> None:
@@ -68,31 +67,28 @@ class CallLedger:
 
     def result(self, program: str) -> Watched:
         """What is known of the program."""
-        store, order = self._recorder.store, self._recorder.store.order
+        order = self._recording.order
         firsts: dict[SiteKey, int] = {}
         for number, key in enumerate(order):
             firsts.setdefault(key, number)
         positions = {key: position for position, key in enumerate(firsts)}
         sites = self._sites(firsts)
-        kinds = Counter(kind_of(call) for call in self._calls) + Counter(view=self._recorder.views)
+        kinds = Counter(kind_of(call) for call in self._calls) + Counter(view=self._recording.views)
         by_number = {call.number: call for call in self._calls}
         records = tuple(self._record(positions[key], by_number.get(i)) for i, key in enumerate(order))
         of_calls = [positions[call.name, call.origin] for call in self._calls]
         special = find_first_special(self._calls, of_calls)
-        beyond = f"; {store.beyond} calls were not kept, beyond the limit of memory" if store.beyond else ""
         return Watched(
-            program, sites, records, self._loss(), special, tuple(kinds.items()), store.keep.text + beyond,
+            program, sites, records, self._loss(), special, tuple(kinds.items()), self._recording.choice,
             tuple(self._regions_without_spec().items()),
         )  # fmt: skip
 
     def _regions_without_spec(self) -> Counter[str]:
         """Operators that are not torch's, and autograd functions, of which there is no spec -> how many calls."""
-        names = Counter(
-            {key.__name__: count for key, count in self._recorder.adjoints.functions.items() if key not in TABLE}
-        )
+        names = Counter(self._recording.functions)
         if any(isinstance(call.op, GraphRegion) for call in self._calls):
             del names["CompiledFunction"]  # the function around compiled graphs that are held
-        for (name, _), count in self._recorder.store.counts.items():
+        for (name, _), count in self._recording.counts.items():
             if "::" in name and name.partition("::")[0] not in TORCHS and name not in TABLE:
                 names[name] += count
         return names
@@ -106,13 +102,13 @@ class CallLedger:
         calls: dict[SiteKey, list[DispatcherCall]] = {key: [] for key in firsts}
         for call in self._calls:
             calls[call.name, call.origin].append(call)
-        sites = []
+        sites, counts = [], self._recording.counts
         for key, first in firsts.items():
             op, origin = key
             among = (op, origin.module, bool(origin.node))
             place = CallPlace(op, origin.module, origin.line, origin.node, numbers[among])
             numbers[among] += 1
-            sites.append(replace(self._site(place, calls[key], self._recorder.store.counts[key]), first=first))
+            sites.append(replace(self._site(place, calls[key], counts[key]), first=first))
         return tuple(sites)
 
     def _site(self, place: CallPlace, calls: Sequence[DispatcherCall], count: int) -> Site:
@@ -145,18 +141,18 @@ class CallLedger:
         return replace(site, card=str(finding.wrong), case=case)
 
     def _loss(self) -> LossFacts | None:
-        losses = self._recorder.losses
+        losses = self._recording.losses
         if not losses:
             return None
         # Calls of an inner backward pass, as of a gradient that is part of the loss, are among them.
-        forward = [call for call in self._calls if call.number < self._recorder.adjoints.last]
+        forward = [call for call in self._calls if call.number < self._recording.last]
         parts = [
             finding.contribution
             for call in forward
             for finding in [self._findings.get(call.number)]
             if finding is not None and not math.isnan(finding.contribution)
         ]
-        value = float(sum(float(each) for each in losses))
+        value = float(sum(losses))
         name = "loss" if len(losses) == 1 else f"sum of {len(losses)} losses"
         return LossFacts(name, value, sum(parts, 0.0), sum(map(abs, parts), 0.0), unknown=self._unknown(forward))
 

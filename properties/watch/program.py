@@ -139,11 +139,11 @@ def main(words: Sequence[str]) -> None:
         recorder.stop()
     if os.getpid() != owner:  # A copy that the program made has come to the end of it.
         return
-    ledger = CallLedger(recorder, CallJudge(task.contract))
+    recording = recorder.recording()
+    ledger = CallLedger(recording, CallJudge(task.contract))
     is_whole = _judge(ledger, task.shows_progress)
     device = "cuda" if torch.cuda.is_initialized() else "cpu"
-    ended = {"status": status, "error": error, "is_whole": is_whole, "device": device}
-    ended["faults"] = [f"{count} times {text}" for text, count in recorder.faults.most_common(20)]
+    ended = {"status": status, "error": error, "is_whole": is_whole, "device": device, "faults": recording.faults}
     _leave(Path(task.folder), task, ledger, Path(words[1]).name, ended)
 
 

@@ -23,7 +23,8 @@ from .adjoints import Adjoints
 from .call import DispatcherCall, Origin, Switches, name_of, results_of
 from .keeping import CallStore, Keep
 from .origins import Origins
-from .regions import RecordedRegion, RegionHooks
+from .recording import Recording
+from .regions import TABLE, RecordedRegion, RegionHooks
 from .tensor_copies import TensorCopies
 
 Tensor = torch.Tensor
@@ -34,8 +35,8 @@ class Recorder:
     """The recording of a program.
 
     Attributes:
-        store: of the calls. losses: what `backward` was called on. faults: what kept a call from being recorded -> how
-            often. views: how many calls gave a view, which has no numbers of its own. steps: of optimizers, so far.
+        store: of the calls. faults: what kept a call from being recorded -> how often. views: how many calls gave a
+            view, which has no numbers of its own. steps: of optimizers, so far.
     """
 
     def __init__(self, keep: Keep | None = None) -> None:
@@ -49,9 +50,16 @@ class Recorder:
         self._regions = RegionHooks(self.record_region)
         self._undo: list[Callable[[], None]] = []
 
-    @property
-    def losses(self) -> Sequence[Tensor]:
-        return self.adjoints.losses
+    def recording(self) -> Recording:
+        """What was recorded."""
+        store, adjoints = self.store, self.adjoints
+        beyond = f"; {store.beyond} calls were not kept, beyond the limit of memory" if store.beyond else ""
+        functions = {key.__name__: count for key, count in adjoints.functions.items() if key not in TABLE}
+        return Recording(
+            store.calls, store.writers.sources, store.order, [float(loss) for loss in adjoints.losses], adjoints.last,
+            functions, self.views, store.keep.text + beyond,
+            [f"{count} times {text}" for text, count in self.faults.most_common(20)],
+        )  # fmt: skip
 
     def start(self) -> None:
         """Begin to record, in this thread and in those that it will start."""
@@ -142,7 +150,7 @@ class Recorder:
         number = self.store.count((name_of(op), origin))
         if number is None:
             return None
-        if 0 < self.store.keep.memory <= self.copies.nbytes:
+        if 0 < self.store.keep.memory <= self.copies.memory.nbytes:
             self.store.beyond += 1
             return None
         try:

@@ -18,14 +18,14 @@ import torch
 from ...oracles.op.bits import same_bits
 from .call import DROPOUT, DispatcherCall, Tensor, is_floating
 from .judging import as_function
-from .writers import Geometry, StorageWriters, Writing
+from .writers import Geometry, Sources, Writing
 
 
-def sweep_back(calls: Sequence[DispatcherCall], writers: StorageWriters, last: int) -> None:
+def sweep_back(calls: Sequence[DispatcherCall], sources: Mapping[int, Sources], last: int) -> None:
     """Give calls before the last backward pass the derivatives that later calls of the same step show.
 
     Args:
-        calls: those that were kept, in order; their `adjoints` are added to. writers: of the recording.
+        calls: those that were kept, in order; their `adjoints` are added to. sources: of the recording.
         last: the number of calls that had been made when the last backward pass began.
     """
     earlier = {call.number: call for call in calls if call.number < last and not call.covered}
@@ -34,7 +34,7 @@ def sweep_back(calls: Sequence[DispatcherCall], writers: StorageWriters, last: i
         whole = not isinstance(call.op, torch._ops.OpOverload) or call.op is DROPOUT
         if whole or all(each is None for each in call.adjoints):
             continue
-        wanted = _wanted(call, earlier, writers.sources.get(number, []))
+        wanted = _wanted(call, earlier, sources.get(number, []))
         # An operation that has no derivative, or a stand-in that cannot be pulled back, leaves it unknown.
         with contextlib.suppress(Exception):
             _pull_back(call, wanted, earlier)
@@ -44,8 +44,7 @@ _Source = tuple[Writing, Geometry]
 
 
 def _wanted(
-    call: DispatcherCall, earlier: Mapping[int, DispatcherCall],
-    sources: Sequence[tuple[Writing | None, Geometry]],
+    call: DispatcherCall, earlier: Mapping[int, DispatcherCall], sources: Sources
 ) -> dict[int, _Source]:  # fmt: skip
     """The operands, by position, whose writers are kept and have no derivative by autograd."""
     wanted: dict[int, _Source] = {}

@@ -12,6 +12,7 @@ import weakref
 import torch
 
 from ...oracles.op.bits import same_bits
+from .mapped_memory import MappedMemory
 
 Tensor = torch.Tensor
 
@@ -20,11 +21,11 @@ class TensorCopies:
     """The copies that are still used, by the memory that they are copies of.
 
     Attributes:
-        nbytes: that they take.
+        memory: that they lie in.
     """
 
-    def __init__(self) -> None:
-        self.nbytes = 0
+    def __init__(self, memory: MappedMemory | None = None) -> None:
+        self.memory = memory or MappedMemory()
         self._latest: weakref.WeakValueDictionary[tuple[object, ...], Tensor] = weakref.WeakValueDictionary()
 
     def copy(self, tensor: Tensor) -> Tensor:
@@ -39,23 +40,13 @@ class TensorCopies:
         key = (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj())
         copied = self._latest.get(key)
         if copied is None or not same_bits(copied, tensor):
-            copied = self._latest[key] = _compact(tensor)
-            size = copied.untyped_storage().nbytes()
-            self.nbytes += size
-            weakref.finalize(copied, self._forget, size).atexit = False
+            copied = self._latest[key] = self._compact(tensor)
         return copied
 
-    def _forget(self, size: int) -> None:
-        self.nbytes -= size
-
-
-def _compact(tensor: Tensor) -> Tensor:
-    """A copy with the strides of the tensor; elements that share memory share it in the copy."""
-    extents = zip(tensor.stride(), tensor.shape, strict=True)
-    repeated = [i for i, (stride, size) in enumerate(extents) if stride == 0 < size]
-    if not repeated:
-        return tensor.clone()
-    once = tensor
-    for dim in repeated:
-        once = once.narrow(dim, 0, 1)
-    return once.clone().expand(tensor.shape)
+    def _compact(self, tensor: Tensor) -> Tensor:
+        """A copy with the strides of the tensor; elements that share memory share it in the copy."""
+        once = tensor
+        for dim, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):
+            once = once.narrow(dim, 0, 1) if stride == 0 < size else once
+        copied = self.memory.copy(once)
+        return copied if once is tensor else copied.expand(tensor.shape)

@@ -36,7 +36,7 @@ class Watcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._recorder.stop()
-        self.ledger = CallLedger(self._recorder, self._judge)
+        self.ledger = CallLedger(self._recorder.recording(), self._judge)
         try:
             self.ledger.judge_calls(self._progress)
         finally:

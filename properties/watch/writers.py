@@ -22,15 +22,19 @@ class Writing(NamedTuple):
     geometry: Geometry
 
 
+#: What wrote each tensor among the operands of a call, and where that operand lies in memory.
+Sources = list[tuple[Writing | None, Geometry]]
+
+
 class StorageWriters:
     """The latest writer of every storage, and the writers of the operands of every call.
 
     Attributes:
-        sources: number of a call -> for each tensor among its operands what wrote it, and where it lies in memory.
+        sources: number of a call -> of its operands.
     """
 
     def __init__(self) -> None:
-        self.sources: dict[int, list[tuple[Writing | None, Geometry]]] = {}
+        self.sources: dict[int, Sources] = {}
         self._latest: dict[int, Writing] = {}
 
     def note_operands(self, number: int, step: int, tensors: Sequence[Tensor]) -> None:

@@ -236,9 +236,10 @@ def test_memory_that_is_used_again_gives_no_derivative_to_its_former_writer(is_r
         return []
 
     _, recorder = record(program)
-    calls, writers = recorder.store.calls, recorder.store.writers
+    recording = recorder.recording()
+    calls, sources = recording.calls, recording.sources
     former, product = (next(c for c in calls if c.name == f"aten::{name}") for name in ("exp", "mul"))
     # As if the second factor lay where the table was before.
-    writers.sources[product.number][1] = Writing(former.number, 0, 0, place), place
-    sweep_back(calls, writers, recorder.adjoints.last)
+    sources[product.number][1] = Writing(former.number, 0, 0, place), place
+    sweep_back(calls, sources, recording.last)
     assert (former.adjoints[0] is None) == is_reused

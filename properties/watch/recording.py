@@ -1,0 +1,41 @@
+"""The recording of a program as data: its calls, who wrote their operands, and what the program asked `backward` of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .call import DispatcherCall, Origin
+from .writers import Sources
+
+#: A call site: the operation and where the program calls it.
+SiteKey = tuple[str, Origin]
+
+
+@dataclass
+class Recording:
+    """What was recorded.
+
+    Attributes:
+        calls: that were kept, in order. sources: number of a call -> who wrote its operands. order: the site of every
+            call that the program made. losses: what `backward` was called on: the value of each, times its gradient.
+        last: how many calls had been made when `backward` was called last. functions: name of an autograd function
+            without a spec -> its calls. views: calls that gave a view. choice: of the calls that were kept, in words.
+        faults: what kept calls from being recorded, in words.
+    """
+
+    calls: Sequence[DispatcherCall]
+    sources: Mapping[int, Sources]
+    order: Sequence[SiteKey]
+    losses: Sequence[float] = ()
+    last: int = 0
+    functions: Mapping[str, int] = field(default_factory=dict)
+    views: int = 0
+    choice: str = ""
+    faults: Sequence[str] = ()
+
+    @property
+    def counts(self) -> Counter[SiteKey]:
+        """Site -> how many calls the program made there."""
+        return Counter(self.order)
