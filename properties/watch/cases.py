@@ -4,54 +4,40 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.verdicts.case import CaseError as CaseError
-from ..candidates.layouts import place
 from ..places import wire
-from .call import DispatcherCall, Origin, Switches, results_of
+from .call import DispatcherCall, results_of
+from .call_data import CallData, MissingOperation, call_of, data_of
 from .judging import CallFinding, CallJudge
 
 #: What a file says that it is; a later form has another number.
-_FORM = "opassay-watched-call/1"
-#: Types of torch that a file has by their names.
-_BY_NAME = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+_FORM = "opassay-watched-call/2"
 
 
 class _CaseFile(msgspec.Struct, frozen=True):
     """A call as a file has it; tensors are dense, and have the strides beside them."""
 
     form: str
-    op: str
     contract: str
-    leaves: list[Any]
-    strides: list[list[int]]
-    structure: str
-    results: list[Any]
-    origin: Origin
-    switches: Switches
-    number: int
+    call: CallData
 
 
 def write_case(path: Path, call: DispatcherCall, contract: str) -> None:
-    """Write a call of a registered operation.
+    """Write a call of a registered operation, without its derivatives.
 
     Raises:
         CaseError: it is a region, which has no operation of its own; or an operand has no form in a file.
     """
     if not isinstance(call.op, torch._ops.OpOverload):
         raise CaseError(f"{call.name} is a region of the program, and no operation that a file can name")
-    file = _CaseFile(
-        _FORM, str(call.op), contract, [_to_file(leaf) for leaf in call.leaves], [[*t.stride()] for t in call.tensors],
-        pytree.treespec_dumps(call.structure), list(call.results), call.origin, call.switches,
-        call.number,
-    )  # fmt: skip
+    data = msgspec.structs.replace(data_of(call), adjoints=[], tracked=[])
     try:
-        path.write_bytes(wire.encode(file))
+        path.write_bytes(wire.encode(_CaseFile(_FORM, contract, data)))
     except (TypeError, ValueError) as err:
         raise CaseError(f"{call.name}: {err}") from err
 
@@ -66,17 +52,14 @@ def read_case(path: Path) -> tuple[DispatcherCall, str]:
         file = wire.decode(path.read_bytes(), _CaseFile)
         if file.form != _FORM:
             raise ValueError(f"got form={file.form!r}, need {_FORM!r}")
-        strides = iter(file.strides)
-        leaves = tuple(place(x, next(strides)) if isinstance(x, torch.Tensor) else _of_file(x) for x in file.leaves)
-        structure = pytree.treespec_loads(file.structure)
-        op = _operation(file.op)
-        return DispatcherCall(
-            op, leaves, structure, tuple(file.results), file.origin, file.switches, file.number
-        ), file.contract
+        call = call_of(file.call)
+        if isinstance(call.op, MissingOperation):
+            raise TypeError(f"got op={call.name!r}, need an operation that is registered here")
     except OSError:
         raise
     except Exception as err:  # of a file that somebody else wrote, anything
         raise CaseError(f"{path}: no file of a call: {type(err).__name__}: {str(err).partition(chr(10))[0]}") from err
+    return call, file.contract
 
 
 def judge_again(path: Path) -> tuple[CallFinding, CallFinding]:
@@ -95,23 +78,3 @@ def judge_again(path: Path) -> tuple[CallFinding, CallFinding]:
     call.seconds = time.perf_counter() - began
     call.results = results_of(call.op, args, kwargs, output)
     return before, judge.hold(call)
-
-
-def _to_file(leaf: Any) -> Any:
-    return {"torch": str(leaf)} if isinstance(leaf, _BY_NAME) else leaf
-
-
-def _of_file(leaf: Any) -> Any:
-    if not isinstance(leaf, dict):
-        return leaf
-    name = str(leaf["torch"])
-    module, _, attribute = name.rpartition(".")
-    return getattr(torch, attribute) if module == "torch" else torch.device(name)
-
-
-def _operation(name: str) -> torch._ops.OpOverload:
-    namespace, packet, overload = name.split(".")
-    op = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
-    if not isinstance(op, torch._ops.OpOverload):
-        raise TypeError(f"got op={name!r}, need an operation that is registered here")
-    return op

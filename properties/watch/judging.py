@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.judge.holding import OperandFacts, Reading, Standing, hold
-from ...oracles.verdicts.violation import Code, Violation
+from ...oracles.verdicts.violation import Code
 from ..candidates.agreement import operands_of
 from ..candidates.arguments import CallArguments
 from ..candidates.comparing import hold_in_turn
@@ -32,6 +32,17 @@ from .stand_ins.lookup import stand_in_of
 
 #: What torch calls a precision of factors -> the allowance.
 _FACTORS = {"tf32": ("tf32",), "bf16": ("bfloat16_factors",)}
+
+
+@dataclass(frozen=True)
+class CallCard:
+    """What is wrong with a call: in a line, and with the numbers."""
+
+    title: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class CallFinding:
     elements: int = 0
     unbounded: int = 0
     reason: str = ""
-    wrong: Violation | None = None
+    wrong: CallCard | None = None
 
     @property
     def is_read(self) -> bool:
@@ -63,7 +74,7 @@ class CallJudge:
     """What judges calls, and keeps the traces of those that it has met."""
 
     def __init__(self, contract: str = "torch") -> None:
-        self._contract = contract
+        self.contract = contract
         self._specs: dict[object, Specification] = {}
 
     def hold(self, call: DispatcherCall) -> CallFinding:
@@ -76,12 +87,12 @@ class CallJudge:
             return CallFinding(reason=f"{type(err).__name__}: {str(err).partition(chr(10))[0]}")
 
     def _hold(self, call: DispatcherCall) -> CallFinding:
-        spec, allowed = self._spec_of(call), terms_of(self._contract, call.switches, call.name)
+        spec, allowed = self._spec_of(call), terms_of(self.contract, call.switches, call.name)
         whole = isinstance(call.op, GraphRegion)
         draws = call.results[1:] if call.op is DROPOUT else ()
         arguments = CallArguments.of(call.op.operands(call) if whole else (*call.tensors, *draws))
         # A stand-in may give the first results alone, and a trace has what was written behind all that it gives.
-        traced = None if self._is_users(call) else spec.traced_at(arguments, {})
+        traced = None if is_of_user(call) else spec.traced_at(arguments, {})
         count = None if traced is None else len(traced.outputs) - len(traced.written_inputs)
         computed = result_of(call.results[:count])
         readings = functools.cache(lambda of: spec.read(arguments, {}, of)[: len(computed.tensors)])
@@ -90,7 +101,7 @@ class CallJudge:
         outcomes = _hold_plainly(names, computed.tensors, readings(allowed.of_text_alone), facts)
         outcomes = outcomes or hold_in_turn(names, computed.tensors, readings, allowed, None, facts)
         wrong = max(outcomes, key=lambda each: (each.wrong is not None, _of_card(each))).wrong
-        if wrong is not None and wrong.code is Code.ATTRIBUTE and not self._is_users(call):
+        if wrong is not None and wrong.code is Code.ATTRIBUTE and not is_of_user(call):
             # What a kernel of torch gives beside its values, and in which form, its own text leaves open.
             return CallFinding(reason=f"torch's kernel gives another form than torch's text: {wrong.title}")
         ratio, parts = 0.0, list[float]()
@@ -103,20 +114,26 @@ class CallJudge:
         contribution = sum(parts) if parts else math.nan
         unbounded = sum(each.missed for each in outcomes)
         reason = next((each.reason for each in outcomes if each.missed), "")
-        return CallFinding(ratio, contribution, sum(each.judged for each in outcomes), unbounded, reason, wrong)
-
-    @staticmethod
-    def _is_users(call: DispatcherCall) -> bool:
-        """Whether a call is held by a spec of the user."""
-        return not isinstance(call.op, torch._ops.OpOverload) or call.name in TABLE
+        card = None if wrong is None else CallCard(wrong.title, str(wrong))
+        return CallFinding(ratio, contribution, sum(each.judged for each in outcomes), unbounded, reason, card)
 
     def _spec_of(self, call: DispatcherCall) -> Specification:
-        shapes = [(x.shape, x.stride(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in call.leaves]
-        key = (call.op, str(call.structure), *map(str, shapes))
+        key = form_of(call)
         if key not in self._specs:
             function = call.op.function(call) if isinstance(call.op, GraphRegion) else as_function(call)
             self._specs[key] = Specification(call.name, function)
         return self._specs[key]
+
+
+def is_of_user(call: DispatcherCall) -> bool:
+    """Whether a call is held by a spec of the user, or is a graph that was compiled."""
+    return not isinstance(call.op, torch._ops.OpOverload) or call.name in TABLE
+
+
+def form_of(call: DispatcherCall) -> tuple[object, ...]:
+    """What calls that share a trace have in common."""
+    shapes = [(x.shape, x.stride(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in call.leaves]
+    return (call.op, str(call.structure), *map(str, shapes))
 
 
 def _hold_plainly(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ...oracles.verdicts.verdict import Outcome
 from ...oracles.verdicts.watched import CallPlace, CallRecord, LossFacts, Site, SiteTotals, Watched
@@ -14,10 +16,11 @@ from .call import DispatcherCall, kind_of
 from .compiled import GraphRegion
 from .first_special import find_first_special
 from .judging import CallFinding, CallJudge
+from .judging_queue import JudgingQueue
 from .operand_facts import describe_operands
 from .recording import Recording, SiteKey
+from .recording_files import FINDINGS, findings_as_bytes, findings_of
 from .regions import TABLE
-from .sweep import sweep_back
 
 #: Kinds of calls that are judged.
 JUDGED = ("computes", "casts", "moves", "integers", "region")
@@ -47,19 +50,36 @@ class CallLedger:
         self.cases: dict[str, DispatcherCall] = {}
         self._recording, self._judge = recording, judge
         self._calls = recording.calls
-        sweep_back(self._calls, recording.sources, recording.last)
         self._findings: dict[int, CallFinding] = {}
 
-    def judge_calls(self, progress: Progress | None = None) -> None:
-        """Judge what was kept, in order; an interrupt ends it, and leaves what is known so far."""
-        for number, call in enumerate(self._calls):
-            if progress is not None:
-                progress(number, len(self._calls))
-            if kind_of(call) in JUDGED and call.number not in self._findings:
-                finding = self._judge.hold(call)
+    def judge_calls(self, progress: Progress | None = None, folder: Path | None = None, jobs: int = 1) -> None:
+        """Judge what was kept; an interrupt ends it, and leaves what is known so far.
+
+        Args:
+            progress: told how many calls are judged, of how many. folder: that has the recording: what is found is
+                kept there, and what is there already is not judged again. jobs: processes, of which this one is one.
+        """
+        if folder is not None:
+            with (folder / FINDINGS).open("a+b") as file:
+                file.seek(0)
+                self._findings |= dict(findings_of(file))
+                # Whoever wrote it last may have been stopped in the midst of a finding.
+                file.truncate(len(findings_as_bytes(self._findings.items())))
+        wanted = [call for call in self._calls if kind_of(call) in JUDGED]
+        with contextlib.nullcontext() if folder is None else (folder / FINDINGS).open("ab", buffering=0) as file:
+            covered = {call.number for call in wanted if call.covered}
+
+            def note(number: int, finding: CallFinding) -> None:
                 # What a call adds to the error of a region around it is in the region's own.
-                own = replace(finding, contribution=math.nan) if call.covered else finding
-                self._findings[call.number] = own
+                own = replace(finding, contribution=math.nan) if number in covered else finding
+                self._findings[number] = own
+                if file is not None:
+                    file.write(findings_as_bytes([(number, own)]))
+                if progress is not None:
+                    progress(len(self._findings), len(wanted))
+
+            left = [call for call in wanted if call.number not in self._findings]
+            JudgingQueue(left, self._judge, note).judge(folder, jobs - 1 if folder is not None else 0)
 
     def regions(self) -> list[DispatcherCall]:
         """The calls of regions: of those with a spec, and of compiled graphs."""

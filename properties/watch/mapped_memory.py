@@ -1,6 +1,6 @@
 """Memory of copies that lies in a file: the system writes it out where memory is short, and other processes read it.
 
-A program's calls write many times what is alive at once. Pages of the file that nobody reads count for no process.
+A program's calls write many times what is alive at once. Pages of a file that nobody reads count for no process.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ from ..places.wire import DTYPES
 Tensor = torch.Tensor
 #: Bytes of a part of the file that is mapped at once, and the bytes of which every tensor begins at a multiple.
 _PART, _STEP = 2**26, 64
-#: Bytes from which on it costs less to hand them to the system than to touch each page for the first time.
-_LARGE = 2**16
 
 
 class MappedMemory:
-    """A file that tensors lie in.
+    """The memory of tensors that nobody writes any more.
 
     Attributes:
-        nbytes: of the tensors that are still used. path: of the file; None for one that no other process opens.
+        nbytes: of the tensors that are still used.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.nbytes, self.path = 0, path
+        """Args: path: of the file, for other processes; None for one that has no name."""
+        self.nbytes = 0
         self._file = tempfile.TemporaryFile() if path is None else path.open("w+b")  # noqa: SIM115
         self._parts: list[mmap.mmap] = []
-        self._start = self._end = self._size = 0
+        self._start = self._end = 0
         self._free: dict[int, list[tuple[int, memoryview]]] = {}
         self._starts: dict[int, int] = {}
+        self._kept: list[Tensor] = []
         self._lock = threading.Lock()
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """A copy of a tensor on the host, with its strides where no two of its elements share memory."""
+        """A copy of a tensor, with its strides where no two of its elements share memory.
+
+        That of a tensor on another device than the host, or of a dtype that no file has, is a clone.
+        """
         count = tensor.numel()
         if not count or tensor.device.type != "cpu" or str(tensor.dtype).removeprefix("torch.") not in DTYPES:
             return tensor.clone()
@@ -49,22 +52,22 @@ class MappedMemory:
         flat = torch.frombuffer(memory, dtype=tensor.dtype, count=count)
         strides = tensor.stride() if tensor.is_contiguous() else torch.empty_like(tensor, device="meta").stride()
         copied = flat.as_strided(tensor.shape, strides)
-        if len(memory) < _LARGE or strides != tensor.stride() or tensor.is_conj() or tensor.is_neg():
+        if strides != tensor.stride() or tensor.is_conj() or tensor.is_neg():
             return copied.copy_(tensor)
+        # To touch a page of the file for the first time costs more than to hand the system what it is to have.
         self._write(start, tensor.as_strided((count,), (1,)).view(torch.uint8).numpy().data)
         return copied
 
-    def start_of(self, tensor: Tensor) -> int:
-        """Where the memory of a tensor starts in the file; a tensor that lies elsewhere is copied into it."""
+    def place_of(self, tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+        """Where the first element of a tensor is in the file, and the strides; one that lies elsewhere is copied."""
         start = self._starts.get(tensor.untyped_storage().data_ptr()) if tensor.device.type == "cpu" else None
-        if start is None:
-            flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            start = self._starts[self.copy(flat).untyped_storage().data_ptr()]
-        return start
-
-    def flush(self) -> None:
-        """Let other processes see what was written."""
-        self._file.flush()
+        if start is not None:
+            return start + int(tensor.storage_offset()) * tensor.itemsize, tensor.stride()
+        if not tensor.numel():
+            return 0, tensor.stride()
+        own = self.copy(tensor.detach().cpu().resolve_conj().resolve_neg().contiguous())
+        self._kept.append(own)
+        return self._starts[own.untyped_storage().data_ptr()], own.stride()
 
     def _write(self, start: int, content: memoryview) -> None:
         while content:  # The system may take a part of what is large.
@@ -96,9 +99,8 @@ class MappedMemory:
         for part in self._parts:
             with contextlib.suppress(AttributeError, OSError):  # not every system takes the advice
                 part.madvise(mmap.MADV_DONTNEED)
-        self._start = self._size
-        self._size = self._end = self._start + size
-        os.truncate(self._file.fileno(), self._size)
+        self._start, self._end = self._end, self._end + size
+        os.truncate(self._file.fileno(), self._end)
         self._parts.append(mmap.mmap(self._file.fileno(), size, offset=self._start))
 
     def _give_back(self, size: int, start: int, memory: memoryview) -> None:

@@ -28,6 +28,9 @@ from .judging import CallJudge
 from .keeping import Keep
 from .ledger import CallLedger
 from .recorder import Recorder
+from .recording import ProgramRun, Recording
+from .recording_files import TENSORS, RecordingError, read_recording, write_recording
+from .sweep import finish_recording
 
 INTERRUPT = 130
 
@@ -37,17 +40,22 @@ class WatchTask:
     """What is asked of the process.
 
     Attributes:
-        folder: where it leaves what it found. contract: by which calls are judged. keep: attributes of `Keep`.
+        folder: where it leaves what it found. calls: the folder of the recording. contract: by which calls are judged.
+        keep: attributes of `Keep`. resumes: whether the recording is there already, and no program is run.
+        jobs: processes that judge.
         specs: files of Python that register specs of regions (`regions.spec`), run before the program.
         is_module: whether the program is named as a module, as for `python -m`. shows_progress: on standard error.
     """
 
     folder: str
+    calls: str
     contract: str
     keep: dict[str, Any]
     specs: tuple[str, ...] = ()
     is_module: bool = False
     shows_progress: bool = False
+    resumes: bool = False
+    jobs: int = 1
 
 
 def run_program(words: Sequence[str], *, is_module: bool) -> tuple[int, str]:
@@ -84,7 +92,7 @@ def _print_without_ours(err: BaseException) -> None:
     traceback.print_exception(type(err), err, trace)
 
 
-def _judge(ledger: CallLedger, shows_progress: bool) -> bool:
+def _judge(ledger: CallLedger, task: WatchTask) -> bool:
     """Judge the calls; whether this came to its end. A signal ends it, and leaves what is known so far."""
 
     def show(number: int, total: int) -> None:
@@ -92,28 +100,29 @@ def _judge(ledger: CallLedger, shows_progress: bool) -> bool:
             print(f"\ropassay watch: {number}/{total} calls judged", end="", file=sys.stderr, flush=True)
 
     try:
-        ledger.judge_calls(show if shows_progress else None)
+        ledger.judge_calls(show if task.shows_progress else None, Path(task.calls), task.jobs)
     except KeyboardInterrupt:
         return False
     finally:
-        if shows_progress:
+        if task.shows_progress:
             print(f"\r{'':60}\r", end="", file=sys.stderr, flush=True)
     return True
 
 
-def _leave(folder: Path, task: WatchTask, ledger: CallLedger, name: str, ended: dict[str, Any]) -> None:
+def _leave(folder: Path, ledger: CallLedger, recording: Recording, is_whole: bool) -> None:
     """Write what is known into the folder."""
-    watched = ledger.result(name)
+    run, watched = recording.run, ledger.result(recording.run.name)
     unwritten = set()
     for case, call in ledger.cases.items():
         try:
-            write_case(folder / f"{case}.bin", call, task.contract)
+            write_case(folder / f"{case}.bin", call, run.contract)
         except CaseError:  # An operand has no form in a file, so that no command judges the call again.
             unwritten.add(case)
     sites = tuple(replace(site, case="") if site.case in unwritten else site for site in watched.sites)
     watched = replace(watched, sites=sites)
     (folder / "watch.json").write_bytes(encode_watched(watched))
-    (folder / "ended.json").write_text(json.dumps(ended))
+    ended = {"status": run.status, "error": run.error, "device": run.device, "faults": recording.faults}
+    (folder / "ended.json").write_text(json.dumps(ended | {"is_whole": is_whole}))
 
 
 def main(words: Sequence[str]) -> None:
@@ -121,7 +130,8 @@ def main(words: Sequence[str]) -> None:
     task = WatchTask(**json.loads(words[0]))
     for number in (signal.SIGINT, signal.SIGTERM):  # The process that waits for this one ignores Ctrl-C.
         signal.signal(number, signal.default_int_handler)
-    sys.path.insert(0, "" if task.is_module else str(Path(words[1]).resolve().parent))
+    if not task.resumes:
+        sys.path.insert(0, "" if task.is_module else str(Path(words[1]).resolve().parent))
     try:
         terms(task.contract)
         for path in task.specs:
@@ -129,22 +139,35 @@ def main(words: Sequence[str]) -> None:
     except Exception as err:  # of a file of the user, anything
         (Path(task.folder) / "refused.txt").write_text(str(err) or type(err).__name__)
         return
-    recorder, owner = Recorder(Keep(**task.keep)), os.getpid()
+    try:
+        recording = read_recording(Path(task.calls)) if task.resumes else _record(task, words[1:])
+    except RecordingError as err:
+        (Path(task.folder) / "refused.txt").write_text(str(err))
+        return
+    if recording is not None:
+        ledger = CallLedger(recording, CallJudge(recording.run.contract))
+        is_whole = _judge(ledger, task)
+        _leave(Path(task.folder), ledger, recording, is_whole)
+
+
+def _record(task: WatchTask, words: Sequence[str]) -> Recording | None:
+    """Run a program, and leave its recording in a folder; None in a copy of this process that the program made."""
+    folder, owner = Path(task.calls), os.getpid()
+    recorder = Recorder(Keep(**task.keep), folder / TENSORS)
     # What the program copies of this process, as workers that load data, makes calls of its own.
     os.register_at_fork(after_in_child=recorder.stop)
     recorder.start()
     try:
-        status, error = run_program(words[1:], is_module=task.is_module)
+        status, error = run_program(words, is_module=task.is_module)
     finally:
         recorder.stop()
     if os.getpid() != owner:  # A copy that the program made has come to the end of it.
-        return
-    recording = recorder.recording()
-    ledger = CallLedger(recording, CallJudge(task.contract))
-    is_whole = _judge(ledger, task.shows_progress)
+        return None
+    recording = finish_recording(recorder)
     device = "cuda" if torch.cuda.is_initialized() else "cpu"
-    ended = {"status": status, "error": error, "is_whole": is_whole, "device": device, "faults": recording.faults}
-    _leave(Path(task.folder), task, ledger, Path(words[1]).name, ended)
+    recording.run = ProgramRun(Path(words[0]).name, task.contract, status, error, device)
+    write_recording(folder, recording, recorder.copies.memory)
+    return recording
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ A fault of the recording is counted and told, and the program goes on.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .adjoints import Adjoints
 from .call import DispatcherCall, Origin, Switches, name_of, results_of
 from .keeping import CallStore, Keep
+from .mapped_memory import MappedMemory
 from .origins import Origins
 from .recording import Recording
 from .regions import TABLE, RecordedRegion, RegionHooks
@@ -39,11 +42,11 @@ class Recorder:
             view, which has no numbers of its own. steps: of optimizers, so far.
     """
 
-    def __init__(self, keep: Keep | None = None) -> None:
+    def __init__(self, keep: Keep | None = None, file: Path | None = None) -> None:
         self.store = CallStore(keep or Keep())
         self.faults: Counter[str] = Counter()
         self.views, self.steps = 0, 0
-        self.origins, self.copies = Origins(), TensorCopies()
+        self.origins, self.copies = Origins(), TensorCopies(MappedMemory(file))
         self.adjoints = Adjoints(self.copies, lambda: len(self.store.order))
         self._mode = _Mode(self)
         self._is_on, self._depth = False, 0
@@ -64,11 +67,15 @@ class Recorder:
     def start(self) -> None:
         """Begin to record, in this thread and in those that it will start."""
         _ACTIVE.append(self)
+        # What is kept are many objects and no cycles: a collection that walks the program's as well takes a tenth.
+        if not gc.get_freeze_count():
+            gc.freeze()
+            self._undo.append(gc.unfreeze)
         self.origins.modules.start()
         self.adjoints.start()
         self._regions.start()
         handle = register_optimizer_step_post_hook(lambda *_: self._end_step())
-        self._undo = [handle.remove, self.adjoints.stop, self.origins.modules.stop]
+        self._undo += [handle.remove, self.adjoints.stop, self.origins.modules.stop]
         self._undo += [self._regions.stop, _enter_in_threads(self)]
         self._turn(True)
 

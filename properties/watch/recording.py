@@ -13,6 +13,21 @@ from .writers import Sources
 SiteKey = tuple[str, Origin]
 
 
+@dataclass(frozen=True)
+class ProgramRun:
+    """The run of a program: its name, the contract of its calls, and how it ended.
+
+    Attributes:
+        status: as a shell would see it. error: what it raised, in a line. device: "cpu", or "cuda" where it was used.
+    """
+
+    name: str = "program"
+    contract: str = "torch"
+    status: int = 0
+    error: str = ""
+    device: str = "cpu"
+
+
 @dataclass
 class Recording:
     """What was recorded.
@@ -22,7 +37,7 @@ class Recording:
             call that the program made. losses: what `backward` was called on: the value of each, times its gradient.
         last: how many calls had been made when `backward` was called last. functions: name of an autograd function
             without a spec -> its calls. views: calls that gave a view. choice: of the calls that were kept, in words.
-        faults: what kept calls from being recorded, in words.
+        faults: what kept calls from being recorded, in words. run: of the program.
     """
 
     calls: Sequence[DispatcherCall]
@@ -34,6 +49,7 @@ class Recording:
     views: int = 0
     choice: str = ""
     faults: Sequence[str] = ()
+    run: ProgramRun = ProgramRun()
 
     @property
     def counts(self) -> Counter[SiteKey]:

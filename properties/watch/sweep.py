@@ -18,7 +18,16 @@ import torch
 from ...oracles.op.bits import same_bits
 from .call import DROPOUT, DispatcherCall, Tensor, is_floating
 from .judging import as_function
+from .recorder import Recorder
+from .recording import Recording
 from .writers import Geometry, Sources, Writing
+
+
+def finish_recording(recorder: Recorder) -> Recording:
+    """What was recorded, with the derivatives that can be found."""
+    recording = recorder.recording()
+    sweep_back(recording.calls, recording.sources, recording.last)
+    return recording
 
 
 def sweep_back(calls: Sequence[DispatcherCall], sources: Mapping[int, Sources], last: int) -> None:

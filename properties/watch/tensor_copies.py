@@ -24,8 +24,8 @@ class TensorCopies:
         memory: that they lie in.
     """
 
-    def __init__(self, memory: MappedMemory | None = None) -> None:
-        self.memory = memory or MappedMemory()
+    def __init__(self, memory: MappedMemory) -> None:
+        self.memory = memory
         self._latest: weakref.WeakValueDictionary[tuple[object, ...], Tensor] = weakref.WeakValueDictionary()
 
     def copy(self, tensor: Tensor) -> Tensor:

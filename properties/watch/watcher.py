@@ -13,6 +13,7 @@ from .judging import CallJudge
 from .keeping import Keep
 from .ledger import CallLedger, Progress
 from .recorder import Recorder
+from .sweep import finish_recording
 
 
 class Watcher:
@@ -36,7 +37,7 @@ class Watcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._recorder.stop()
-        self.ledger = CallLedger(self._recorder.recording(), self._judge)
+        self.ledger = CallLedger(finish_recording(self._recorder), self._judge)
         try:
             self.ledger.judge_calls(self._progress)
         finally:

@@ -63,6 +63,11 @@ class _End:
               help="Python that registers specs of regions by opassay.spec; repeatable.")  # fmt: skip
 @click.option("--ops", default="", metavar="NAME,NAME", help="Say of these operators whether they can be the cause.")
 @click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that judge.")
+@click.option("--keep-calls", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Leave the calls in this folder, for --resume.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
+              help="Run no program; judge what --keep-calls left and nobody has judged yet.")  # fmt: skip
 @click.option("--call", "case", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="Make and judge again the call of a file of cases/, and run no program.")  # fmt: skip
 def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, **options: Any) -> int:
@@ -90,10 +95,7 @@ def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, *
     if case is not None:
         return _judge_case(case)
     words = (str(DEMO),) if options["demo"] else words
-    if not words:
-        raise Stop(exit_codes.USAGE, "PROGRAM: got none, need a file of Python, or -m and a module")
-    if not options["module"] and not Path(words[0]).is_file():
-        raise Stop(exit_codes.USAGE, f"PROGRAM: got {words[0]!r}, which is no file; a module is named after -m")
+    _refuse_words(words, options)
     began = datetime.now(UTC)
     with claim_folder(report_dir) as folder, TemporaryDirectory() as there:
         REPORT_FOLDER.set(str(folder.path))
@@ -107,11 +109,33 @@ def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, *
     return fault[0] if fault else run.exit_code
 
 
+def _refuse_words(words: Sequence[str], options: dict[str, Any]) -> None:
+    """Refuse what names no program, or would lose something.
+
+    Raises:
+        Stop: with the word and the rule.
+    """
+    folder = options["keep_calls"]
+    if options["resume"] is not None:
+        if words or folder is not None:
+            raise Stop(exit_codes.USAGE, "--resume: got a program or --keep-calls as well, need neither")
+        return
+    if not words:
+        raise Stop(exit_codes.USAGE, "PROGRAM: got none, need a file of Python, or -m and a module")
+    if not options["module"] and not Path(words[0]).is_file():
+        raise Stop(exit_codes.USAGE, f"PROGRAM: got {words[0]!r}, which is no file; a module is named after -m")
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise Stop(exit_codes.USAGE, f"--keep-calls: got {str(folder)!r}, which has files, need a folder without")
+
+
 def _run(words: Sequence[str], there: Path, options: dict[str, Any]) -> _End:
     """Run the program in a process of its own, which leaves what it found in a folder."""
+    calls = options["resume"] or options["keep_calls"] or there / "calls"
+    calls.mkdir(parents=True, exist_ok=True)
     keep = {name: options[name] for name in ("every", "modules", "per_site", "seed")}
     keep |= {"memory": int(options["memory"] * 2**30)}
-    task = {"folder": str(there), "contract": options["contract"], "keep": keep}
+    task = {"folder": str(there), "calls": str(calls.resolve()), "contract": options["contract"], "keep": keep}
+    task |= {"resumes": options["resume"] is not None, "jobs": options["jobs"]}
     task |= {"specs": options["specs"], "is_module": options["module"], "shows_progress": sys.stderr.isatty()}
     # Ctrl-C reaches the program itself, which leaves what is known so far.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

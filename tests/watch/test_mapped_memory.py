@@ -11,7 +11,7 @@ import torch
 from opassay.oracles.op.bits import same_bits
 from opassay.properties.watch.mapped_memory import MappedMemory
 
-#: Small, and large enough to be handed to the system as bytes.
+#: Of squares: less than a page, and many pages.
 _SIDES = (3, 300)
 
 
@@ -37,7 +37,7 @@ def test_a_copy_stays_as_it_was_when_its_tensor_is_written() -> None:
 def test_room_that_nobody_uses_any_more_is_used_again() -> None:
     memory = MappedMemory()
     first = memory.copy(torch.ones(100))
-    start = memory.start_of(first)
+    start, _ = memory.place_of(first)
     view = first[:10]
     del first
     gc.collect()
@@ -45,11 +45,10 @@ def test_room_that_nobody_uses_any_more_is_used_again() -> None:
     del view
     gc.collect()
     assert memory.nbytes == 0
-    assert memory.start_of(memory.copy(torch.zeros(100))) == start
+    assert memory.place_of(memory.copy(torch.zeros(100))) == (start, (1,))
 
 
 def test_a_tensor_of_other_memory_is_copied_into_the_file(tmp_path: Path) -> None:
     memory, x = MappedMemory(tmp_path / "tensors"), torch.arange(4.0)
-    start = memory.start_of(x)
-    memory.flush()
+    start, _ = memory.place_of(x)
     assert (tmp_path / "tensors").read_bytes()[start : start + 16] == x.numpy().tobytes()

@@ -127,6 +127,22 @@ def test_an_interrupted_program_leaves_what_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_calls_that_were_kept_are_judged_later(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT + "raise SystemExit(3)\n")
+    first = _watch(tmp_path, "--keep-calls", "kept", "train.py")
+    assert first.returncode == 4
+    sites = str(decode_watched((tmp_path / "report/watch.json").read_bytes()).sites)  # as text: NaN is not itself
+    content = (tmp_path / "kept/findings.bin").read_bytes()
+    (tmp_path / "kept/findings.bin").write_bytes(content[: len(content) // 2])
+    again = _watch(tmp_path, "--resume", "kept")
+    assert (again.returncode, again.stdout.splitlines()[:2]) == (4, first.stdout.splitlines()[1:3])
+    assert str(decode_watched((tmp_path / "report/watch.json").read_bytes()).sites) == sites
+    assert (tmp_path / "kept/findings.bin").stat().st_size == len(content)
+    second = _watch(tmp_path, "--keep-calls", "kept", "train.py")
+    assert (second.returncode, "which has files" in second.stderr) == (2, True)
+
+
+@pytest.mark.slow
 def test_a_copy_of_the_process_judges_nothing(tmp_path: Path) -> None:
     fork = "import os\npid = os.fork()\nx = torch.ones(2) + 1\nif pid: os.waitpid(pid, 0)\n"
     (tmp_path / "train.py").write_text(_RIGHT + fork)
