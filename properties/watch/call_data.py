@@ -71,10 +71,10 @@ def call_of(data: CallData) -> DispatcherCall:
 def find_operation(name: str) -> Any:
     """The operation of a name, or what stands for it where it is not registered here."""
     parts = name.split(".")
-    found: Any = torch.ops
+    value: Any = torch.ops
     for part in parts if len(parts) == 3 else ():
-        found = getattr(found, part, None)
-    return found if isinstance(found, torch._ops.OpOverload) else MissingOperation(name)
+        value = getattr(value, part, None)
+    return value if isinstance(value, torch._ops.OpOverload) else MissingOperation(name)
 
 
 def _to_file(leaf: Any) -> Any:

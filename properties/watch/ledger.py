@@ -19,7 +19,7 @@ from .judging import CallFinding, CallJudge
 from .judging_queue import JudgingQueue
 from .operand_facts import describe_operands
 from .recording import Recording, SiteKey
-from .recording_files import FINDINGS, findings_as_bytes, findings_of
+from .recording_files import FindingsFile
 from .regions import TABLE
 
 #: Kinds of calls that are judged.
@@ -59,25 +59,20 @@ class CallLedger:
             progress: told how many calls are judged, of how many. folder: that has the recording: what is found is
                 kept there, and what is there already is not judged again. jobs: processes, of which this one is one.
         """
-        if folder is not None:
-            with (folder / FINDINGS).open("a+b") as file:
-                file.seek(0)
-                self._findings |= dict(findings_of(file))
-                # Whoever wrote it last may have been stopped in the midst of a finding.
-                file.truncate(len(findings_as_bytes(self._findings.items())))
         wanted = [call for call in self._calls if kind_of(call) in JUDGED]
-        with contextlib.nullcontext() if folder is None else (folder / FINDINGS).open("ab", buffering=0) as file:
-            covered = {call.number for call in wanted if call.covered}
+        covered = {call.number for call in wanted if call.covered}
+        with contextlib.nullcontext() if folder is None else FindingsFile(folder) as file:
 
             def note(number: int, finding: CallFinding) -> None:
                 # What a call adds to the error of a region around it is in the region's own.
                 own = replace(finding, contribution=math.nan) if number in covered else finding
                 self._findings[number] = own
                 if file is not None:
-                    file.write(findings_as_bytes([(number, own)]))
+                    file.add(number, own)
                 if progress is not None:
                     progress(len(self._findings), len(wanted))
 
+            self._findings |= file.findings if file is not None else {}
             left = [call for call in wanted if call.number not in self._findings]
             JudgingQueue(left, self._judge, note).judge(folder, jobs - 1 if folder is not None else 0)
 

@@ -37,7 +37,7 @@ class MappedMemory:
         self._start = self._end = 0
         self._free: dict[int, list[tuple[int, memoryview]]] = {}
         self._starts: dict[int, int] = {}
-        self._kept: list[Tensor] = []
+        self._others: list[Tensor] = []
         self._lock = threading.Lock()
 
     def copy(self, tensor: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class MappedMemory:
         if not tensor.numel():
             return 0, tensor.stride()
         own = self.copy(tensor.detach().cpu().resolve_conj().resolve_neg().contiguous())
-        self._kept.append(own)
+        self._others.append(own)
         return self._starts[own.untyped_storage().data_ptr()], own.stride()
 
     def _write(self, start: int, content: memoryview) -> None:

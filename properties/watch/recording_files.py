@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import torch
@@ -139,3 +139,29 @@ def findings_of(file: Any) -> Iterator[tuple[int, CallFinding]]:
         if len(content := file.read(size)) < size:
             return
         yield decoder.decode(content)
+
+
+class FindingsFile:
+    """The file in the folder of a recording that has what was found, and grows with each call that is judged.
+
+    Attributes:
+        findings: what was there, by the numbers of the calls.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / FINDINGS).open("a+b")
+        self._file.seek(0)
+        self.findings = dict(findings_of(self._file))
+        # Whoever wrote it last may have been stopped in the midst of a finding.
+        self._file.truncate(len(findings_as_bytes(self.findings.items())))
+
+    def add(self, number: int, finding: CallFinding) -> None:
+        """Add what was found of a call."""
+        self._file.write(findings_as_bytes([(number, finding)]))
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -79,28 +79,28 @@ def test_a_recording_is_written_and_read_back(tmp_path: Path) -> None:
 
 
 def test_what_was_found_is_not_judged_again(tmp_path: Path) -> None:
-    recording, asked = _record(tmp_path), list[int]()
+    recording, numbers = _record(tmp_path), list[int]()
 
     class CountingJudge(CallJudge):
         def hold(self, call: DispatcherCall) -> CallFinding:
-            asked.append(call.number)
-            if len(asked) == 5:
+            numbers.append(call.number)
+            if len(numbers) == 5:
                 raise KeyboardInterrupt
             return super().hold(call)
 
     with pytest.raises(KeyboardInterrupt):
         CallLedger(recording, CountingJudge()).judge_calls(folder=tmp_path)
-    known = asked[:4]
+    known = numbers[:4]
     content = (tmp_path / FINDINGS).read_bytes()
     (tmp_path / FINDINGS).write_bytes(content + content[:20])  # whoever wrote it was stopped in the midst
     with (tmp_path / FINDINGS).open("rb") as file:
         assert [number for number, _ in findings_of(file)] == known
-    asked[:] = [-1] * 5
+    numbers[:] = [-1] * 5
     ledger = CallLedger(read_recording(tmp_path), CountingJudge())
     ledger.judge_calls(folder=tmp_path)
     with (tmp_path / FINDINGS).open("rb") as file:
         assert len(dict(findings_of(file))) > len(known)
-    assert not set(asked) & set(known)
+    assert not set(numbers) & set(known)
     whole = CallLedger(recording, CallJudge())
     whole.judge_calls()
     assert ledger.result("step").sites == whole.result("step").sites
