@@ -107,9 +107,10 @@ class LossFacts:
     """The scalar whose error is followed.
 
     Attributes:
-        name: "loss", or of how many it is the sum. value: as the program computed it.
+        name: "loss", or of how many it is the sum; of another number its element, "logits[0, 3]". value: as computed.
         explained: the sum of the contributions of all calls to its error. size: the sum of their magnitudes.
-        unknown: operations of which autograd gives no derivative, or whose calls were not read.
+        unknown: operations of which no derivative is known, or whose calls were not read.
+        about: of another number than a loss which element of what it is.
     """
 
     name: str
@@ -117,6 +118,12 @@ class LossFacts:
     explained: float = math.nan
     size: float = math.nan
     unknown: tuple[str, ...] = ()
+    about: str = ""
+
+    @property
+    def word(self) -> str:
+        """What sentences call it."""
+        return self.name if self.about else "the loss"
 
 
 @dataclass(frozen=True, slots=True)

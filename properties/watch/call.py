@@ -60,8 +60,8 @@ class DispatcherCall:
     Attributes:
         op: the operation, or the region (`regions.Region`).
         leaves: the operands, tensors as copies of what they were before the call. structure: around them.
-        results: copies: what the call wrote, then what it gave. adjoints: the derivative of the loss by each; None
-            where autograd gives none. tracked: which of the results have one by autograd.
+        results: copies: what the call wrote, then what it gave. adjoints: the derivative of the loss, or of the number
+            that is followed, by each; None where none is known. tracked: which of the results have one by autograd.
         origin, switches: where, and how. number: of the call in the program. seconds: its own time.
         generator: the state of torch's generator before a compiled graph.
         covered: whether it was made within a region that is held as a whole.

@@ -156,29 +156,28 @@ class CallLedger:
         return replace(site, card=str(finding.wrong), case=case)
 
     def _loss(self) -> LossFacts | None:
-        losses = self._recording.losses
-        if not losses:
+        of, losses = self._recording.followed, self._recording.losses
+        if of is None and not losses:
             return None
         # Calls of an inner backward pass, as of a gradient that is part of the loss, are among them.
-        forward = [call for call in self._calls if call.number < self._recording.last]
-        parts = [
-            finding.contribution
-            for call in forward
-            for finding in [self._findings.get(call.number)]
-            if finding is not None and not math.isnan(finding.contribution)
-        ]
-        value = float(sum(losses))
+        earlier = [call for call in self._calls if call.number < self._recording.last]
+        findings = (self._findings.get(call.number, CallFinding()) for call in earlier)
+        parts = [finding.contribution for finding in findings if not math.isnan(finding.contribution)]
         name = "loss" if len(losses) == 1 else f"sum of {len(losses)} losses"
-        return LossFacts(name, value, sum(parts, 0.0), sum(map(abs, parts), 0.0), unknown=self._unknown(forward))
+        facts = LossFacts(name, float(sum(losses)), sum(parts, 0.0), sum(map(abs, parts), 0.0))
+        facts = facts if of is None else replace(facts, name=of.name, value=of.value, about=of.about)
+        return replace(facts, unknown=self._unknown(earlier))
 
-    def _unknown(self, forward: Sequence[DispatcherCall]) -> tuple[str, ...]:
-        """Operations before the last backward pass that round, and of which no derivative is known; or are not read."""
-        names: dict[str, None] = {}
-        for call in forward:
-            finding = self._findings.get(call.number)
-            if finding is None or call.covered or call.origin.node or kind_of(call) not in COMPUTING:
+    def _unknown(self, earlier: Sequence[DispatcherCall]) -> tuple[str, ...]:
+        """Operations before the end that round, and of which no derivative is known; or are not read."""
+        names, of = dict[str, None](), self._recording.followed
+        for call in earlier:
+            finding, is_known = self._findings.get(call.number), _has_derivative(call)
+            if finding is None or call.covered or kind_of(call) not in COMPUTING:
                 continue
-            if not finding.is_read or (finding.ratio and not _has_derivative(call)):
+            # A sweep from the number itself reaches every call that the number depends on; autograd none of backward.
+            is_apart = call.origin.node if of is None else not (is_known or call.number in of.lost)
+            if not is_apart and (not finding.is_read or (finding.ratio and not is_known)):
                 names[call.name] = None
         return tuple(list(names)[:64])
 

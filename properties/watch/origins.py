@@ -6,6 +6,7 @@ import functools
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ _KEY = "opassay origin"
 
 
 @functools.cache
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
+    """Whether a file is one of the program, and none of torch or ours."""
     return filename == str(DEMO) or not filename.startswith((*_SKIPPED, "<"))
 
 
@@ -33,14 +35,14 @@ def find_line() -> str:
     """The innermost line of the program, as file:line; empty where there is none this side of autograd's engine."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != _ENGINE:
-        if _is_users(frame.f_code.co_filename):
-            return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+        if is_users(frame.f_code.co_filename):
+            return f"{shorten(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
 
 
 @functools.cache
-def _short(filename: str) -> str:
+def shorten(filename: str) -> str:
     """A path below the working directory, or the last two parts of another one."""
     path = Path(filename)
     if path.is_relative_to(Path.cwd()):
@@ -48,13 +50,22 @@ def _short(filename: str) -> str:
     return "/".join(path.parts[-2:])
 
 
+#: Told of the output of a module: (module, path, output).
+Hear = Callable[[torch.nn.Module, str, Any], None]
+
+
 class ModulePaths:
-    """The paths of the modules that are being called, innermost last, in each thread; by hooks on all modules."""
+    """The paths of the modules that are being called, innermost last, in each thread; by hooks on all modules.
+
+    Attributes:
+        hear: who is told of outputs, if anybody.
+    """
 
     def __init__(self) -> None:
         self._here = threading.local()
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
+        self.hear: Hear | None = None
 
     def start(self) -> None:
         """Listen to calls of modules."""
@@ -68,8 +79,10 @@ class ModulePaths:
         if not torch.compiler.is_compiling():
             self._enter(module)
 
-    def _after(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
+    def _after(self, module: torch.nn.Module, _args: Any, output: Any) -> None:
         if not torch.compiler.is_compiling():
+            if self.hear is not None:
+                self.hear(module, self.current, output)
             self._leave()
 
     def stop(self) -> None:

@@ -27,6 +27,7 @@ from .cases import write_case
 from .judging import CallJudge
 from .keeping import Keep
 from .ledger import CallLedger
+from .naming import NameNotFound
 from .recorder import Recorder
 from .recording import ProgramRun, Recording
 from .recording_files import TENSORS, RecordingError, read_recording, write_recording
@@ -45,6 +46,7 @@ class WatchTask:
         jobs: processes that judge.
         specs: files of Python that register specs of regions (`regions.spec`), run before the program.
         is_module: whether the program is named as a module, as for `python -m`. shows_progress: on standard error.
+        of: the name of the number whose error is followed; empty for the loss.
     """
 
     folder: str
@@ -56,6 +58,7 @@ class WatchTask:
     shows_progress: bool = False
     resumes: bool = False
     jobs: int = 1
+    of: str = ""
 
 
 def run_program(words: Sequence[str], *, is_module: bool) -> tuple[int, str]:
@@ -141,7 +144,7 @@ def main(words: Sequence[str]) -> None:
         return
     try:
         recording = read_recording(Path(task.calls)) if task.resumes else _record(task, words[1:])
-    except RecordingError as err:
+    except (RecordingError, NameNotFound) as err:
         (Path(task.folder) / "refused.txt").write_text(str(err))
         return
     if recording is not None:
@@ -151,9 +154,13 @@ def main(words: Sequence[str]) -> None:
 
 
 def _record(task: WatchTask, words: Sequence[str]) -> Recording | None:
-    """Run a program, and leave its recording in a folder; None in a copy of this process that the program made."""
+    """Run a program, and leave its recording in a folder; None in a copy of this process that the program made.
+
+    Raises:
+        NameNotFound: nothing has the name of the number whose error is to be followed.
+    """
     folder, owner = Path(task.calls), os.getpid()
-    recorder = Recorder(Keep(**task.keep), folder / TENSORS)
+    recorder = Recorder(Keep(**task.keep), folder / TENSORS, task.of)
     # What the program copies of this process, as workers that load data, makes calls of its own.
     os.register_at_fork(after_in_child=recorder.stop)
     recorder.start()
@@ -163,7 +170,13 @@ def _record(task: WatchTask, words: Sequence[str]) -> Recording | None:
         recorder.stop()
     if os.getpid() != owner:  # A copy that the program made has come to the end of it.
         return None
-    recording = finish_recording(recorder)
+    try:
+        recording = finish_recording(recorder)
+    except NameNotFound as err:
+        if not status:
+            raise
+        error, recorder.named = f"{error}; {err}", None  # What is known of a program that failed is told.
+        recording = finish_recording(recorder)
     device = "cuda" if torch.cuda.is_initialized() else "cpu"
     recording.run = ProgramRun(Path(words[0]).name, task.contract, status, error, device)
     write_recording(folder, recording, recorder.copies.memory)

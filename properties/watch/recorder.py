@@ -25,6 +25,7 @@ from .adjoints import Adjoints
 from .call import DispatcherCall, Origin, Switches, name_of, results_of
 from .keeping import CallStore, Keep
 from .mapped_memory import MappedMemory
+from .naming import NameFinder
 from .origins import Origins
 from .recording import Recording
 from .regions import TABLE, RecordedRegion, RegionHooks
@@ -40,17 +41,18 @@ class Recorder:
     Attributes:
         store: of the calls. faults: what kept a call from being recorded -> how often. views: how many calls gave a
             view, which has no numbers of its own. steps: of optimizers, so far.
+        named: finds the tensor whose error is followed; None for the loss.
     """
 
-    def __init__(self, keep: Keep | None = None, file: Path | None = None) -> None:
+    def __init__(self, keep: Keep | None = None, file: Path | None = None, of: str = "") -> None:
         self.store = CallStore(keep or Keep())
         self.faults: Counter[str] = Counter()
         self.views, self.steps = 0, 0
         self.origins, self.copies = Origins(), TensorCopies(MappedMemory(file))
         self.adjoints = Adjoints(self.copies, lambda: len(self.store.order))
+        self.named = NameFinder(of, self.store.writers, self.copies) if of else None
         self._mode = _Mode(self)
         self._is_on, self._depth = False, 0
-        self._regions = RegionHooks(self.record_region)
         self._undo: list[Callable[[], None]] = []
 
     def recording(self) -> Recording:
@@ -72,11 +74,13 @@ class Recorder:
             gc.freeze()
             self._undo.append(gc.unfreeze)
         self.origins.modules.start()
+        self.origins.modules.hear = self.named.hear if self.named is not None else None
         self.adjoints.start()
-        self._regions.start()
+        regions = RegionHooks(self.record_region)
+        regions.start()
         handle = register_optimizer_step_post_hook(lambda *_: self._end_step())
         self._undo += [handle.remove, self.adjoints.stop, self.origins.modules.stop]
-        self._undo += [self._regions.stop, _enter_in_threads(self)]
+        self._undo += [regions.stop, _enter_in_threads(self)]
         self._turn(True)
 
     def stop(self) -> None:
@@ -85,6 +89,8 @@ class Recorder:
             return
         _ACTIVE.remove(self)
         self.adjoints.settle()
+        if self.named is not None:
+            self.named.end()
         self._turn(False)
         for undo in self._undo:
             undo()
@@ -109,6 +115,8 @@ class Recorder:
     def dispatch(self, op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Make a call of the program, and record it."""
         self.adjoints.settle()
+        if self.named is not None:
+            self.named.look()
         origin = self.origins.find()
         if op.is_view or self.steps % self.store.keep.every:
             self.views += op.is_view

@@ -28,6 +28,21 @@ class ProgramRun:
     device: str = "cpu"
 
 
+@dataclass(frozen=True)
+class FollowedNumber:
+    """A number whose error is followed in place of the loss: an element of a tensor.
+
+    Attributes:
+        name, about: "logits[0, 3]", "the largest of its 2 × 5 elements, of aten::addmm (head, train.py:7)".
+        value: as it was computed. lost: numbers of calls that reach it in a way whose derivative is not known.
+    """
+
+    name: str
+    about: str
+    value: float
+    lost: frozenset[int] = frozenset()
+
+
 @dataclass
 class Recording:
     """What was recorded.
@@ -38,6 +53,7 @@ class Recording:
         last: how many calls had been made when `backward` was called last. functions: name of an autograd function
             without a spec -> its calls. views: calls that gave a view. choice: of the calls that were kept, in words.
         faults: what kept calls from being recorded, in words. run: of the program.
+        followed: the number whose error is followed; None for the loss. Then `last` is behind the call that gives it.
     """
 
     calls: Sequence[DispatcherCall]
@@ -50,6 +66,7 @@ class Recording:
     choice: str = ""
     faults: Sequence[str] = ()
     run: ProgramRun = ProgramRun()
+    followed: FollowedNumber | None = None
 
     @property
     def counts(self) -> Counter[SiteKey]:

@@ -1,121 +1,206 @@
-"""Derivatives of the loss that the program's own backward pass does not give, by a sweep back over the recorded calls.
+"""Derivatives of a number of a program by the results of its calls, by a sweep back over the recorded calls.
 
-Frozen layers, masks, tables of angles: none of them asks for gradients, and each moves the loss. Where a call with a
-known derivative takes what such a call gave, the derivative by that operand is its pull-back through the call itself.
+Of the loss autograd gives most: frozen layers, masks, tables of angles ask for no gradients, and each moves the loss.
+Of any other number it gives none, and the sweep starts at that number. Where a call with a known derivative takes what
+an earlier one gave, the derivative by that operand is its pull-back through the call itself.
 
-What is hard here is memory: an operand is a view of what an earlier call wrote. So each storage has its latest writer,
-and a gradient is added up at the elements of the storage.
+What is hard here is memory: an operand is a view of what earlier calls wrote. So each storage has its writers, and a
+gradient is added up at the elements that each of them wrote.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 
 from ...oracles.op.bits import same_bits
-from .call import DROPOUT, DispatcherCall, Tensor, is_floating
+from .call import DROPOUT, DispatcherCall, Tensor, is_floating, kind_of
 from .judging import as_function
 from .recorder import Recorder
 from .recording import Recording
-from .writers import Geometry, Sources, Writing
+from .stand_ins.lookup import stand_in_of
+from .writers import Geometry, Seed, Source, Sources, Writing
 
 
 def finish_recording(recorder: Recorder) -> Recording:
-    """What was recorded, with the derivatives that can be found."""
-    recording = recorder.recording()
-    sweep_back(recording.calls, recording.sources, recording.last)
+    """What was recorded, with the derivatives that can be found.
+
+    Raises:
+        NameNotFound: nothing has the name of the number whose error is to be followed.
+    """
+    recording, seed = recorder.recording(), None
+    if recorder.named is not None:
+        recording.followed, seed, recording.last = recorder.named.find(recording.calls)
+        for call in recording.calls:  # Autograd's derivatives are of the loss.
+            call.adjoints, call.tracked = [None] * len(call.results), [False] * len(call.results)
+    lost = sweep_back(recording.calls, recording.sources, recording.last, seed)
+    if recording.followed is not None:
+        recording.followed = replace(recording.followed, lost=frozenset(lost))
     return recording
 
 
-def sweep_back(calls: Sequence[DispatcherCall], sources: Mapping[int, Sources], last: int) -> None:
-    """Give calls before the last backward pass the derivatives that later calls of the same step show.
+def sweep_back(
+    calls: Sequence[DispatcherCall], sources: Mapping[int, Sources], end: int,
+    seed: Seed | None = None,
+) -> set[int]:  # fmt: skip
+    """Give calls the derivatives that later calls of the same step show.
 
     Args:
         calls: those that were kept, in order; their `adjoints` are added to. sources: of the recording.
-        last: the number of calls that had been made when the last backward pass began.
+        end: the number of the first call that does not count.
+        seed: a tensor, where it lies, and the derivative by it, at which to start; None to go on from autograd's.
+
+    Returns:
+        The numbers of the calls that reach the number in a way whose derivative is not known.
     """
-    earlier = {call.number: call for call in calls if call.number < last and not call.covered}
+    earlier = {call.number: call for call in calls if call.number < end and not call.covered}
+    lost: set[int] = set()
+    if seed is not None:
+        tensor, source, gradient = seed
+        for writing, at, elements in _parts_of(tensor, source, earlier):
+            _add(earlier[writing.number], writing, at, gradient.reshape(-1)[elements])
     for number in sorted(earlier, reverse=True):
         call = earlier[number]
-        whole = not isinstance(call.op, torch._ops.OpOverload) or call.op is DROPOUT
-        if whole or all(each is None for each in call.adjoints):
-            continue
-        wanted = _wanted(call, earlier, sources.get(number, []))
-        # An operation that has no derivative, or a stand-in that cannot be pulled back, leaves it unknown.
-        with contextlib.suppress(Exception):
-            _pull_back(call, wanted, earlier)
+        is_known = any(each is not None for each in call.adjoints)
+        if (is_known or number in lost) and kind_of(call) != "random":  # Draws follow no operand.
+            wanted = _wanted(call, earlier, sources.get(number, []))
+            if not _pull_back(call, wanted, earlier) or number in lost:
+                lost.update(writing.number for parts in wanted.values() for writing, *_ in parts)
+    for number in lost:  # A part of a derivative is none.
+        earlier[number].adjoints = [None] * len(earlier[number].results)
+    return lost
 
 
-_Source = tuple[Writing, Geometry]
+#: What an operand has of the result of a call: the writing, elements of the result, and the same of the operand.
+_Part = tuple[Writing, Tensor, Tensor]
 
 
 def _wanted(
     call: DispatcherCall, earlier: Mapping[int, DispatcherCall], sources: Sources
-) -> dict[int, _Source]:  # fmt: skip
-    """The operands, by position, whose writers are kept and have no derivative by autograd."""
-    wanted: dict[int, _Source] = {}
-    for position, (tensor, (writing, geometry)) in enumerate(zip(call.tensors, sources, strict=False)):
-        writer = None if writing is None else earlier.get(writing.number)
-        if writing is None or writer is None or not is_floating(tensor) or tensor.is_complex():
-            continue
-        if not writer.tracked[writing.position] and _has_values(tensor, geometry, writer, writing):
-            wanted[position] = writing, geometry
+) -> dict[int, list[_Part]]:  # fmt: skip
+    """The operands, by position, that have elements of calls that are kept and have no derivative by autograd."""
+    wanted: dict[int, list[_Part]] = {}
+    for position, (tensor, source) in enumerate(zip(call.tensors, sources, strict=False)):
+        unknown = {w for w in source[0] if w.number in earlier and not earlier[w.number].tracked[w.position]}
+        parts = _parts_of(tensor, source, earlier) if unknown and is_floating(tensor) else []
+        own = [part for part in parts if part[0] in unknown]
+        wanted |= {position: own} if own else {}
     return wanted
 
 
-def _has_values(operand: Tensor, geometry: Geometry, writer: DispatcherCall, writing: Writing) -> bool:
-    """Whether an operand has the values that its writer left in memory.
+def _parts_of(operand: Tensor, source: Source, earlier: Mapping[int, DispatcherCall]) -> list[_Part]:
+    """What an operand has of the results of calls; each element of the latest that wrote it.
 
-    Memory is used again: that of a tensor which nobody recorded may have been that of another one before.
+    Memory is used again: that of a tensor which nobody recorded may have been that of another one before. So an element
+    that has other bits than its writer gave it is nobody's.
     """
-    own, place = _places(*writing.geometry[:2], 0), _places(*geometry[:2], geometry[2] - writing.geometry[2])
-    result = writer.results[writing.position]
-    if not place.numel() or int(place.min()) < 0 or int(place.max()) > int(own.max()) or result.dtype != operand.dtype:
-        return False
-    memory = torch.zeros(int(own.max()) + 1, dtype=result.dtype)
-    memory[own] = result.detach().cpu().reshape(-1)
-    return same_bits(memory[place].reshape(operand.shape), operand.detach().cpu())
+    writings, geometry = source
+    parts: list[_Part] = []
+    if not writings or not operand.numel():
+        return parts
+    values, place = operand.detach().cpu().reshape(-1), _places(geometry)
+    free = torch.ones(len(place), dtype=torch.bool)
+    for writing in reversed(writings):
+        at = torch.arange(len(place)) if writing.geometry == geometry else _find(place, _places(writing.geometry))
+        (elements,) = torch.where(free & (at >= 0))
+        free[elements] = False
+        writer = earlier.get(writing.number)
+        if writer is None or not len(elements) or writer.results[writing.position].dtype != operand.dtype:
+            continue
+        if same_bits(writer.results[writing.position].detach().cpu().reshape(-1)[at[elements]], values[elements]):
+            parts.append((writing, at[elements], elements))
+    return parts
 
 
-def _pull_back(call: DispatcherCall, wanted: Mapping[int, _Source], earlier: Mapping[int, DispatcherCall]) -> None:
-    if not wanted:
-        return
+def _find(place: Tensor, own: Tensor) -> Tensor:
+    """The position of each place among those of a result; −1 where it is none of them."""
+    index = torch.full((int(torch.cat([own, place]).max()) + 1,), -1)
+    index[own] = torch.arange(len(own))
+    return index[place]
+
+
+def _pull_back(
+    call: DispatcherCall, wanted: Mapping[int, Sequence[_Part]], earlier: Mapping[int, DispatcherCall]
+) -> bool:  # fmt: skip
+    """Pull the derivative by a call's results back to the writers of its operands; whether it could be done."""
+    if not wanted or all(each is None for each in call.adjoints):
+        return True
+    if not isinstance(call.op, torch._ops.OpOverload) and not callable(call.op):
+        return False  # a compiled graph
+    for own in _forms_of(call):
+        try:
+            with warnings.catch_warnings():
+                # torch takes an operator without a derivative for a constant, and warns.
+                warnings.filterwarnings("error", message=".*an autograd kernel was not registered")
+                gradients = _gradients(own, list(wanted))
+        except Exception:  # It has no derivative in this form, and whatever torch or a stand-in says of that.
+            continue
+        for parts, gradient in zip(wanted.values(), gradients, strict=True):
+            for writing, at, elements in parts:
+                _add(earlier[writing.number], writing, at, gradient.reshape(-1)[elements.to(gradient.device)])
+        return True
+    return False
+
+
+def _forms_of(call: DispatcherCall) -> Iterator[DispatcherCall]:
+    """A call as it can be differentiated: in float64, where no derivative is rounded to a half type; and as it is.
+
+    torch's derivative of a norm silently leaves out what goes through the statistics that it gives beside its value,
+    and that of its backward refuses them. Its decomposition into simpler operations has both.
+    """
+
+    def widen(leaf: Any) -> Any:
+        if isinstance(leaf, torch.dtype):
+            return torch.float64 if leaf.is_floating_point else leaf
+        return leaf.double() if isinstance(leaf, Tensor) and leaf.dtype.is_floating_point else leaf
+
+    wide = replace(call, leaves=tuple(map(widen, call.leaves)))
+    simpler = [replace(wide, op=decomposition_table[call.op])] if call.op in decomposition_table else []
+    is_first = simpler and sum(each is not None for each in call.adjoints) > 1 and stand_in_of(call.op) is None
+    yield from (*simpler, wide, call) if is_first else (wide, call, *simpler)
+
+
+def _gradients(call: DispatcherCall, wanted: Sequence[int]) -> tuple[Tensor, ...]:
+    """The derivatives by some operands, from those by the results."""
     function, operands = as_function(call), call.tensors
+    masks = call.results[1:] if call.op is DROPOUT else ()
 
     def of_wanted(*values: Tensor) -> tuple[Tensor, ...]:
         whole = [tensor.clone() for tensor in operands]
         for position, value in zip(wanted, values, strict=True):
             whole[position] = value.clone()  # which an operation may write
-        return tuple(y for y in function(*whole) if is_floating(y))
+        return tuple(y for y in function(*whole, *masks) if is_floating(y))
 
-    outputs: tuple[Tensor, ...]
     pulled: Any = torch.func.vjp(of_wanted, *(operands[i] for i in wanted))
     outputs, pull = pulled
     floating = [g for g, y in zip(call.adjoints, call.results, strict=True) if is_floating(y)]
+    if any(each is not None for each in floating[len(outputs) :]):
+        raise NotImplementedError("what stands for the operation does not give this result")
     weights = tuple(
-        torch.zeros_like(y) if g is None else g.to(y.dtype).reshape(y.shape)
-        for g, y in zip(floating, outputs, strict=True)
+        torch.zeros_like(y) if g is None else g.to(y).reshape(y.shape) for g, y in zip(floating, outputs, strict=False)
     )
-    for (writing, geometry), gradient in zip(wanted.values(), pull(weights), strict=True):
-        _add(earlier[writing.number], writing, geometry, gradient)
+    gradients: tuple[Tensor, ...] = pull(weights)
+    return gradients
 
 
-def _add(writer: DispatcherCall, writing: Writing, geometry: Geometry, gradient: Tensor) -> None:
-    """Add a gradient by a view of what a call wrote to the call's own derivative."""
-    shape, strides, offset = writing.geometry
-    own, place = _places(shape, strides, 0), _places(*geometry[:2], geometry[2] - offset)
-    memory = torch.zeros(int(own.max()) + 1, dtype=torch.float64)
-    memory.index_add_(0, place, gradient.detach().double().cpu().reshape(-1))
-    added = memory[own].reshape(shape)
-    earlier = writer.adjoints[writing.position]
-    writer.adjoints[writing.position] = added if earlier is None else earlier + added
+def _add(writer: DispatcherCall, writing: Writing, at: Tensor, gradient: Tensor) -> None:
+    """Add a gradient by elements of what a call wrote to the call's own derivative."""
+    result, earlier = writer.results[writing.position], writer.adjoints[writing.position]
+    wide = torch.complex128 if result.is_complex() else torch.float64
+    added = torch.zeros(result.numel(), dtype=wide)
+    added.index_add_(0, at, gradient.detach().cpu().to(wide))
+    added = added.reshape(result.shape)
+    writer.adjoints[writing.position] = added if earlier is None else earlier.cpu() + added
 
 
-def _places(shape: Sequence[int], strides: Sequence[int], offset: int) -> Tensor:
+def _places(geometry: Geometry) -> Tensor:
     """The places in memory of the elements of a tensor, in order."""
+    shape, strides, offset = geometry
     places = torch.full((), offset)
     for size, stride in zip(shape, strides, strict=True):
         places = places.unsqueeze(-1) + torch.arange(size) * stride

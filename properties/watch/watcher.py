@@ -12,6 +12,7 @@ from ...oracles.verdicts.watched import Watched
 from .judging import CallJudge
 from .keeping import Keep
 from .ledger import CallLedger, Progress
+from .naming import NameNotFound
 from .recorder import Recorder
 from .sweep import finish_recording
 
@@ -37,7 +38,12 @@ class Watcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._recorder.stop()
-        self.ledger = CallLedger(finish_recording(self._recorder), self._judge)
+        try:
+            self.ledger = CallLedger(finish_recording(self._recorder), self._judge)
+        except NameNotFound:
+            if error is None:
+                raise
+            return  # What the block raised is the reason.
         try:
             self.ledger.judge_calls(self._progress)
         finally:
@@ -46,7 +52,7 @@ class Watcher:
 
 def watch(
     model: torch.nn.Module | None = None, *, contract: str = "torch", keep: Keep | None = None, name: str = "",
-    progress: Progress | None = None,
+    progress: Progress | None = None, of: str = "",
 ) -> Watcher:  # fmt: skip
     """Hold every call of a program by the ball of its own operands, and follow the error of its loss to the calls.
 
@@ -63,12 +69,15 @@ def watch(
         contract: what an evaluation may do (`opassay.PRESETS`); switches of torch, as TF32, are added as they stand.
         keep: which calls are kept to be judged; None for all.
         name: of the program in the report. progress: told how many calls are judged, of how many.
+        of: the number whose error is followed in place of the loss: a variable ("logits", "model.head.weight.grad"), a
+            module ("model.head"), whose output it is, or a line ("train.py:31"), whose last floating result it is; the
+            last value that it has. Of a tensor an element, "logits[0, 3]", else its largest one.
 
     Raises:
-        ValueError: `contract` is no name of terms.
+        ValueError: `contract` is no name of terms, or `of` no name; at the end of the block, nothing has that name.
     """
     terms(contract)
-    recorder = Recorder(keep)
+    recorder = Recorder(keep, of=of)
     if model is not None:
         recorder.origins.modules.name(model)
         name = name or type(model).__name__

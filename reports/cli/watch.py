@@ -61,6 +61,13 @@ class _End:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the choice of --per-site.")
 @click.option("--specs", multiple=True, type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Python that registers specs of regions by opassay.spec; repeatable.")  # fmt: skip
+@click.option(
+    "--of",
+    default="",
+    metavar="NAME",
+    help="Follow the error of this number and not of the loss: a variable, "
+    "the output of a module, or the last result of FILE:LINE; NAME[i, j] is an element, else it is the largest.",
+)
 @click.option("--ops", default="", metavar="NAME,NAME", help="Say of these operators whether they can be the cause.")
 @click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that judge.")
@@ -83,6 +90,7 @@ def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, *
       opassay watch train.py --epochs 1
       opassay watch --every 50 --report-dir nightly -m mypackage.train
       opassay watch --ops aten::cos,aten::sin train.py
+      opassay watch --of logits train.py
     \f
 
     Args:
@@ -136,7 +144,12 @@ def _run(words: Sequence[str], there: Path, options: dict[str, Any]) -> _End:
     keep |= {"memory": int(options["memory"] * 2**30)}
     task = {"folder": str(there), "calls": str(calls.resolve()), "contract": options["contract"], "keep": keep}
     task |= {"resumes": options["resume"] is not None, "jobs": options["jobs"]}
-    task |= {"specs": options["specs"], "is_module": options["module"], "shows_progress": sys.stderr.isatty()}
+    task |= {
+        "specs": options["specs"],
+        "of": options["of"],
+        "is_module": options["module"],
+        "shows_progress": sys.stderr.isatty(),
+    }
     # Ctrl-C reaches the program itself, which leaves what is known so far.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -144,7 +157,7 @@ def _run(words: Sequence[str], there: Path, options: dict[str, Any]) -> _End:
     finally:
         signal.signal(signal.SIGINT, before)
     if (there / "refused.txt").is_file():
-        raise Stop(exit_codes.USAGE, one_line((there / "refused.txt").read_text(), 500))
+        raise Stop(exit_codes.USAGE, one_line((there / "refused.txt").read_text(), 2000))
     try:
         return _End(**json.loads((there / "ended.json").read_text()))
     except (OSError, ValueError) as err:

@@ -39,7 +39,9 @@ def _failing(totals: Totals) -> Iterator[str]:
             f"{ratio_text(site.ratio)} times its bound" if site.ratio > 1 and site.kind not in EXACT else site.reason
         )
         calls = f"{grouped(totals.outside[mine[0]])} of {grouped(site.totals.calls, 'call')}"
-        moved = f", {totals.share_of(site)} of the error of the loss" if totals.share(site.totals.size) > 0 else ""
+        moved = (
+            f", {totals.share_of(site)} of the error of {totals.followed}" if totals.share(site.totals.size) > 0 else ""
+        )
         yield f"outside: {site.place.text}: {wrong}, {calls}{moved}"
         if site.case:
             yield f"  {again(site.case)}"
@@ -73,16 +75,16 @@ def _accuracy(totals: Totals) -> Iterator[str]:
 def _operators(totals: Totals, wanted: Sequence[str]) -> Iterator[str]:
     for name in wanted:
         named = [each for each in totals.operators if name in (each[0].name, each[0].name.rpartition("::")[2])]
-        yield from (_operator_line(group, doubt) for group, doubt in named)
+        yield from (_operator_line(group, doubt, totals.followed) for group, doubt in named)
         if not named:
             yield f"{name}: the program makes no call of it that has numbers to hold"
 
 
-def _operator_line(group: SiteGroup, doubt: str) -> str:
+def _operator_line(group: SiteGroup, doubt: str, followed: str) -> str:
     if doubt:
         return f"{group.name} {doubt}"
     most = f", largest error/bound {ratio_text(group.ratio)}" if group.ratio > 0 else ""
-    sizes = f", together at most {number(group.size)} of the loss" if group.size >= 0 else ""
+    sizes = f", together at most {number(group.size)} of {followed}" if group.size >= 0 else ""
     return f"{group.name} cannot be the cause: {grouped(group.calls, 'call')}, each within its bound{most}{sizes}"
 
 

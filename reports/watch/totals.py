@@ -11,7 +11,7 @@ from functools import cached_property
 from ...oracles.verdicts.verdict import Outcome, quantity
 from ...oracles.verdicts.watched import LossFacts, Site, Watched
 from ...reference.dtypes import FORMATS
-from ..text import by_key, number
+from ..text import by_key, number, one_line
 
 #: Kinds of calls whose results have errors; those that must be equal to the bit; and calls of which none was recorded.
 COMPUTING = frozenset({"computes", "casts", "region"})
@@ -135,6 +135,11 @@ class Totals:
         fmt = FORMATS.get(site.dtype)
         return fmt is not None and site.ratio * fmt.unit_roundoff >= 1 and site.totals.size > 0
 
+    @property
+    def followed(self) -> str:
+        """The number whose error was followed, as sentences call it."""
+        return one_line(self.watched.loss.word, 80) if self.watched.loss else "the loss"
+
     @cached_property
     def operators(self) -> list[tuple[SiteGroup, str]]:
         """Each operator with numbers, and why it cannot be ruled out; those first that can, whose reason is empty."""
@@ -153,7 +158,9 @@ class Totals:
         if group.weak:
             return "cannot be ruled out: no call is outside, but some elements have no bound"
         if loss is not None and group.name in loss.unknown:
-            return f"held in every one of {grouped(group.calls, 'call')}, but what it adds to the loss is not known"
+            return (
+                f"held in every one of {grouped(group.calls, 'call')}, but what it adds to {self.followed} is not known"
+            )
         return ""
 
     @cached_property
@@ -195,13 +202,16 @@ def loss_sentences(totals: Totals) -> list[str]:
     """What the calls explain of the error of the loss, and how far that is to be trusted."""
     loss = totals.watched.loss
     if loss is None:
-        return ["No backward pass was run, so no error of a loss could be traced to calls."]
+        return [
+            "No backward pass was run, so no error of a loss could be traced to calls; --of NAME names another number."
+        ]
     value = "NaN" if math.isnan(loss.value) else number(loss.value, 6)
+    name = f"{totals.followed}, {loss.about}," if loss.about else f"The {loss.name}"
     if math.isnan(loss.size):
-        return [f"The {loss.name} is {value}; no derivative of it is known, so its error was not traced."]
+        return [f"{name} is {value}; no derivative of it is known, so its error was not traced."]
     moved = f"The errors of the calls move it by {number(loss.explained)} to first order"
     size = f"the magnitudes of all of them add up to {number(loss.size)}"
-    return [f"The {loss.name} is {value}.", f"{moved}; {size}.", *_limits(totals, loss)]
+    return [f"{name} is {value}.", f"{moved}; {size}.", *_limits(totals, loss)]
 
 
 def _limits(totals: Totals, loss: LossFacts) -> list[str]:
@@ -212,7 +222,9 @@ def _limits(totals: Totals, loss: LossFacts) -> list[str]:
             " half of its value or more, so that the share may be wrong in size and in sign."
         )
     if loss.size >= abs(loss.value):
-        lines.append("The errors add up to the loss itself or more, where first order says nothing of any share.")
+        lines.append(
+            f"The errors add up to {totals.followed} itself or more, where first order says nothing of any share."
+        )
     if loss.unknown:
         names = ", ".join(loss.unknown[:12]) + (" and others" if len(loss.unknown) > 12 else "")
         lines.append(f"What these add to the error is not known: {names}.")

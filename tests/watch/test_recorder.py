@@ -16,10 +16,10 @@ from opassay.properties.watch.recorder import Recorder
 from tests.watch.programs import PROGRAMS, Doubled, Program
 
 
-def record(program: Program, keep: Keep | None = None) -> tuple[list[torch.Tensor], Recorder]:
+def record(program: Program, keep: Keep | None = None, of: str = "") -> tuple[list[torch.Tensor], Recorder]:
     """What a program gives from seed 0, and its recording."""
     torch.manual_seed(0)
-    recorder = Recorder(keep)
+    recorder = Recorder(keep, of=of)
     recorder.start()
     try:
         return program(), recorder

@@ -73,6 +73,23 @@ def test_a_wrong_operator_is_named_by_the_specs_of_a_library_and_its_call_is_kep
 
 
 @pytest.mark.slow
+def test_another_number_than_the_loss_is_followed_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT)
+    ended = _watch(tmp_path, "--of", "model.0.weight.grad[0, -1]", "train.py")
+    assert ended.returncode == 0
+    assert "model.0.weight.grad[0, 3], one of its 8 × 4 elements, of aten::" in ended.stdout
+    assert "model.0.weight.grad[0, 3]" in (tmp_path / "report/watch.html").read_text()
+    ended = _watch(tmp_path, "--of", "los", "train.py")
+    assert ended.returncode == 2
+    assert "of: 'los' is no floating tensor" in ended.stderr
+    assert "loss, model; modules: Sequential.0" in ended.stderr
+    (tmp_path / "train.py").write_text(_RIGHT + "raise ValueError('no data')\n")
+    ended = _watch(tmp_path, "--of", "los", "train.py")
+    assert ended.returncode == 4
+    assert "ValueError: no data; of: 'los' is no floating tensor" in ended.stdout
+
+
+@pytest.mark.slow
 def test_without_its_spec_an_operator_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(_WRONG)
     ended = _watch(tmp_path, "program.py")

@@ -240,6 +240,6 @@ def test_memory_that_is_used_again_gives_no_derivative_to_its_former_writer(is_r
     calls, sources = recording.calls, recording.sources
     former, product = (next(c for c in calls if c.name == f"aten::{name}") for name in ("exp", "mul"))
     # As if the second factor lay where the table was before.
-    sources[product.number][1] = Writing(former.number, 0, 0, place), place
+    sources[product.number][1] = (Writing(former.number, 0, 0, place),), place
     sweep_back(calls, sources, recording.last)
     assert (former.adjoints[0] is None) == is_reused

@@ -61,6 +61,8 @@ def each_of(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
         results = []
         for i in range(len(arguments[first])):
             own = {name: value[i] if name in lists else value for name, value in arguments.items()}
+            # torch has no derivative of what is written after it was read, so a copy is read.
+            own |= {first: own[first].clone()} if op._schema.is_mutable else {}
             named = {name: own.pop(name) for name in kwargs}
             results.append(function(*own.values(), **named))
         if not op._schema.is_mutable:

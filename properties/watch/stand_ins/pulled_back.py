@@ -34,9 +34,12 @@ def pull_back(
         cotangents: of its first results.
         wanted: which of the tensors among `args` have their cotangents taken.
     """
-    operands = [arg for arg in args if isinstance(arg, Tensor)]
+    operands, levels = [arg for arg in args if isinstance(arg, Tensor)], torch._C._functorch
     places = iter(range(len(operands)))
     form = json.dumps([{"operand": next(places)} if isinstance(arg, Tensor) else arg for arg in args])
+    if any(levels.is_gradtrackingtensor(each) for each in (*operands, *cotangents)):  # to be differentiated itself
+        function = _gradients(overloads(name)[0], operands, wanted, form, len(cotangents))
+        return list(torch.func.vjp(function, *(operands[i] for i in wanted))[1](tuple(cotangents)))
     gradients: list[Tensor] = torch.ops.opassay_watch.pull_back(name, operands, list(cotangents), list(wanted), form)
     return gradients
 
