@@ -177,6 +177,14 @@ def ulp_array(fmt: Format, values: npt.ArrayLike) -> Float64Array:
     return np.asarray(np.where(unknown, np.nan, spacing)) if unknown.any() else spacing
 
 
+def half_unit_below(fmt: Format, values: Float64Array) -> Float64Array:
+    """Half of `ulp_array` of values from 0 to the largest of the format, and never 0; it takes half the time."""
+    leading = (values.view(np.uint64) & _EXPONENT_FIELD_OF_BINARY64).view(np.float64)
+    np.maximum(leading, max(fmt.smallest_normal, math.ldexp(1.0, fmt.precision - 1074)), out=leading)
+    leading *= math.ldexp(1.0, -fmt.precision)
+    return leading
+
+
 def bits_to_float64(fmt: Format, bits: npt.ArrayLike) -> Float64Array:
     """The values of bit patterns, exactly; zeros keep their sign."""
     if fmt.bits <= 16:

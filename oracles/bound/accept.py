@@ -27,7 +27,7 @@ from .rounding import Ball
 
 # The limits of an accept set are computed in float64, by a few operations with a relative error of at most 2^-53 each.
 # This excess covers eight of them, so that the filter leaves an element open rather than decide it wrongly.
-_SLACK = 2.0**-50
+SLACK = 2.0**-50
 
 
 #: 2 to this power is beyond every format's largest number, and 2 to minus this power below half of its smallest.
@@ -224,7 +224,7 @@ def _all_near(computed: Any, fmt: Format, centre: Any, radius: Any) -> bool:
     with np.errstate(all="ignore"):
         off = computed - centre
         np.abs(off, out=off)
-        off *= 1 + _SLACK
+        off *= 1 + SLACK
         return bool((off <= radius).all() and np.max(radius) < np.inf and _below_overflow(fmt, centre))
 
 
@@ -241,7 +241,7 @@ def _decide(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_
         finite_bound = np.isfinite(delta)
         finite = np.isfinite(high)
         # A result within δ of y is in every accept set, because it is its own rounding.
-        near = np.abs(computed - high) * (1 + _SLACK) + np.abs(low) <= delta * (1 - _SLACK)
+        near = np.abs(computed - high) * (1 + SLACK) + np.abs(low) <= delta * (1 - SLACK)
         if near.all() and finite.all() and finite_bound.all() and _below_overflow(fmt, high):
             return _Decisions(near, near, ~near, high, low, delta)
         inside, open_ = _inside(computed, fmt, high, low, delta)
@@ -288,7 +288,7 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
         high, low = np.where(formed, ball.centre, high), np.where(formed, 0.0, low)
     offset = np.abs((ball.centre - high) - low)
     # The comparison is "not larger", because a NaN on either side is no contradiction.
-    inside = ~(offset > radius * (1 + _SLACK))
+    inside = ~(offset > radius * (1 + SLACK))
     if not inside.all():
         worst = np.unravel_index(int(np.argmax(~inside)), inside.shape)
         raise ReadingError(
@@ -303,7 +303,7 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
 def _upward(values: Any) -> Any:
     # The factor covers the conversion from a wider centre type and the additions before it, and the smallest number
     # covers the conversion of a subnormal. Without them a bound could be too small, and a correct output would fail.
-    return values.astype(np.float64, copy=False) * (1 + 2 * _SLACK) + 5e-324
+    return values.astype(np.float64, copy=False) * (1 + 2 * SLACK) + 5e-324
 
 
 def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tuple[Any, Any]:
@@ -315,9 +315,9 @@ def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tupl
     """
     # The sum `high + t` rounds once. For binary64 this is the rounding to the output's format, so only t needs slack.
     # For the other formats `round_array` rounds a second time, so the sum needs slack, too.
-    slack = (np.abs(low) + delta) * _SLACK + 5e-324
+    slack = (np.abs(low) + delta) * SLACK + 5e-324
     if fmt != BINARY64:
-        slack = slack + np.abs(high) * _SLACK
+        slack = slack + np.abs(high) * SLACK
     lower, upper = low - delta, low + delta
     surely = (round_array(fmt, high + (lower + slack)) <= computed) & (
         computed <= round_array(fmt, high + (upper - slack))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,13 +23,16 @@ from ..candidates.agreement import operands_of
 from ..candidates.arguments import CallArguments
 from ..candidates.comparing import hold_in_turn
 from ..candidates.results import result_of
+from ..candidates.row_sample import part_of
 from ..candidates.specification import SpecError, Specification
-from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, results_of
+from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, is_floating, results_of
 from .compiled import GraphRegion
 from .errors import measure_errors
 from .regions import TABLE
 from .stand_ins.lookup import stand_in_of
 
+#: A reading takes 16 bytes of an element and more, and some 50 nanoseconds: of a call of so many elements seconds.
+LARGE = 2**25
 #: What torch calls a precision of factors -> the allowance.
 _FACTORS = {"tf32": ("tf32",), "bf16": ("bfloat16_factors",)}
 
@@ -71,10 +74,15 @@ class CallFinding:
 
 
 class CallJudge:
-    """What judges calls, and keeps the traces of those that it has met."""
+    """What judges calls, and keeps the traces of those that it has met.
 
-    def __init__(self, contract: str = "torch") -> None:
-        self.contract = contract
+    Attributes:
+        contract: by which it judges. large: from more elements of operands and results on rows of a call are held,
+            where its rows do not depend on each other.
+    """
+
+    def __init__(self, contract: str = "torch", large: int = LARGE) -> None:
+        self.contract, self.large = contract, large
         self._specs: dict[object, Specification] = {}
 
     def hold(self, call: DispatcherCall) -> CallFinding:
@@ -88,34 +96,17 @@ class CallJudge:
 
     def _hold(self, call: DispatcherCall) -> CallFinding:
         spec, allowed = self._spec_of(call), terms_of(self.contract, call.switches, call.name)
-        whole = isinstance(call.op, GraphRegion)
         draws = call.results[1:] if call.op is DROPOUT else ()
-        arguments = CallArguments.of(call.op.operands(call) if whole else (*call.tensors, *draws))
-        # A stand-in may give the first results alone, and a trace has what was written behind all that it gives.
-        traced = None if is_of_user(call) else spec.traced_at(arguments, {})
-        count = None if traced is None else len(traced.outputs) - len(traced.written_inputs)
-        computed = result_of(call.results[:count])
-        readings = functools.cache(lambda of: spec.read(arguments, {}, of)[: len(computed.tensors)])
-        facts = operands_of(spec, arguments, {})
-        names = call.op.names if whole else ["out"] if len(computed.names) == 1 else computed.names
-        outcomes = _hold_plainly(names, computed.tensors, readings(allowed.of_text_alone), facts)
-        outcomes = outcomes or hold_in_turn(names, computed.tensors, readings, allowed, None, facts)
-        wrong = max(outcomes, key=lambda each: (each.wrong is not None, _of_card(each))).wrong
-        if wrong is not None and wrong.code is Code.ATTRIBUTE and not is_of_user(call):
-            # What a kernel of torch gives beside its values, and in which form, its own text leaves open.
-            return CallFinding(reason=f"torch's kernel gives another form than torch's text: {wrong.title}")
-        ratio, parts = 0.0, list[float]()
-        for y, standing, adjoint in zip(computed.tensors, outcomes, _adjoints_of(call), strict=False):
-            if standing.ball is None:
-                continue
-            own, part = measure_errors(y, adjoint, standing.ball)
-            ratio = max(ratio, min(own, 1.0) if standing.wrong is None else max(own, _of_card(standing)))
-            parts += [] if math.isnan(part) else [part]
-        contribution = sum(parts) if parts else math.nan
-        unbounded = sum(each.missed for each in outcomes)
-        reason = next((each.reason for each in outcomes if each.missed), "")
-        card = None if wrong is None else CallCard(wrong.title, str(wrong))
-        return CallFinding(ratio, contribution, sum(each.judged for each in outcomes), unbounded, reason, card)
+        operands = call.op.operands(call) if isinstance(call.op, GraphRegion) else (*call.tensors, *draws)
+        arguments = CallArguments.of(operands)
+        elements = sum(x.numel() for x in (*operands, *call.results))
+        part = part_of(spec, arguments, allowed, self.large) if elements > self.large else None
+        if part is None:
+            return _hold_results(call, spec, arguments, allowed)
+        rows = part.rows(np.random.default_rng(call.number))
+        some = replace(call, results=tuple(y[rows] for y in call.results), adjoints=[])
+        finding = _hold_results(some, spec, part.of(arguments, rows), allowed)
+        return finding if finding.reason else replace(finding, reason=f"of {part.describe(rows)}")
 
     def _spec_of(self, call: DispatcherCall) -> Specification:
         key = form_of(call)
@@ -134,6 +125,58 @@ def form_of(call: DispatcherCall) -> tuple[object, ...]:
     """What calls that share a trace have in common."""
     shapes = [(x.shape, x.stride(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in call.leaves]
     return (call.op, str(call.structure), *map(str, shapes))
+
+
+def _hold_results(call: DispatcherCall, spec: Specification, arguments: CallArguments, allowed: Terms) -> CallFinding:
+    """Compare the results of a call with the readings of its spec at its operands."""
+    # A stand-in may give the first results alone, and a trace has what was written behind all that it gives.
+    traced = None if is_of_user(call) else spec.traced_at(arguments, {})
+    count = None if traced is None else len(traced.outputs) - len(traced.written_inputs)
+    computed = result_of(call.results[:count])
+    readings = functools.cache(lambda of: spec.read(arguments, {}, of)[: len(computed.tensors)])
+    facts = operands_of(spec, arguments, {})
+    near = _hold_near(call, computed.tensors, readings(allowed.of_text_alone), facts)
+    if near is not None:
+        return near
+    whole = isinstance(call.op, GraphRegion)
+    names = call.op.names if whole else ["out"] if len(computed.names) == 1 else computed.names
+    outcomes = _hold_plainly(names, computed.tensors, readings(allowed.of_text_alone), facts)
+    outcomes = outcomes or hold_in_turn(names, computed.tensors, readings, allowed, None, facts)
+    wrong = max(outcomes, key=lambda each: (each.wrong is not None, _of_card(each))).wrong
+    if wrong is not None and wrong.code is Code.ATTRIBUTE and not is_of_user(call):
+        # What a kernel of torch gives beside its values, and in which form, its own text leaves open.
+        return CallFinding(reason=f"torch's kernel gives another form than torch's text: {wrong.title}")
+    ratio, parts = 0.0, list[float]()
+    for y, standing, adjoint in zip(computed.tensors, outcomes, _adjoints_of(call, computed.tensors), strict=True):
+        if standing.ball is None:
+            continue
+        errors = measure_errors(y, adjoint, standing.ball)
+        own, part = errors.ratio, errors.contribution
+        ratio = max(ratio, min(own, 1.0) if standing.wrong is None else max(own, _of_card(standing)))
+        parts += [] if math.isnan(part) else [part]
+    unbounded = sum(each.missed for each in outcomes)
+    reason = next((each.reason for each in outcomes if each.missed), "")
+    card = None if wrong is None else CallCard(wrong.title, str(wrong))
+    judged = sum(each.judged for each in outcomes)
+    return CallFinding(ratio, sum(parts) if parts else math.nan, judged, unbounded, reason, card)
+
+
+def _hold_near(
+    call: DispatcherCall, computed: Sequence[Tensor], readings: Sequence[Reading], facts: OperandFacts
+) -> CallFinding | None:
+    """What is found where every element is certainly near enough to the centre of its ball; else None."""
+    if facts not in (OperandFacts.FINITE, OperandFacts.UNKNOWN) or len(computed) != len(readings):
+        return None
+    ratio, parts = 0.0, list[float]()
+    for y, reading, adjoint in zip(computed, readings, _adjoints_of(call, computed), strict=True):
+        if not isinstance(reading, Ball) or not is_floating(y) or tuple(y.shape) != reading.shape:
+            return None
+        errors = measure_errors(y, adjoint, reading)
+        if not errors.are_near:
+            return None
+        ratio = max(ratio, min(errors.ratio, 1.0))
+        parts += [] if math.isnan(errors.contribution) else [errors.contribution]
+    return CallFinding(ratio, sum(parts) if parts else math.nan, sum(y.numel() for y in computed))
 
 
 def _hold_plainly(
@@ -180,10 +223,12 @@ def terms_of(contract: str, switches: Switches, name: str) -> Terms:
     return terms("+".join(words))
 
 
-def _adjoints_of(call: DispatcherCall) -> Sequence[Tensor | None]:
+def _adjoints_of(call: DispatcherCall, computed: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """The derivatives by the first results; a file of a call has none."""
+    adjoints = (*call.adjoints, *(None for _ in computed))[: len(computed)]
     return [
         None if adjoint is None else torch.view_as_real(adjoint.resolve_conj()) if adjoint.is_complex() else adjoint
-        for adjoint in call.adjoints
+        for adjoint in adjoints
     ]
 
 

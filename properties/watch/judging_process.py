@@ -1,6 +1,6 @@
 """A process that judges calls of a recording in a folder, beside the one that has the program.
 
-    python -m opassay.properties.watch.judging_process FOLDER CONTRACT
+    python -m opassay.properties.watch.judging_process FOLDER CONTRACT LARGE
 
 A line of its input has numbers of calls; after each line it writes what it found of these calls, in their order.
 """
@@ -25,10 +25,11 @@ from .recording_files import findings_as_bytes, findings_of, read_recording
 class JudgingProcess:
     """Such a process, as the other side has it."""
 
-    def __init__(self, folder: Path, contract: str) -> None:
+    def __init__(self, folder: Path, judge: CallJudge) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(folder), contract], env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", __name__, str(folder), judge.contract, str(judge.large)],
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     @property
@@ -63,9 +64,9 @@ def main(words: Sequence[str]) -> None:
     """Judge what is asked, until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process that has the program, which ends this.
     torch.set_num_threads(1)
-    folder, contract = words
+    folder, contract, large = words
     calls = {call.number: call for call in read_recording(Path(folder)).calls}
-    judge = CallJudge(contract)
+    judge = CallJudge(contract, int(large))
     sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
     for line in sys.stdin:

@@ -65,7 +65,7 @@ class JudgingQueue:
 
     def _feed(self, folder: Path) -> None:
         """Give groups to another process, one after the other, until none is left or the process has ended."""
-        process = JudgingProcess(folder, self._judge.contract)
+        process = JudgingProcess(folder, self._judge)
         self._processes.append(process)
         self._starting.add(process)
         is_ready = process.wait_until_ready()

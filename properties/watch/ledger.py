@@ -177,9 +177,14 @@ class CallLedger:
                 continue
             # A sweep from the number itself reaches every call that the number depends on; autograd none of backward.
             is_apart = call.origin.node if of is None else not (is_known or call.number in of.lost)
-            if not is_apart and (not finding.is_read or (finding.ratio and not is_known)):
+            if not is_apart and (not finding.is_read or (finding.ratio and not (is_known and _is_whole(finding)))):
                 names[call.name] = None
         return tuple(list(names)[:64])
+
+
+def _is_whole(finding: CallFinding) -> bool:
+    """Whether the contribution of a call is of all its elements: of some rows alone there is none."""
+    return not finding.reason or not math.isnan(finding.contribution)
 
 
 def _has_derivative(call: DispatcherCall) -> bool:
@@ -201,4 +206,4 @@ def _outcome_of(pairs: Sequence[tuple[DispatcherCall, CallFinding]], worst: Call
             Outcome.WEAK,
             f"{len(unread)} of {len(pairs)} calls were not read, {unbounded} elements have no bound: {why}",
         )
-    return Outcome.VERIFIED, "held"
+    return Outcome.VERIFIED, f"held{worst.reason and f', {worst.reason}'}"

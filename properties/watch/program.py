@@ -24,7 +24,7 @@ from ...oracles.bound.terms import terms
 from ...oracles.verdicts.case import CaseError
 from ...oracles.verdicts.data import encode_watched
 from .cases import write_case
-from .judging import CallJudge
+from .judging import LARGE, CallJudge
 from .keeping import Keep
 from .ledger import CallLedger
 from .naming import NameNotFound
@@ -43,7 +43,7 @@ class WatchTask:
     Attributes:
         folder: where it leaves what it found. calls: the folder of the recording. contract: by which calls are judged.
         keep: attributes of `Keep`. resumes: whether the recording is there already, and no program is run.
-        jobs: processes that judge.
+        jobs: processes that judge. large: from so many elements on rows of a call are held.
         specs: files of Python that register specs of regions (`regions.spec`), run before the program.
         is_module: whether the program is named as a module, as for `python -m`. shows_progress: on standard error.
         of: the name of the number whose error is followed; empty for the loss.
@@ -58,6 +58,7 @@ class WatchTask:
     shows_progress: bool = False
     resumes: bool = False
     jobs: int = 1
+    large: int = LARGE
     of: str = ""
 
 
@@ -148,7 +149,7 @@ def main(words: Sequence[str]) -> None:
         (Path(task.folder) / "refused.txt").write_text(str(err))
         return
     if recording is not None:
-        ledger = CallLedger(recording, CallJudge(recording.run.contract))
+        ledger = CallLedger(recording, CallJudge(recording.run.contract, task.large))
         is_whole = _judge(ledger, task)
         _leave(Path(task.folder), ledger, recording, is_whole)
 

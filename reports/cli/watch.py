@@ -71,6 +71,8 @@ class _End:
 @click.option("--ops", default="", metavar="NAME,NAME", help="Say of these operators whether they can be the cause.")
 @click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that judge.")
+@click.option("--rows-from", type=click.IntRange(min=2**21), default=2**25, show_default=True, metavar="ELEMENTS",
+              help="Hold some rows of a call of more elements, where rows are independent.")  # fmt: skip
 @click.option("--keep-calls", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Leave the calls in this folder, for --resume.")  # fmt: skip
 @click.option("--resume", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
@@ -143,7 +145,7 @@ def _run(words: Sequence[str], there: Path, options: dict[str, Any]) -> _End:
     keep = {name: options[name] for name in ("every", "modules", "per_site", "seed")}
     keep |= {"memory": int(options["memory"] * 2**30)}
     task = {"folder": str(there), "calls": str(calls.resolve()), "contract": options["contract"], "keep": keep}
-    task |= {"resumes": options["resume"] is not None, "jobs": options["jobs"]}
+    task |= {"resumes": options["resume"] is not None, "jobs": options["jobs"], "large": options["rows_from"]}
     task |= {
         "specs": options["specs"],
         "of": options["of"],

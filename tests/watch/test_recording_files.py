@@ -121,8 +121,8 @@ def test_a_folder_without_a_recording_is_refused(name: str, tmp_path: Path) -> N
 class _Helper:
     """In place of a process: judges three calls of the first group, and ends."""
 
-    def __init__(self, _: Path, contract: str) -> None:
-        self._judge, self._left = CallJudge(contract), 3
+    def __init__(self, _: Path, judge: CallJudge) -> None:
+        self._judge, self._left = judge, 3
 
     def wait_until_ready(self) -> bool:
         return True
@@ -148,7 +148,7 @@ def test_what_a_process_leaves_is_judged_here(tmp_path: Path, monkeypatch: pytes
 def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
     recording, alone, together = _record(tmp_path), dict[int, CallFinding](), dict[int, CallFinding]()
     JudgingQueue(recording.calls, CallJudge(), alone.__setitem__).judge()
-    process = JudgingProcess(tmp_path, "torch")
+    process = JudgingProcess(tmp_path, CallJudge())
     assert process.wait_until_ready()
     for number, finding in process.judge([call.number for call in recording.calls]):
         together[number] = finding
