@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 104_894
+TOTAL = 105_364
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 223),
@@ -37,8 +37,8 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "candidates: calls of a spec": ("properties/candidates/domain", 2_172),
     "candidates: processes": ("properties/candidates/host", 3_041),
     "candidates: suites of others": ("properties/candidates/suites", 517),
-    "watched programs": ("properties/watch properties/watch/stand_ins", 4_824),
-    "pages of watched programs": ("reports/watch", 791),
+    "watched programs": ("properties/watch properties/watch/stand_ins", 5_281),
+    "pages of watched programs": ("reports/watch", 804),
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_835),

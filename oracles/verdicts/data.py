@@ -40,7 +40,7 @@ _TEXTS: dict[str, Any] = (
 #: Fields of more than 64 items, by their names or by what the items are, and the most that they may have.
 _MOST = {"bins": 256, "chain": 1000, "kinds": 1000, "regions": 1000, Site: 100_000, CallRecord: 4_000_000}
 #: Numbers that may be negative.
-_SIGNED = frozenset({"contribution", "value", "explained"})
+_SIGNED = frozenset({"contribution", "value", "explained", "error"})
 #: Fields that records of earlier versions do not have; every other field must be there.
 _LATER = {
     Worst: ("share", "roundoffs"),

@@ -48,8 +48,7 @@ class SiteTotals:
 
     Attributes:
         calls: that the program made. judged: of them. elements: of the results that were judged.
-        seconds: of its calls, without the recording. contribution: signed, to the error of the loss; NaN where
-            no derivative is known. size: the sum of the magnitudes of the contributions of its calls.
+        seconds: of its calls alone. contribution: to the error of the loss; NaN if not known. size: of magnitudes.
     """
 
     calls: int = 0
@@ -109,8 +108,8 @@ class LossFacts:
     Attributes:
         name: "loss", or of how many it is the sum; of another number its element, "logits[0, 3]". value: as computed.
         explained: the sum of the contributions of all calls to its error. size: the sum of their magnitudes.
-        unknown: operations of which no derivative is known, or whose calls were not read.
-        about: of another number than a loss which element of what it is.
+        unknown: operations without a known derivative, or not read. about: of another number than a loss, what it is.
+        error: against the same calls in float64; NaN where they could not be made, and shares are first order.
     """
 
     name: str
@@ -119,6 +118,7 @@ class LossFacts:
     size: float = math.nan
     unknown: tuple[str, ...] = ()
     about: str = ""
+    error: float = math.nan
 
     @property
     def word(self) -> str:

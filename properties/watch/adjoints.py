@@ -33,12 +33,14 @@ class Adjoints:
         functions: autograd functions of the program's own -> how many calls of them were met.
     """
 
-    def __init__(self, copies: TensorCopies, count: Callable[[], int]) -> None:
+    def __init__(
+        self, copies: TensorCopies, count: Callable[[], int], note_root: Callable[[Tensor, Tensor], None]
+    ) -> None:
         self.losses: list[Tensor] = []
         self.last = 0
         self.functions: Counter[type] = Counter()
         self._custom_nodes: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._count = count
+        self._count, self._note_root = count, note_root
         self._copies = copies
         self._pending: tuple[Sequence[Any], DispatcherCall | None, Origin] | None = None
         self._depth = 0
@@ -116,8 +118,9 @@ class Adjoints:
         with torch._C._DisableTorchDispatch():
             for root, weight in zip(roots, weights, strict=True):
                 if isinstance(root, Tensor) and not root.dtype.is_complex:
-                    value = root.detach().double() if weight is None else root.detach().double() * weight.detach()
-                    self.losses.append(value.sum())
+                    whole = torch.ones_like(root.detach()) if weight is None else weight.detach()
+                    self.losses.append((root.detach().double() * whole).sum())
+                    self._note_root(root, whole)
 
 
 def _node_of(result: Any, is_written: bool) -> Any:

@@ -51,6 +51,7 @@ class CallLedger:
         self._recording, self._judge = recording, judge
         self._calls = recording.calls
         self._findings: dict[int, CallFinding] = {}
+        self._is_known = not math.isnan(recording.error.value)
 
     def judge_calls(self, progress: Progress | None = None, folder: Path | None = None, jobs: int = 1) -> None:
         """Judge what was kept; an interrupt ends it, and leaves what is known so far.
@@ -62,10 +63,12 @@ class CallLedger:
         wanted = [call for call in self._calls if kind_of(call) in JUDGED]
         covered = {call.number for call in wanted if call.covered}
         with contextlib.nullcontext() if folder is None else FindingsFile(folder) as file:
+            shares = self._recording.error.shares
 
             def note(number: int, finding: CallFinding) -> None:
                 # What a call adds to the error of a region around it is in the region's own.
-                own = replace(finding, contribution=math.nan) if number in covered else finding
+                own = replace(finding, contribution=shares.get(number, math.nan))
+                own = own if self._is_known or number in covered else finding
                 self._findings[number] = own
                 if file is not None:
                     file.add(number, own)
@@ -166,17 +169,18 @@ class CallLedger:
         name = "loss" if len(losses) == 1 else f"sum of {len(losses)} losses"
         facts = LossFacts(name, float(sum(losses)), sum(parts, 0.0), sum(map(abs, parts), 0.0))
         facts = facts if of is None else replace(facts, name=of.name, value=of.value, about=of.about)
-        return replace(facts, unknown=self._unknown(earlier))
+        unknown = () if self._is_known else self._unknown(earlier)
+        return replace(facts, error=self._recording.error.value, unknown=unknown)
 
     def _unknown(self, earlier: Sequence[DispatcherCall]) -> tuple[str, ...]:
         """Operations before the end that round, and of which no derivative is known; or are not read."""
-        names, of = dict[str, None](), self._recording.followed
+        names, of, lost = dict[str, None](), self._recording.followed, self._recording.error.lost
         for call in earlier:
             finding, is_known = self._findings.get(call.number), _has_derivative(call)
             if finding is None or call.covered or kind_of(call) not in COMPUTING:
                 continue
             # A sweep from the number itself reaches every call that the number depends on; autograd none of backward.
-            is_apart = call.origin.node if of is None else not (is_known or call.number in of.lost)
+            is_apart = call.origin.node if of is None else not (is_known or call.number in lost)
             if not is_apart and (not finding.is_read or (finding.ratio and not (is_known and _is_whole(finding)))):
                 names[call.name] = None
         return tuple(list(names)[:64])

@@ -49,7 +49,9 @@ class Recorder:
         self.faults: Counter[str] = Counter()
         self.views, self.steps = 0, 0
         self.origins, self.copies = Origins(), TensorCopies(MappedMemory(file))
-        self.adjoints = Adjoints(self.copies, lambda: len(self.store.order))
+        self.adjoints = Adjoints(
+            self.copies, lambda: len(self.store.order), lambda *root: self.store.writers.note_root(self.steps, *root)
+        )
         self.named = NameFinder(of, self.store.writers, self.copies) if of else None
         self._mode = _Mode(self)
         self._is_on, self._depth = False, 0

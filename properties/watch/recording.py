@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,13 +35,26 @@ class FollowedNumber:
 
     Attributes:
         name, about: "logits[0, 3]", "the largest of its 2 × 5 elements, of aten::addmm (head, train.py:7)".
-        value: as it was computed. lost: numbers of calls that reach it in a way whose derivative is not known.
+        value: as it was computed.
     """
 
     name: str
     about: str
     value: float
-    lost: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class FollowedError:
+    """The error of what is followed.
+
+    Attributes:
+        value: NaN where it is not known. shares: number of a call -> what it adds to that.
+        lost: where it is not known, numbers of calls that reach the number in a way whose derivative is not known.
+    """
+
+    value: float = math.nan
+    shares: dict[int, float] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -54,6 +68,7 @@ class Recording:
             without a spec -> its calls. views: calls that gave a view. choice: of the calls that were kept, in words.
         faults: what kept calls from being recorded, in words. run: of the program.
         followed: the number whose error is followed; None for the loss. Then `last` is behind the call that gives it.
+        error: of the number or of the loss.
     """
 
     calls: Sequence[DispatcherCall]
@@ -67,6 +82,7 @@ class Recording:
     faults: Sequence[str] = ()
     run: ProgramRun = ProgramRun()
     followed: FollowedNumber | None = None
+    error: FollowedError = field(default_factory=FollowedError)
 
     @property
     def counts(self) -> Counter[SiteKey]:

@@ -18,7 +18,7 @@ from .call import Origin
 from .call_data import CallData, call_of, data_of
 from .judging import CallFinding
 from .mapped_memory import MappedMemory
-from .recording import FollowedNumber, ProgramRun, Recording
+from .recording import FollowedError, FollowedNumber, ProgramRun, Recording
 from .writers import Sources
 
 #: What the files say that they are; a later form has another number.
@@ -54,7 +54,7 @@ class _RecordingData(msgspec.Struct, frozen=True):
     functions: dict[str, int]
     choice: str
     faults: list[str]
-    followed: FollowedNumber | None
+    followed: tuple[FollowedNumber | None, FollowedError]
 
 
 def write_recording(folder: Path, recording: Recording, memory: MappedMemory) -> None:
@@ -81,7 +81,7 @@ def write_recording(folder: Path, recording: Recording, memory: MappedMemory) ->
     data = _RecordingData(
         _FORM, recording.run, calls, dict(recording.sources), list(positions),
         [positions[key] for key in recording.order], list(recording.losses), (recording.last, recording.views),
-        dict(recording.functions), recording.choice, list(recording.faults), recording.followed,
+        dict(recording.functions), recording.choice, list(recording.faults), (recording.followed, recording.error),
     )  # fmt: skip
     (folder / CALLS).write_bytes(encoder.encode(data))
 
@@ -109,7 +109,7 @@ def read_recording(folder: Path) -> Recording:
         calls = [call_of(decoder.decode(each)) for each in data.calls]
         recording = Recording(
             calls, data.sources, [data.sites[position] for position in data.order], data.losses, data.counts[0],
-            data.functions, data.counts[1], data.choice, data.faults, data.run, data.followed,
+            data.functions, data.counts[1], data.choice, data.faults, data.run, *data.followed,
         )  # fmt: skip
     except Exception as err:  # of files that somebody else wrote, anything
         reason = f"{type(err).__name__}: {str(err).partition(chr(10))[0]}"

@@ -10,6 +10,7 @@ gradient is added up at the elements that each of them wrote.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,10 +22,11 @@ from torch._decomp import decomposition_table
 from ...oracles.op.bits import same_bits
 from .call import DROPOUT, DispatcherCall, Tensor, is_floating, kind_of
 from .judging import as_function
+from .path import follow_error
 from .recorder import Recorder
-from .recording import Recording
+from .recording import FollowedError, Recording
 from .stand_ins.lookup import stand_in_of
-from .writers import Geometry, Seed, Source, Sources, Writing
+from .writers import MemoryPlace, Root, Seed, Source, Sources, Writing
 
 
 def finish_recording(recorder: Recorder) -> Recording:
@@ -33,14 +35,17 @@ def finish_recording(recorder: Recorder) -> Recording:
     Raises:
         NameNotFound: nothing has the name of the number whose error is to be followed.
     """
-    recording, seed = recorder.recording(), None
+    recording, writers, seed = recorder.recording(), recorder.store.writers, None
+    roots = writers.roots
     if recorder.named is not None:
         recording.followed, seed, recording.last = recorder.named.find(recording.calls)
+        roots = [Root(seed[1], seed[2].reshape(seed[0].shape).to(seed[0]))]
         for call in recording.calls:  # Autograd's derivatives are of the loss.
             call.adjoints, call.tracked = [None] * len(call.results), [False] * len(call.results)
-    lost = sweep_back(recording.calls, recording.sources, recording.last, seed)
-    if recording.followed is not None:
-        recording.followed = replace(recording.followed, lost=frozenset(lost))
+    recording.error = follow_error(recording.calls, writers, roots)
+    if math.isnan(recording.error.value):
+        lost = sweep_back(recording.calls, recording.sources, recording.last, seed)
+        recording.error = FollowedError(lost=lost)
     return recording
 
 
@@ -198,9 +203,9 @@ def _add(writer: DispatcherCall, writing: Writing, at: Tensor, gradient: Tensor)
     writer.adjoints[writing.position] = added if earlier is None else earlier.cpu() + added
 
 
-def _places(geometry: Geometry) -> Tensor:
+def _places(geometry: MemoryPlace) -> Tensor:
     """The places in memory of the elements of a tensor, in order."""
-    shape, strides, offset = geometry
+    shape, strides, offset = geometry[:3]
     places = torch.full((), offset)
     for size, stride in zip(shape, strides, strict=True):
         places = places.unsqueeze(-1) + torch.arange(size) * stride

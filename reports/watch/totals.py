@@ -130,10 +130,18 @@ class Totals:
         """Whether an error is as large as the value that has it, so that its share of the loss may be wrong in sign.
 
         A bound is at least half a spacing of the format, so at least u/2 of the value: from 1/u bounds on, an error is
-        half of its value or more, and the derivative at the value says nothing of how the loss follows it there.
+        half of its value or more, and the derivative at the value says nothing of how the loss follows it there. No
+        share is first order where the error of the loss itself is known.
         """
+        if self.is_known:
+            return False
         fmt = FORMATS.get(site.dtype)
         return fmt is not None and site.ratio * fmt.unit_roundoff >= 1 and site.totals.size > 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the error of the loss itself is known."""
+        return self.watched.loss is not None and not math.isnan(self.watched.loss.error)
 
     @property
     def followed(self) -> str:
@@ -209,9 +217,14 @@ def loss_sentences(totals: Totals) -> list[str]:
     name = f"{totals.followed}, {loss.about}," if loss.about else f"The {loss.name}"
     if math.isnan(loss.size):
         return [f"{name} is {value}; no derivative of it is known, so its error was not traced."]
-    moved = f"The errors of the calls move it by {number(loss.explained)} to first order"
     size = f"the magnitudes of all of them add up to {number(loss.size)}"
-    return [f"{name} is {value}.", f"{moved}; {size}.", *_limits(totals, loss)]
+    if not totals.is_known:
+        moved = f"The errors of the calls move it by {number(loss.explained)} to first order"
+        return [f"{name} is {value}.", f"{moved}; {size}.", *_limits(totals, loss)]
+    left = f", and {percent(abs(loss.error - loss.explained) / loss.size)} of that is left" if loss.size else ""
+    moved = f"The errors of the calls explain {number(loss.explained)} of it; {size}{left}."
+    off = f"{number(loss.error)} off that of the same calls in float64"
+    return [f"{name} is {value}, {off}.", moved, *_limits(totals, loss)]
 
 
 def _limits(totals: Totals, loss: LossFacts) -> list[str]:
@@ -221,7 +234,7 @@ def _limits(totals: Totals, loss: LossFacts) -> list[str]:
             f"Shares are first order: error times derivative. At {quantity(doubtful, 'site')}, marked ≈, an error is"
             " half of its value or more, so that the share may be wrong in size and in sign."
         )
-    if loss.size >= abs(loss.value):
+    if loss.size >= abs(loss.value) and not totals.is_known:
         lines.append(
             f"The errors add up to {totals.followed} itself or more, where first order says nothing of any share."
         )

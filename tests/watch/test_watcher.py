@@ -19,7 +19,7 @@ from opassay.properties.watch.call import DispatcherCall
 from opassay.properties.watch.judging import CallJudge
 from opassay.properties.watch.keeping import Keep
 from opassay.properties.watch.sweep import sweep_back
-from opassay.properties.watch.writers import Writing
+from opassay.properties.watch.writers import MemoryPlace, Writing
 from opassay.reports.watch.text import lines_of
 from tests.watch.programs import PROGRAMS
 from tests.watch.test_recorder import record
@@ -228,7 +228,7 @@ def test_calls_that_were_not_kept_are_told_and_not_counted_as_held() -> None:
 
 @pytest.mark.parametrize("is_reused", [False, True])
 def test_memory_that_is_used_again_gives_no_derivative_to_its_former_writer(is_reused: bool) -> None:
-    weight, place = torch.randn(8, requires_grad=True), ((8,), (1,), 0)
+    weight, place = torch.randn(8, requires_grad=True), MemoryPlace((8,), (1,), 0)
 
     def program() -> list[torch.Tensor]:
         table = torch.exp(torch.linspace(0, 1, 8))
