@@ -71,7 +71,8 @@ class Site:
         ratio: the largest error as a multiple of its bound.
         totals: of its calls. first: the number of its first call in the step.
         card: of the worst call outside: the card's lines. operands: facts of the operands of the worst call, a line
-            each. case: the name of the file with the operands of that call, which `opassay watch --call` judges again.
+            each. case: the name of the file with the operands of that call, which `opassay watch --call` judges again;
+            of a compiled graph "NAME.py", the program of its smallest piece that is outside.
     """
 
     place: CallPlace
@@ -119,11 +120,6 @@ class LossFacts:
     unknown: tuple[str, ...] = ()
     about: str = ""
     error: float = math.nan
-
-    @property
-    def word(self) -> str:
-        """What sentences call it."""
-        return self.name if self.about else "the loss"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,14 +44,14 @@ class GraphRegion:
         return tuple(tensors_in(output))
 
     @property
-    def _results(self) -> list[torch.fx.Node]:
+    def result_nodes(self) -> list[torch.fx.Node]:
         """The nodes of the tensors among the results."""
         return [x for x in self._outputs if isinstance(x.meta.get("val"), Tensor)]
 
     @property
     def names(self) -> list[str]:
         """What messages call the results: the operation, and the program's module."""
-        return [f"{node.name}{_module_of(node)}" for node in self._results]
+        return [f"{node.name}{_module_of(node)}" for node in self.result_nodes]
 
     def operands(self, call: DispatcherCall) -> tuple[Tensor, ...]:
         """The tensors of which the results are a function: the call's own, draws, and results as they were computed."""
@@ -75,12 +75,14 @@ class GraphRegion:
 
     def _known(self, call: DispatcherCall) -> list[tuple[torch.fx.Node, Tensor]]:
         """The results from which the reading goes on, one for each node."""
-        pairs = {node: y for node, y in zip(self._results, call.results, strict=False) if node.op == "call_function"}
+        pairs = {
+            node: y for node, y in zip(self.result_nodes, call.results, strict=False) if node.op == "call_function"
+        }
         return [(node, y) for node, y in pairs.items() if is_floating(y)]
 
     def _draws(self, call: DispatcherCall) -> list[Tensor]:
         """The numbers that the graph drew: an eager run from the same state of the generator draws them again."""
-        drawing = [n for n in self.graph.graph.nodes if n.op == "call_function" and _draws_numbers(n.target)]
+        drawing = [n for n in self.graph.graph.nodes if n.op == "call_function" and draws_numbers(n.target)]
         if not drawing or call.generator is None:
             return []
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -111,7 +113,7 @@ class _GraphReader(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is DROPOUT:
             return drop_by_mask(*args, mask=self._draws.pop(0))
-        if _draws_numbers(target):
+        if draws_numbers(target):
             return self._draws.pop(0)
         if target in _VIEWS:
             return args[0].reshape(args[1])
@@ -131,7 +133,7 @@ class _Drawing(torch.fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = super().call_function(target, args, kwargs)
-        if _draws_numbers(target):
+        if draws_numbers(target):
             # The product with a mask is rounded, and what it would have to be is asked.
             self.draws.append(value[1] if target is DROPOUT else value)
         return value
@@ -192,7 +194,8 @@ def _run_plain(run: Callable[[Any], Any], args: Any) -> Any:
         return run(args)
 
 
-def _draws_numbers(target: Any) -> bool:
+def draws_numbers(target: Any) -> bool:
+    """Whether an operation of a graph gives other numbers at each call."""
     draws = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     return draws and (target is DROPOUT or stand_in_of(target) is None)
 

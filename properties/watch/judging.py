@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.judge.holding import OperandFacts, Reading, Standing, hold
-from ...oracles.verdicts.violation import Code
+from ...oracles.verdicts.violation import Code, Outlier
 from ..candidates.agreement import operands_of
 from ..candidates.arguments import CallArguments
 from ..candidates.comparing import hold_in_turn
@@ -39,10 +39,11 @@ _FACTORS = {"tf32": ("tf32",), "bf16": ("bfloat16_factors",)}
 
 @dataclass(frozen=True)
 class CallCard:
-    """What is wrong with a call: in a line, and with the numbers."""
+    """What is wrong with a call: in a line, with the numbers, and its worst element where it is about elements."""
 
     title: str
     text: str
+    outlier: Outlier | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -156,7 +157,7 @@ def _hold_results(call: DispatcherCall, spec: Specification, arguments: CallArgu
         parts += [] if math.isnan(part) else [part]
     unbounded = sum(each.missed for each in outcomes)
     reason = next((each.reason for each in outcomes if each.missed), "")
-    card = None if wrong is None else CallCard(wrong.title, str(wrong))
+    card = None if wrong is None else CallCard(wrong.title, str(wrong), wrong.outlier)
     judged = sum(each.judged for each in outcomes)
     return CallFinding(ratio, sum(parts) if parts else math.nan, judged, unbounded, reason, card)
 

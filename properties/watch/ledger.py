@@ -43,11 +43,13 @@ class CallLedger:
     """The calls of a recording as they are judged.
 
     Attributes:
-        cases: name of a case -> the call that it is about, for whoever writes it into a file.
+        cases: name of a case -> the call that it is about, for whoever writes it into a file. graphs: name of a
+            program -> the call of a compiled graph of which it is to be a piece.
     """
 
     def __init__(self, recording: Recording, judge: CallJudge) -> None:
         self.cases: dict[str, DispatcherCall] = {}
+        self.graphs: dict[str, DispatcherCall] = {}
         self._recording, self._judge = recording, judge
         self._calls = recording.calls
         self._findings: dict[int, CallFinding] = {}
@@ -151,10 +153,13 @@ class CallLedger:
         site = replace(site, operands=describe_operands(worst))
         if finding.wrong is None:
             return site
-        if kind == "region":  # which no operation of a file computes
-            return replace(site, card=str(finding.wrong))
         digest = hashlib.sha256(place.text.encode("utf-8", "replace")).hexdigest()
         case = f"{digest[:8]}-{worst.number:06x}"
+        if isinstance(worst.op, GraphRegion):
+            self.graphs[f"{case}.py"] = worst
+            return replace(site, card=str(finding.wrong), case=f"{case}.py")
+        if kind == "region":  # which no operation of a file computes
+            return replace(site, card=str(finding.wrong))
         self.cases[case] = worst
         return replace(site, card=str(finding.wrong), case=case)
 

@@ -23,7 +23,9 @@ import torch
 from ...oracles.bound.terms import terms
 from ...oracles.verdicts.case import CaseError
 from ...oracles.verdicts.data import encode_watched
+from ...oracles.verdicts.watched import Site
 from .cases import write_case
+from .graph_programs import write_programs
 from .judging import LARGE, CallJudge
 from .keeping import Keep
 from .ledger import CallLedger
@@ -122,11 +124,18 @@ def _leave(folder: Path, ledger: CallLedger, recording: Recording, is_whole: boo
             write_case(folder / f"{case}.bin", call, run.contract)
         except CaseError:  # An operand has no form in a file, so that no command judges the call again.
             unwritten.add(case)
-    sites = tuple(replace(site, case="") if site.case in unwritten else site for site in watched.sites)
-    watched = replace(watched, sites=sites)
+    words = write_programs(folder, ledger.graphs if is_whole else {}, CallJudge(run.contract))
+    unwritten |= ledger.graphs.keys() - words.keys()
+    sites = (replace(site, case="") if site.case in unwritten else site for site in watched.sites)
+    watched = replace(watched, sites=tuple(_with_piece(site, words.get(site.case, "")) for site in sites))
     (folder / "watch.json").write_bytes(encode_watched(watched))
     ended = {"status": run.status, "error": run.error, "device": run.device, "faults": recording.faults}
     (folder / "ended.json").write_text(json.dumps(ended | {"is_whole": is_whole}))
+
+
+def _with_piece(site: Site, words: str) -> Site:
+    """A site whose card says what its program is."""
+    return replace(site, card=f"{site.card}\n  piece      {words}") if words else site
 
 
 def main(words: Sequence[str]) -> None:

@@ -244,7 +244,7 @@ def _write(folder: Folder, watched: Watched, run: Run, there: Path) -> Reason | 
     try:
         folder.write("watch.json", (there / "watch.json").read_bytes())
         folder.write("watch.html", render(watched, run).encode("utf-8", "replace"))
-        for path in sorted(there.glob("*.bin")):
+        for path in sorted(path for path in there.iterdir() if path.suffix in (".bin", ".py", ".raw")):
             folder.write(f"cases/{path.name}", path.read_bytes())
     except (OSError, FolderError) as err:
         return exit_codes.INTERNAL, one_line(str(err), 200)

@@ -27,8 +27,9 @@ def lines_of(watched: Watched, wanted: Sequence[str] = ()) -> list[str]:
 
 
 def again(case: str) -> str:
-    """The command that judges the call of a case alone, from the file of its operands in the report folder."""
-    return f"opassay watch --call {shlex.quote(f'{REPORT_FOLDER.get() or _FOLDER}/cases/{case}.bin')}"
+    """The command that judges the call of a case alone, or runs its program; both are files of the report folder."""
+    command, name = ("python", case) if case.endswith(".py") else ("opassay watch --call", f"{case}.bin")
+    return f"{command} {shlex.quote(f'{REPORT_FOLDER.get() or _FOLDER}/cases/{name}')}"
 
 
 def _failing(totals: Totals) -> Iterator[str]:

@@ -146,7 +146,8 @@ class Totals:
     @property
     def followed(self) -> str:
         """The number whose error was followed, as sentences call it."""
-        return one_line(self.watched.loss.word, 80) if self.watched.loss else "the loss"
+        loss = self.watched.loss
+        return one_line(loss.name, 80) if loss and loss.about else "the loss"
 
     @cached_property
     def operators(self) -> list[tuple[SiteGroup, str]]:
