@@ -19,6 +19,7 @@ _WIDE = {
     torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64,
     torch.complex64: torch.complex128, torch.complex32: torch.complex128,
 }  # fmt: skip
+_ALIGNMENTS = frozenset({_ATEN._ctc_loss.default, _ATEN._ctc_loss.Tensor})
 #: Operations that are told to give float32 of a half type, which nothing is any more.
 _TOLD = frozenset({_ATEN._softmax.default, _ATEN._log_softmax.default})
 
@@ -49,6 +50,7 @@ def as_wide_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
     leaves = tuple(_widened(x) for x in call.leaves)
     if call.op in _TOLD:
         leaves = (*leaves[:2], False, *leaves[3:])
+    call = replace(call, op=_align) if call.op in _ALIGNMENTS else call
     run = as_function(replace(call, leaves=leaves))
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -56,6 +58,20 @@ def as_wide_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
             return tuple(y if y.layout == torch.strided else y.to_dense() for y in run(*tensors))
 
     return function
+
+
+def _align(log_probs: Tensor, targets: Tensor, steps: Any, *rest: Any) -> tuple[Tensor, ...]:
+    """CTC's loss as a function of the logarithms that it takes.
+
+    torch's derivative is that by the logits of a softmax before it, which has the probabilities besides: what is added
+    is 0, and takes them off.
+    """
+    loss, alpha = _ATEN._ctc_loss(log_probs, targets, steps, *rest)
+    chances = log_probs.exp()
+    counts = torch.as_tensor(steps, device=loss.device).reshape(log_probs.shape[1:-1])
+    numbers = torch.arange(len(log_probs), device=loss.device).reshape(-1, *[1] * (log_probs.dim() - 2))
+    excess = (chances - chances.detach()).sum(-1) * (numbers < counts)
+    return torch.where(loss.isfinite(), loss - excess.sum(0), loss), alpha
 
 
 def _without_out(call: DispatcherCall) -> DispatcherCall:

@@ -74,6 +74,12 @@ def _top(module: Any, x: torch.Tensor) -> Any:
     return (weights * module[2].weight.sum(0)[places]).sum().exp()
 
 
+def _align(module: Any, x: torch.Tensor) -> Any:
+    y = module[0](x).reshape(9, 3, 4)
+    chances = torch.log_softmax(y.to(torch.promote_types(y.dtype, torch.float32)), -1)
+    return F.ctc_loss(chances, torch.tensor([[1, 2], [3, 3], [2, 1]]), torch.tensor([9, 7, 8]), torch.tensor([2, 1, 2]))
+
+
 def _divided(module: Any, x: torch.Tensor) -> Any:
     with torch.no_grad():
         y = module[0](x)
@@ -83,7 +89,9 @@ def _divided(module: Any, x: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    "loss_of", [_detached, _sliced, _complex, _inner_gradient, _dropout, _top, _divided], ids=lambda f: f.__name__
+    "loss_of",
+    [_detached, _sliced, _complex, _inner_gradient, _dropout, _top, _align, _divided],
+    ids=lambda f: f.__name__,
 )
 def test_the_error_of_the_loss_is_told_and_explained(loss_of: Loss, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
