@@ -1,19 +1,20 @@
 """Models of many kinds under `opassay.watch`: what of a step is read, what is outside, and how the loss is explained.
 
     python benchmarks/watched_models.py [--model NAME ...] [--dtype float32|bfloat16] [--autocast] [--large]
-                                        [--jobs N] [--contract NAME] [--to FILE] [--list]
+                                        [--compiled] [--jobs N] [--contract NAME] [--to FILE] [--list]
 
 Each model has random weights of a fixed seed and takes two steps of training: forward, backward, clipped gradients, and
 an optimizer. The second one is watched. Told of each: calls by kind, how many of the computing ones were read, the
 elements that were held, the sites outside, and the error of the loss against the same step in float64 beside what
 the calls explain of it. `--large` takes each at three times its width. With `--jobs` each model has a process of its
-own, so many at a time. Needs transformers for the models that are its. A model that cannot be watched is told, and the
-exit code is 1 then.
+own, so many at a time. With `--compiled` the loss is compiled by inductor, and each graph is held. Needs transformers
+for the models that are its. A model that cannot be watched is told, and the exit code is 1 then.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import subprocess
@@ -83,20 +84,24 @@ class Figures:
         return rest / self.size if self.size else (0.0 if not rest else math.inf)
 
 
-def watch_model(name: str, dtype: str, autocast: bool, size: int, contract: str) -> Figures:
+def watch_model(name: str, options: argparse.Namespace) -> Figures:
     """The figures of a model's second step."""
     torch.manual_seed(0)
-    program = PROGRAMS[name](size)
-    program.become(getattr(torch, dtype), autocast)
+    program = PROGRAMS[name](LARGE if options.large else 1)
+    program.become(getattr(torch, options.dtype), options.autocast)
     program.step()
     exact = exact_loss(program, SEED)
+    if options.compiled:
+        compiled = functools.partial(torch.compile, backend=opassay.watched("inductor"))
+        program.loss, program.second = compiled(program.loss), program.second and compiled(program.second)
     torch.manual_seed(SEED)
     start = time.process_time()
-    with opassay.watch(program.module, contract=contract) as watched:
+    with opassay.watch(program.module, contract=options.contract) as watched:
         loss = program.step()
     seconds = time.process_time() - start
     result = watched.result
-    figures = Figures(name, f"autocast {dtype}" if autocast else dtype, dict(result.kinds), seconds=seconds)
+    form = " ".join(word for word in ("autocast", "compiled") if getattr(options, word))
+    figures = Figures(name, f"{form} {options.dtype}".strip(), dict(result.kinds), seconds=seconds)
     for site in result.sites:
         figures.elements += site.totals.elements
         if site.kind in COMPUTING:
@@ -154,9 +159,8 @@ def total_text(rows: list[Figures]) -> Iterator[str]:
 
 def _attempt(name: str, options: argparse.Namespace) -> Figures:
     """The figures, or why there are none: a model that breaks must not hide the others."""
-    size = LARGE if options.large else 1
     try:
-        return watch_model(name, options.dtype, options.autocast, size, options.contract)
+        return watch_model(name, options)
     except Exception as error:
         return Figures(name, options.dtype, failure=f"{type(error).__name__}: {error}"[:300])
 
@@ -165,6 +169,7 @@ def _attempt_apart(name: str, options: argparse.Namespace) -> Figures:
     """The same in a process of its own."""
     command = [sys.executable, __file__, "--model", name, "--dtype", options.dtype, "--contract", options.contract]
     command += ["--json"] + ["--autocast"] * options.autocast + ["--large"] * options.large
+    command += ["--compiled"] * options.compiled
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = ended.stdout.strip().splitlines()
     if not lines or not lines[-1].startswith("{"):
@@ -185,6 +190,7 @@ def main() -> int:
     for name, text in (
         ("autocast", "run the forward passes under autocast to bfloat16"),
         ("large", f"take models at {LARGE} times their width"),
+        ("compiled", "compile the model by inductor, and hold its graphs"),
         ("json", "print the figures as lines of JSON"),
         ("list", "print the names of the models and end"),
     ):

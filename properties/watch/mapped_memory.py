@@ -6,6 +6,7 @@ A program's calls write many times what is alive at once. Pages of a file that n
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import tempfile
@@ -22,6 +23,10 @@ Tensor = torch.Tensor
 _PART, _STEP = 2**26, 64
 
 
+#: Those that are in use.
+_OPEN: weakref.WeakSet[MappedMemory] = weakref.WeakSet()
+
+
 class MappedMemory:
     """The memory of tensors that nobody writes any more.
 
@@ -34,11 +39,12 @@ class MappedMemory:
         self.nbytes = 0
         self._file = tempfile.TemporaryFile() if path is None else path.open("w+b")  # noqa: SIM115
         self._parts: list[mmap.mmap] = []
-        self._start = self._end = 0
+        self._start = self._end = self._recent = 0
         self._free: dict[int, list[tuple[int, memoryview]]] = {}
         self._starts: dict[int, int] = {}
         self._others: list[Tensor] = []
         self._lock = threading.Lock()
+        _OPEN.add(self)
 
     def copy(self, tensor: Tensor) -> Tensor:
         """A copy of a tensor, with its strides where no two of its elements share memory.
@@ -78,6 +84,10 @@ class MappedMemory:
         size += -size % _STEP
         with self._lock:
             self.nbytes += size
+            self._recent += size
+            if self._recent > _PART:
+                self._recent = 0
+                release_memory()
             places = self._free.get(size)
             start, memory = places.pop() if places else self._carve(size)
         # The tensor's storage holds this view of the bytes, and lets it go with its last user.
@@ -94,11 +104,13 @@ class MappedMemory:
         self._starts[torch.frombuffer(memory, dtype=torch.uint8).data_ptr()] = start
         return start, memory
 
-    def _map(self, size: int) -> None:
-        # What is in earlier parts stays in the file, and is no memory of this process until it is read again.
+    def release(self) -> None:
+        """Leave to the file what was written or read: it is no memory of this process until it is read again."""
         for part in self._parts:
             with contextlib.suppress(AttributeError, OSError):  # not every system takes the advice
                 part.madvise(mmap.MADV_DONTNEED)
+
+    def _map(self, size: int) -> None:
         self._start, self._end = self._end, self._end + size
         os.truncate(self._file.fileno(), self._end)
         self._parts.append(mmap.mmap(self._file.fileno(), size, offset=self._start))
@@ -106,3 +118,11 @@ class MappedMemory:
     def _give_back(self, size: int, start: int, memory: memoryview) -> None:
         self.nbytes -= size
         self._free.setdefault(size, []).append((start, memory))
+
+
+def release_memory() -> None:
+    """Give back to the system what this process does not need now: pages of files, and memory that was freed."""
+    for memory in tuple(_OPEN):
+        memory.release()
+    with contextlib.suppress(AttributeError, OSError):  # of the C library of Linux alone
+        ctypes.CDLL(None).malloc_trim(0)

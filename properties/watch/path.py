@@ -24,6 +24,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from .call import DROPOUT, DispatcherCall, Tensor, is_floating, kind_of
+from .mapped_memory import MappedMemory
 from .recording import FollowedError
 from .widening import as_wide_function, difference, wide_numbers, widen
 from .writers import MemoryPlace, Root, Source, StorageWriters, Writing
@@ -63,8 +64,10 @@ class ErrorPath:
         self._places = {key: writing.geometry for key, writing in writings.items()}
         self._formers = {key: _key_of(writers.formers[key]) for key in writings if key in writers.formers}
         self._links: dict[_Key, tuple[_Key, MemoryPlace]] = {}
-        self._link()
         self._errors: _Memory = {}
+        # What is in float64 takes some ten times what the program has, and lies in a file.
+        self._copy = MappedMemory().copy
+        self._link()
         with wide_numbers():
             self.error = -self._deviation(self._advance(0.0))
             for count in _POINTS:
@@ -98,7 +101,7 @@ class ErrorPath:
         if place is None or not is_floating(values) or values.shape != place[0]:
             return
         former = memory.get(self._formers.get(key, key))
-        own = memory[key] = _with_room(None if former is None else former.clone(), values, place, empty)
+        own = memory[key] = self._with_room(None if former is None else self._copy(former), values, place, empty)
         _view(own, values, place).copy_(values)
 
     def _advance(self, part: float) -> _Memory:
@@ -116,7 +119,7 @@ class ErrorPath:
         function, computed = as_wide_function(call), _operands_of(call)
         if (call.number, 0) not in self._errors:
             for position, (y, exact) in enumerate(zip(call.results, _run(function, computed), strict=False)):
-                self._errors[call.number, position] = difference(y, exact)
+                self._errors[call.number, position] = self._copy(difference(y, exact))
         is_moved = any((call.number, index) in self._links for index in range(len(computed)))
         results = _run(function, self._operands(call, memory)) if is_moved else ()
         for position, y in enumerate(call.results):
@@ -148,7 +151,7 @@ class ErrorPath:
         for root in self._roots:
             key = _end_of(root.source)
             if key is not None:
-                _add(slopes, self._first(key), root.source[1], widen(root.weight), root.weight)
+                self._add(slopes, self._first(key), root.source[1], widen(root.weight), root.weight)
         for call in reversed(self._calls):
             by_results = [self._take(slopes, (call.number, position), y) for position, y in enumerate(call.results)]
             for position, slope in enumerate(by_results):
@@ -165,7 +168,7 @@ class ErrorPath:
         first, place = self._first(key), self._places.get(key)
         if first not in slopes or place is None or not is_floating(result) or result.shape != place[0]:
             return None
-        slopes[first] = _with_room(slopes[first], result, place)
+        slopes[first] = self._with_room(slopes[first], result, place)
         view = _view(slopes[first], result, place)
         slope = view.clone()
         view.zero_()
@@ -190,7 +193,16 @@ class ErrorPath:
         for index, slope in zip(wanted, pulled, strict=True):
             if slope is not None:
                 key, place = self._links[call.number, index]
-                _add(slopes, self._first(key), place, slope, call.tensors[index])
+                self._add(slopes, self._first(key), place, slope, call.tensors[index])
+
+    def _add(self, slopes: _Memory, key: _Key, place: MemoryPlace, slope: Tensor, like: Tensor) -> None:
+        """Add a derivative by a view to that by its memory."""
+        slopes[key] = self._with_room(slopes.get(key), like, place)
+        _add_to(slopes[key], place, slope, like)
+
+    def _with_room(self, memory: Tensor | None, like: Tensor, place: MemoryPlace, empty: float = 0.0) -> Tensor:
+        own = _with_room(memory, like, place, empty)
+        return own if own is memory else self._copy(own)
 
 
 def _differentiable(
@@ -284,9 +296,7 @@ def _view(memory: Tensor, like: Tensor, place: MemoryPlace) -> Tensor:
     return torch._neg_view(view) if place.is_neg else view
 
 
-def _add(slopes: _Memory, key: _Key, place: MemoryPlace, slope: Tensor, like: Tensor) -> None:
-    """Add a derivative by a view to that by its memory."""
-    own = slopes[key] = _with_room(slopes.get(key), like, place)
+def _add_to(own: Tensor, place: MemoryPlace, slope: Tensor, like: Tensor) -> None:
     numbers = torch.view_as_complex(own.view(-1, 2)) if like.is_complex() else own
     slope = slope.conj() if place.is_conj else slope
     slope = (-slope if place.is_neg else slope).resolve_conj().to(numbers.dtype)
