@@ -74,7 +74,9 @@ class Step:
     def watch(self, layer: int | None = None) -> Finding:
         """What is outside, of all calls or of those beside a layer."""
         self.model.zero_grad()
-        modules = () if layer is None or layer == OUTSIDE else self._modules(layer)
+        # The error of the loss is known where every call is kept.
+        is_whole = layer is None or layer == OUTSIDE or self.beside >= LAYERS
+        modules = () if is_whole else self._modules(layer)
         recorder = Recorder(Keep(modules=modules))
         recorder.origins.modules.name(self.model)
         start = time.process_time()
