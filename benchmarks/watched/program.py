@@ -34,6 +34,8 @@ class Program:
         choice: makes the optimizer of the module's parameters.
         second: the loss of the second of two parts, `module.parts()`, which are trained in turn; `loss` is the first's.
         autocast: whether the forward pass runs under autocast to bfloat16.
+        states: of the module before each loss of the last step.
+        prescribed: the states to take in place of one's own, so that a loss has the parameters of another program.
     """
 
     module: nn.Module
@@ -42,6 +44,8 @@ class Program:
     second: Loss | None = None
     autocast: bool = False
     optimizers: list[Optimizer] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    prescribed: list[dict[str, Any]] = field(default_factory=list)
 
     def become(self, dtype: torch.dtype, autocast: bool) -> None:
         """Gives the module its dtype, and makes the optimizers."""
@@ -53,9 +57,13 @@ class Program:
 
     def step(self) -> float:
         """Forward, backward, clipped gradients and a step of each optimizer in turn; the sum of losses."""
-        total = 0.0
+        total, self.states = 0.0, []
         for compute_loss, optimizer in zip((self.loss, self.second), self.optimizers, strict=False):
             assert compute_loss is not None
+            if self.prescribed:
+                self.module.load_state_dict(self.prescribed.pop(0))
+            if self.second is not None:
+                self.states.append(copy.deepcopy(self.module.state_dict()))
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
                 loss = compute_loss(self.module)
