@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from opassay.properties.watch.compiled import watched as watched
     from opassay.properties.watch.keeping import Keep as Keep
     from opassay.properties.watch.regions import spec as spec
+    from opassay.properties.watch.two_programs import compare_programs as compare_programs
     from opassay.properties.watch.watcher import Watcher as Watcher
     from opassay.properties.watch.watcher import watch as watch
 

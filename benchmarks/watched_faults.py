@@ -1,7 +1,7 @@
 """Faults planted in one call of a transformer's step, and what `opassay.watch` names.
 
     python benchmarks/watched_faults.py [--fault NAME ...] [--dtype float32|bfloat16] [--contract NAME]
-                                        [--beside N] [--list]
+                                        [--beside N] [--list] [--against]
 
 The model has twelve layers whose norms, gates, rotations, attention, products and loss are written by hand, forward and
 backward, and have specs (`watched/faults/`). Each fault takes the place of one of them in one layer. Told of each: the
@@ -9,6 +9,9 @@ site that is named first, whether that is the wrong one, its largest error over 
 what the wrong sites contribute to that by the watch's own account, and what else is outside. Blocks that are put
 together wrongly, of right calls, come last: without a spec of the block nothing may be outside, and with one the block
 is. Without a fault nothing may be outside. The exit code is 1 where this is not so.
+
+With --against each of these blocks is compared with the right program instead, without a spec of the block: the first
+call at which the programs differ has to be one of that layer, and no call may be outside.
 """
 
 from __future__ import annotations
@@ -73,17 +76,22 @@ class Step:
 
     def watch(self, layer: int | None = None) -> Finding:
         """What is outside, of all calls or of those beside a layer."""
+        start = time.process_time()
+        watched, loss = self.record(layer)
+        return finding_of(watched.result, loss, time.process_time() - start)
+
+    def record(self, layer: int | None = None) -> tuple[opassay.Watcher, float]:
+        """A step of which all calls are kept, or those beside a layer; and its loss."""
         self.model.zero_grad()
         # The error of the loss is known where every call is kept.
         is_whole = layer is None or layer == OUTSIDE or self.beside >= LAYERS
         modules = () if is_whole else self._modules(layer)
         recorder = Recorder(Keep(modules=modules))
         recorder.origins.modules.name(self.model)
-        start = time.process_time()
         with opassay.Watcher(recorder, self.judge, "transformer", None) as watched:
             loss = self.model(self.tokens, self.labels)
             loss.backward()
-        return finding_of(watched.result, float(loss.detach()), time.process_time() - start)
+        return watched, float(loss.detach())
 
     def _modules(self, layer: int) -> tuple[str, ...]:
         near = [number for number in range(LAYERS) if abs(number - layer) <= self.beside]
@@ -165,6 +173,28 @@ def block_rows(right: Finding, names: list[str], step: Step) -> Iterator[tuple[s
         yield describe_fault("compose", wrong, finding, right)
 
 
+def compared_rows(names: list[str], step: Step) -> Iterator[tuple[str, bool]]:
+    """Wrong compositions against the right one: told of each, what is named first."""
+    right, _ = step.record(LAYER)
+    again = opassay.compare_programs(step.record(LAYER)[0], right)
+    yield f"{'no fault':44} {len(again.differences)} differences", not again.differences
+    for wrong in BLOCK_FAULTS["compose"]:
+        if names and wrong.__name__ not in names:
+            continue
+        start = time.process_time()
+        with PLAN.planting("compose", wrong, LAYER):
+            here, _ = step.record(LAYER)
+        differences = opassay.compare_programs(here, right).differences
+        place = differences[0].here if differences else None
+        is_named = place is not None and f"{place.module}.".startswith(f"blocks.{LAYER}.")
+        outside = sum(bool(each.wrong) for each in differences)
+        first = differences[0].line if differences else "nothing"
+        line = (
+            f"{wrong.__name__:30} {'named' if is_named else 'MISSED'} {time.process_time() - start:.0f} CPU s: {first}"
+        )
+        yield f"{line}; {outside} outside", is_named and not outside
+
+
 def _summary(finding: Finding) -> str:
     return (
         f"{'nothing outside' if not finding.named else f'OUTSIDE {finding.named[:5]}'}; the largest error of a region "
@@ -179,6 +209,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--contract", default="torch")
     parser.add_argument("--beside", type=int, default=LAYERS, metavar="N", help="judge the layers that are so near")
+    parser.add_argument("--against", action="store_true", help="compare wrong blocks with the right program")
     parser.add_argument("--list", action="store_true", help="print the names of the faults and end")
     options = parser.parse_args()
     if options.list:
@@ -187,6 +218,10 @@ def main() -> int:
     for target, reference in SPECS.items():
         opassay.spec(target, reference)
     step = Step(getattr(torch, options.dtype), options.contract, options.beside)
+    if options.against:
+        compared = [(print(text, flush=True), is_right)[1] for text, is_right in compared_rows(options.fault, step)]
+        print(f"against the right program: {sum(compared[1:])} of {len(compared) - 1} named")
+        return int(not all(compared))
     right = step.watch()
     print(f"{'no fault':44} {_summary(right)}", flush=True)
     reached = [not right.named]

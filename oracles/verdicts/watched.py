@@ -140,6 +140,48 @@ class FirstSpecial:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramDifference:
+    """A call at which a program and another form of it differ.
+
+    Attributes:
+        here, there: the call in this program and in the other one; None where it has none. text: what differs.
+        wrong: "here" or "there" where the call is outside of its own bound, so that its program is wrong; else empty.
+        ratio: the distance of the programs, or the call's own error, over what is allowed.
+    """
+
+    here: CallPlace | None
+    there: CallPlace | None
+    text: str
+    wrong: str = ""
+    ratio: float = math.inf
+
+    @property
+    def line(self) -> str:
+        """In one line."""
+        place = self.here or self.there
+        side = "" if self.here else "there, "
+        return f"{side}{place.text if place else 'the program'}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramComparison:
+    """A program, compared with another form of it.
+
+    Attributes:
+        other: the name of the other. differences: in the order of the program.
+        here, there: calls that compute. same: how many of those here the other program has as well, with their values.
+        unknown: why values were taken to be the same without being compared, and how often.
+    """
+
+    other: str
+    differences: tuple[ProgramDifference, ...] = ()
+    here: int = 0
+    there: int = 0
+    same: int = 0
+    unknown: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Watched:
     """What was seen of a program.
 
@@ -158,3 +200,4 @@ class Watched:
     kinds: tuple[tuple[str, int], ...] = ()
     choice: str = "all calls"
     regions: tuple[tuple[str, int], ...] = ()
+    against: ProgramComparison | None = None

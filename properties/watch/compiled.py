@@ -51,7 +51,7 @@ class GraphRegion:
     @property
     def names(self) -> list[str]:
         """What messages call the results: the operation, and the program's module."""
-        return [f"{node.name}{_module_of(node)}" for node in self.result_nodes]
+        return [f"{node.name} ({module_of(node)})".removesuffix(" ()") for node in self.result_nodes]
 
     def operands(self, call: DispatcherCall) -> tuple[Tensor, ...]:
         """The tensors of which the results are a function: the call's own, draws, and results as they were computed."""
@@ -92,7 +92,19 @@ class GraphRegion:
         return eager.draws
 
 
-class _GraphReader(torch.fx.Interpreter):
+class GraphRunner(torch.fx.Interpreter):
+    """Runs a graph in operations of torch, on memory that may have other strides than where it was compiled."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target in _VIEWS:
+            return args[0].reshape(args[1])
+        if target is torch.ops.prims.convert_element_type.default:
+            return args[0].to(args[1])
+        # Primitives of the compiler say themselves what they are in operations of torch.
+        return super().call_function(getattr(target, "impl_aten", None) or target, args, kwargs)
+
+
+class _GraphReader(GraphRunner):
     """The graph in words that are read; results that are known go on as they were computed."""
 
     def __init__(self, graph: torch.fx.GraphModule, known: dict[str, Tensor], draws: Sequence[Tensor]) -> None:
@@ -115,13 +127,8 @@ class _GraphReader(torch.fx.Interpreter):
             return drop_by_mask(*args, mask=self._draws.pop(0))
         if draws_numbers(target):
             return self._draws.pop(0)
-        if target in _VIEWS:
-            return args[0].reshape(args[1])
-        if target is torch.ops.prims.convert_element_type.default:
-            return args[0].to(args[1])
         word = stand_in_of(target) if isinstance(target, torch._ops.OpOverload) else None
-        # Primitives of the compiler say themselves what they are in operations of torch.
-        return (word or getattr(target, "impl_aten", None) or target)(*args, **kwargs)
+        return super().call_function(target, args, kwargs) if word is None else word(*args, **kwargs)
 
 
 class _Drawing(torch.fx.Interpreter):
@@ -200,9 +207,9 @@ def draws_numbers(target: Any) -> bool:
     return draws and (target is DROPOUT or stand_in_of(target) is None)
 
 
-def _module_of(node: torch.fx.Node) -> str:
-    """The module in which the program calls a node, or the forward of one in backward, as " (path)"; else empty."""
+def module_of(node: torch.fx.Node) -> str:
+    """The path of the module in which the program calls a node, or the forward of one in backward; else empty."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     path, _ = list(stack.values())[-1] if stack else ("", None)
     names = re.findall(r"\['(\w+)'\]|\.(\w+)", str(path).replace("_modules", "").partition("]")[2])
-    return f" ({'.'.join(a or b for a, b in names)})" if names else ""
+    return ".".join(a or b for a, b in names)

@@ -217,11 +217,15 @@ def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
 
 def terms_of(contract: str, switches: Switches, name: str) -> Terms:
     """The terms of a call: those of the contract, with what torch's switches allow as they stood."""
-    factors = switches.convolutions if "convolution" in name else switches.products
-    words = [contract, *_FACTORS.get(factors, ())]
+    return terms("+".join([contract, *words_of(switches, name)]))
+
+
+def words_of(switches: Switches, name: str) -> list[str]:
+    """The names of what torch's switches allow in a call of an operation."""
+    words = [*_FACTORS.get(switches.convolutions if "convolution" in name else switches.products, ())]
     words += ["bfloat16_partials"] if switches.partials else []
     words += ["flush"] if switches.flush else []
-    return terms("+".join(words))
+    return words
 
 
 def _adjoints_of(call: DispatcherCall, computed: Sequence[Tensor]) -> Sequence[Tensor | None]:

@@ -48,14 +48,15 @@ class CallLedger:
     Attributes:
         cases: name of a case -> the call that it is about, for whoever writes it into a file. graphs: name of a
             program -> the call of a compiled graph of which it is to be a piece.
+        recording: that is judged. findings: about its calls, by number.
     """
 
     def __init__(self, recording: Recording, judge: CallJudge) -> None:
         self.cases: dict[str, DispatcherCall] = {}
         self.graphs: dict[str, DispatcherCall] = {}
-        self._recording, self._judge = recording, judge
+        self.recording, self._judge = recording, judge
         self._calls = recording.calls
-        self._findings: dict[int, CallFinding] = {}
+        self.findings: dict[int, CallFinding] = {}
         self._is_known = not math.isnan(recording.error.value)
 
     def judge_calls(self, progress: Progress | None = None, folder: Path | None = None, jobs: int = 1) -> None:
@@ -68,7 +69,7 @@ class CallLedger:
         wanted = [call for call in self._calls if kind_of(call) in JUDGED]
         covered = {call.number for call in wanted if call.covered}
         with contextlib.nullcontext() if folder is None else FindingsFile(folder) as file:
-            shares = self._recording.error.shares
+            shares = self.recording.error.shares
 
             read = [0]  # bytes since memory was given back
 
@@ -76,7 +77,7 @@ class CallLedger:
                 # What a call adds to the error of a region around it is in the region's own.
                 own = replace(finding, contribution=shares.get(number, math.nan))
                 own = own if self._is_known or number in covered else finding
-                self._findings[number] = own
+                self.findings[number] = own
                 read[0] += 8 * own.elements
                 if read[0] > READ:
                     read[0] = 0
@@ -84,10 +85,10 @@ class CallLedger:
                 if file is not None:
                     file.add(number, own)
                 if progress is not None:
-                    progress(len(self._findings), len(wanted))
+                    progress(len(self.findings), len(wanted))
 
-            self._findings |= file.findings if file is not None else {}
-            left = [call for call in wanted if call.number not in self._findings]
+            self.findings |= file.findings if file is not None else {}
+            left = [call for call in wanted if call.number not in self.findings]
             JudgingQueue(left, self._judge, note).judge(folder, jobs - 1 if folder is not None else 0)
 
     def regions(self) -> list[DispatcherCall]:
@@ -96,34 +97,34 @@ class CallLedger:
 
     def result(self, program: str) -> Watched:
         """What is known of the program."""
-        order = self._recording.order
+        order = self.recording.order
         firsts: dict[SiteKey, int] = {}
         for number, key in enumerate(order):
             firsts.setdefault(key, number)
         positions = {key: position for position, key in enumerate(firsts)}
         sites = self._sites(firsts)
-        kinds = Counter(kind_of(call) for call in self._calls) + Counter(view=self._recording.views)
+        kinds = Counter(kind_of(call) for call in self._calls) + Counter(view=self.recording.views)
         by_number = {call.number: call for call in self._calls}
         records = tuple(self._record(positions[key], by_number.get(i)) for i, key in enumerate(order))
         of_calls = [positions[call.name, call.origin] for call in self._calls]
         special = find_first_special(self._calls, of_calls)
         return Watched(
-            program, sites, records, self._loss(), special, tuple(kinds.items()), self._recording.choice,
+            program, sites, records, self._loss(), special, tuple(kinds.items()), self.recording.choice,
             tuple(self._regions_without_spec().items()),
         )  # fmt: skip
 
     def _regions_without_spec(self) -> Counter[str]:
         """Operators that are not torch's, and autograd functions, of which there is no spec -> how many calls."""
-        names = Counter(self._recording.functions)
+        names = Counter(self.recording.functions)
         if any(isinstance(call.op, GraphRegion) for call in self._calls):
             del names["CompiledFunction"]  # the function around compiled graphs that are held
-        for (name, _), count in self._recording.counts.items():
+        for (name, _), count in self.recording.counts.items():
             if "::" in name and name.partition("::")[0] not in TORCHS and name not in TABLE:
                 names[name] += count
         return names
 
     def _record(self, site: int, call: DispatcherCall | None) -> CallRecord:
-        finding = self._findings.get(call.number) if call is not None else None
+        finding = self.findings.get(call.number) if call is not None else None
         return CallRecord(site) if finding is None else CallRecord(site, finding.ratio, finding.contribution)
 
     def _sites(self, firsts: Mapping[SiteKey, int]) -> tuple[Site, ...]:
@@ -131,7 +132,7 @@ class CallLedger:
         calls: dict[SiteKey, list[DispatcherCall]] = {key: [] for key in firsts}
         for call in self._calls:
             calls[call.name, call.origin].append(call)
-        sites, counts = [], self._recording.counts
+        sites, counts = [], self.recording.counts
         for key, first in firsts.items():
             op, origin = key
             among = (op, origin.module, bool(origin.node))
@@ -145,7 +146,7 @@ class CallLedger:
             return Site(place, "none", "unkept", Outcome.NOT_RUN, _NOT_KEPT, totals=SiteTotals(count))
         kind, dtype = kind_of(calls[0]), calls[0].dtype
         seconds = sum(call.seconds for call in calls)
-        pairs = [(call, self._findings[call.number]) for call in calls if call.number in self._findings]
+        pairs = [(call, self.findings[call.number]) for call in calls if call.number in self.findings]
         if not pairs:
             reason = _UNHELD.get(kind, "it was not judged before the end")
             return Site(place, dtype, kind, Outcome.NOT_RUN, reason, totals=SiteTotals(count, seconds=seconds))
@@ -173,24 +174,24 @@ class CallLedger:
         return replace(site, card=str(finding.wrong), case=case)
 
     def _loss(self) -> LossFacts | None:
-        of, losses = self._recording.followed, self._recording.losses
+        of, losses = self.recording.followed, self.recording.losses
         if of is None and not losses:
             return None
         # Calls of an inner backward pass, as of a gradient that is part of the loss, are among them.
-        earlier = [call for call in self._calls if call.number < self._recording.last]
-        findings = (self._findings.get(call.number, CallFinding()) for call in earlier)
+        earlier = [call for call in self._calls if call.number < self.recording.last]
+        findings = (self.findings.get(call.number, CallFinding()) for call in earlier)
         parts = [finding.contribution for finding in findings if not math.isnan(finding.contribution)]
         name = "loss" if len(losses) == 1 else f"sum of {len(losses)} losses"
         facts = LossFacts(name, float(sum(losses)), sum(parts, 0.0), sum(map(abs, parts), 0.0))
         facts = facts if of is None else replace(facts, name=of.name, value=of.value, about=of.about)
         unknown = () if self._is_known else self._unknown(earlier)
-        return replace(facts, error=self._recording.error.value, unknown=unknown)
+        return replace(facts, error=self.recording.error.value, unknown=unknown)
 
     def _unknown(self, earlier: Sequence[DispatcherCall]) -> tuple[str, ...]:
         """Operations before the end that round, and of which no derivative is known; or are not read."""
-        names, of, lost = dict[str, None](), self._recording.followed, self._recording.error.lost
+        names, of, lost = dict[str, None](), self.recording.followed, self.recording.error.lost
         for call in earlier:
-            finding, is_known = self._findings.get(call.number), _has_derivative(call)
+            finding, is_known = self.findings.get(call.number), _has_derivative(call)
             if finding is None or call.covered or kind_of(call) not in COMPUTING:
                 continue
             # A sweep from the number itself reaches every call that the number depends on; autograd none of backward.

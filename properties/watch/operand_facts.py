@@ -39,17 +39,21 @@ def describe(name: str, value: Any) -> str:
     return ", ".join([head, *parts])
 
 
-def describe_operands(call: DispatcherCall) -> tuple[str, ...]:
-    """One line about each operand of a call, by its name in the operation's schema."""
+def list_operands(call: DispatcherCall) -> list[tuple[str, Any]]:
+    """The operands of a call by their names in the operation's schema; tensors of a list one by one."""
     args, kwargs = pytree.tree_unflatten(list(call.leaves), call.structure)
     arguments = getattr(getattr(call.op, "_schema", None), "arguments", ())
     names = [a.name for a in arguments] or [f"args[{i}]" for i in range(len(args))]
     pairs = [*zip(names, args, strict=False), *kwargs.items()]
-    lines = [line for name, value in pairs for line in _lines_of(name, value)]
-    return tuple(lines[:_MOST])
+    return [each for name, value in pairs for each in _parts_of(name, value)]
 
 
-def _lines_of(name: str, value: Any) -> list[str]:
+def describe_operands(call: DispatcherCall) -> tuple[str, ...]:
+    """One line about each operand of a call."""
+    return tuple([describe(*each) for each in list_operands(call) if each[1] is not None][:_MOST])
+
+
+def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, (tuple, list)) and any(isinstance(each, Tensor) for each in value):
-        return [describe(f"{name}[{i}]", each) for i, each in enumerate(value)]
-    return [] if value is None else [describe(name, value)]
+        return [(f"{name}[{i}]", each) for i, each in enumerate(value)]
+    return [(name, value)]

@@ -23,12 +23,14 @@ class Watcher:
     Attributes:
         result: what was found; None before the block has ended.
         ledger: of the calls that were kept, from which cases are written.
+        name: of the program. contract: by which calls are judged.
     """
 
     def __init__(self, recorder: Recorder, judge: CallJudge, name: str, progress: Progress | None) -> None:
         self.result: Watched | None = None
         self.ledger: CallLedger | None = None
-        self._recorder, self._judge, self._name, self._progress = recorder, judge, name, progress
+        self.name, self.contract = name, judge.contract
+        self._recorder, self._judge, self._progress = recorder, judge, progress
 
     def __enter__(self) -> Self:
         self._recorder.start()
@@ -47,7 +49,7 @@ class Watcher:
         try:
             self.ledger.judge_calls(self._progress)
         finally:
-            self.result = self.ledger.result(self._name)
+            self.result = self.ledger.result(self.name)
 
 
 def watch(

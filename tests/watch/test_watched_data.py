@@ -10,7 +10,17 @@ import pytest
 
 from opassay.oracles.verdicts.data import RecordError, decode_watched, encode_watched
 from opassay.oracles.verdicts.verdict import Outcome
-from opassay.oracles.verdicts.watched import CallPlace, CallRecord, FirstSpecial, LossFacts, Site, SiteTotals, Watched
+from opassay.oracles.verdicts.watched import (
+    CallPlace,
+    CallRecord,
+    FirstSpecial,
+    LossFacts,
+    ProgramComparison,
+    ProgramDifference,
+    Site,
+    SiteTotals,
+    Watched,
+)
 
 _SITE = Site(
     CallPlace("aten::mm", "model.head", "train.py:3", "MmBackward0", 1),
@@ -28,6 +38,7 @@ _WATCHED = Watched(
     LossFacts("loss", -3.0, 1e-7, 2e-7),
     FirstSpecial(0, 1, "out[0] is NaN", "0/0", (), (0,)),
     (("computes", 2),),
+    against=ProgramComparison("eager.py", (ProgramDifference(_SITE.place, None, "takes eps=1e-5 here"),), 3, 4, 2),
 )
 
 
