@@ -23,7 +23,7 @@ import torch
 from ...oracles.bound.terms import terms
 from ...oracles.verdicts.case import CaseError
 from ...oracles.verdicts.data import encode_watched
-from ...oracles.verdicts.watched import Site
+from ...oracles.verdicts.watched import ProgramComparison, Site
 from .cases import write_case
 from .graph_programs import write_programs
 from .judging import LARGE, CallJudge
@@ -34,6 +34,7 @@ from .recorder import Recorder
 from .recording import ProgramRun, Recording
 from .recording_files import TENSORS, RecordingError, read_recording, write_recording
 from .sweep import finish_recording
+from .two_programs import compare_ledgers
 
 INTERRUPT = 130
 
@@ -49,6 +50,7 @@ class WatchTask:
         specs: files of Python that register specs of regions (`regions.spec`), run before the program.
         is_module: whether the program is named as a module, as for `python -m`. shows_progress: on standard error.
         of: the name of the number whose error is followed; empty for the loss.
+        against: the folder of the recording of another form of the program; empty for none.
     """
 
     folder: str
@@ -62,6 +64,7 @@ class WatchTask:
     jobs: int = 1
     large: int = LARGE
     of: str = ""
+    against: str = ""
 
 
 def run_program(words: Sequence[str], *, is_module: bool) -> tuple[int, str]:
@@ -115,8 +118,21 @@ def _judge(ledger: CallLedger, task: WatchTask) -> bool:
     return True
 
 
-def _leave(folder: Path, ledger: CallLedger, recording: Recording, is_whole: bool) -> None:
+def _compare(ledger: CallLedger, other: Recording, task: WatchTask) -> ProgramComparison | None:
+    """Compare with another form of the program, whose calls are judged first; None where that was interrupted."""
+    there = CallLedger(other, CallJudge(other.run.contract))
+    if not _judge(there, replace(task, calls=task.against)):
+        return None
+    try:
+        return compare_ledgers(ledger, there, other.run.name, ledger.recording.run.contract)
+    except Exception as err:  # What is known of the calls must not be lost.
+        reason = f"{type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"
+        return ProgramComparison(other.run.name, unknown=((reason, 1),))
+
+
+def _leave(folder: Path, ledger: CallLedger, is_whole: bool, against: ProgramComparison | None) -> None:
     """Write what is known into the folder."""
+    recording = ledger.recording
     run, watched = recording.run, ledger.result(recording.run.name)
     unwritten = set()
     for case, call in ledger.cases.items():
@@ -127,7 +143,9 @@ def _leave(folder: Path, ledger: CallLedger, recording: Recording, is_whole: boo
     words = write_programs(folder, ledger.graphs if is_whole else {}, CallJudge(run.contract))
     unwritten |= ledger.graphs.keys() - words.keys()
     sites = (replace(site, case="") if site.case in unwritten else site for site in watched.sites)
-    watched = replace(watched, sites=tuple(_with_piece(site, words.get(site.case, "")) for site in sites))
+    watched = replace(
+        watched, sites=tuple(_with_piece(site, words.get(site.case, "")) for site in sites), against=against
+    )
     (folder / "watch.json").write_bytes(encode_watched(watched))
     ended = {"status": run.status, "error": run.error, "device": run.device, "faults": recording.faults}
     (folder / "ended.json").write_text(json.dumps(ended | {"is_whole": is_whole}))
@@ -153,6 +171,7 @@ def main(words: Sequence[str]) -> None:
         (Path(task.folder) / "refused.txt").write_text(str(err) or type(err).__name__)
         return
     try:
+        other = read_recording(Path(task.against)) if task.against else None
         recording = read_recording(Path(task.calls)) if task.resumes else _record(task, words[1:])
     except (RecordingError, NameNotFound) as err:
         (Path(task.folder) / "refused.txt").write_text(str(err))
@@ -160,7 +179,8 @@ def main(words: Sequence[str]) -> None:
     if recording is not None:
         ledger = CallLedger(recording, CallJudge(recording.run.contract, task.large))
         is_whole = _judge(ledger, task)
-        _leave(Path(task.folder), ledger, recording, is_whole)
+        against = _compare(ledger, other, task) if other is not None and is_whole else None
+        _leave(Path(task.folder), ledger, is_whole, against)
 
 
 def _record(task: WatchTask, words: Sequence[str]) -> Recording | None:

@@ -20,7 +20,7 @@ from .call import DispatcherCall, Tensor, find_written, is_floating, kind_of
 from .compiled import GraphRegion
 from .unfolding import BEFORE, unfold
 from .views import ElementView, view_within
-from .writers import Source, Sources
+from .writers import MemoryPlace, Source, Sources
 
 #: What gave a value: the position of a call and of its result; of numbers that were there before, -1 and their digest.
 ValueKey = tuple[int, Any]
@@ -108,7 +108,9 @@ class ProgramGraph:
         order = sorted(range(tensor.dim()), key=lambda i: -tensor.stride()[i]) if tensor.layout == torch.strided else []
         base = tensor.permute(order).contiguous()
         strides = tuple(base.stride(order.index(i)) for i in range(tensor.dim()))
-        view = view_within((tuple(tensor.shape), strides, 0), (tuple(base.shape), tuple(base.stride()), 0))
+        view = view_within(
+            MemoryPlace(tuple(tensor.shape), strides, 0), MemoryPlace(tuple(base.shape), tuple(base.stride()), 0)
+        )
         assert view is not None
         digest = digest_of(base)
         writes = self._writes.get(digest, set()) if self._step else set()

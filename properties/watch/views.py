@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from .call import Tensor
-from .writers import Geometry
+from .writers import MemoryPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ElementView:
         strides = tuple(
             0 if n == 1 else int(places[(*origin[:i], 1, *origin[i + 1 :])]) - offset for i, n in enumerate(shape)
         )
-        if np.array_equal(find_places((shape, strides, offset)), places):
+        if np.array_equal(find_places(MemoryPlace(shape, strides, offset)), places):
             return cls(shape, strides, offset)
         return cls(shape, (), 0, np.ascontiguousarray(places, np.int64).tobytes())
 
@@ -66,7 +66,7 @@ class ElementView:
         """The place of every element."""
         if self.places:
             return np.frombuffer(self.places, np.int64).reshape(self.shape)
-        return find_places((self.shape, self.strides, self.offset))
+        return find_places(MemoryPlace(self.shape, self.strides, self.offset))
 
     def take(self, value: Tensor) -> Tensor:
         """The elements of a value."""
@@ -76,7 +76,7 @@ class ElementView:
         return value.reshape(-1)[places].reshape(self.shape)
 
 
-def view_within(geometry: Geometry, base: Geometry) -> ElementView | None:
+def view_within(geometry: MemoryPlace, base: MemoryPlace) -> ElementView | None:
     """The elements of a tensor among those of another one in the same memory; None where it has some beside them."""
     if base[1] == _strides(base[0]) and geometry == base:
         return ElementView.whole(geometry[0])
@@ -88,9 +88,9 @@ def view_within(geometry: Geometry, base: Geometry) -> ElementView | None:
     return ElementView.of_places(order[index] if places.size else places)
 
 
-def find_places(geometry: Geometry) -> Any:
+def find_places(geometry: MemoryPlace) -> Any:
     """The places in memory of the elements of a tensor."""
-    shape, strides, offset = geometry
+    shape, strides, offset = geometry[:3]
     places = np.full((1,) * len(shape), offset, np.int64)
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         places = places + (np.arange(size) * stride).reshape(-1, *[1] * (len(shape) - axis - 1))

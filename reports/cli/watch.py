@@ -17,7 +17,7 @@ import click
 
 from ...oracles.verdicts.data import decode_watched
 from ...oracles.verdicts.verdict import FAILED, HELD, REPORT_FOLDER, Outcome, Verdict
-from ...oracles.verdicts.watched import Watched
+from ...oracles.verdicts.watched import ProgramComparison, Watched
 from ...properties.engine.environment import environment, versions
 from ...properties.watch import DEMO
 from .. import exit_codes
@@ -77,6 +77,8 @@ class _End:
               help="Leave the calls in this folder, for --resume.")  # fmt: skip
 @click.option("--resume", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
               help="Run no program; judge what --keep-calls left and nobody has judged yet.")  # fmt: skip
+@click.option("--against", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
+              help="Compare with another form of the program, whose calls --keep-calls left here.")  # fmt: skip
 @click.option("--call", "case", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="Make and judge again the call of a file of cases/, and run no program.")  # fmt: skip
 def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, **options: Any) -> int:
@@ -84,8 +86,8 @@ def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, *
 
     What the program computes does not change. The report says which calls are outside of their bounds, where the error
     of the loss comes from, which operators cannot be the cause, and where the first NaN began.
-    Exit codes: 0 every call that was judged is held, 1 a call is outside, 4 nothing is outside, and the program failed,
-    a NaN or an infinity began, or calls were not judged, 2 usage, 130 interrupted.
+    Exit codes: 0 every call that was judged is held, 1 a call is outside or the programs differ, 4 nothing is outside,
+    and the program failed, a NaN or an infinity began, or calls were not judged, 2 usage, 130 interrupted.
 
     \b
     Examples:
@@ -93,6 +95,7 @@ def watch_command(words: tuple[str, ...], case: Path | None, report_dir: Path, *
       opassay watch --every 50 --report-dir nightly -m mypackage.train
       opassay watch --ops aten::cos,aten::sin train.py
       opassay watch --of logits train.py
+      opassay watch --keep-calls eager train.py && opassay watch --against eager train.py --compile
     \f
 
     Args:
@@ -149,6 +152,7 @@ def _run(words: Sequence[str], there: Path, options: dict[str, Any]) -> _End:
     task |= {
         "specs": options["specs"],
         "of": options["of"],
+        "against": str(options["against"].resolve()) if options["against"] else "",
         "is_module": options["module"],
         "shows_progress": sys.stderr.isatty(),
     }
@@ -180,7 +184,7 @@ def _record_of(watched: Watched, words: Sequence[str], options: dict[str, Any], 
 
     verdicts, seconds = verdicts_of(watched, end.device), (datetime.now(UTC) - began).total_seconds()
     commit, dirty = read_commit()
-    reasons = _reasons(verdicts, end)
+    reasons = _reasons(verdicts, end) + _reasons_of(watched.against)
     if watched.special is not None:
         place = watched.sites[watched.special.site].place
         text = f"{place.text}: {watched.special.what}: {watched.special.why}"
@@ -234,6 +238,15 @@ def _reasons(verdicts: Sequence[Verdict], end: _End) -> list[Reason]:
     if not any(verdict.outcome in HELD | FAILED for verdict in verdicts):
         reasons.append((exit_codes.NOTHING, "no call of torch was judged"))
     return reasons
+
+
+def _reasons_of(against: ProgramComparison | None) -> list[Reason]:
+    """Why a program is not the same as another form of it; empty where it is, or none was asked about."""
+    if against is None:
+        return []
+    if against.differences:
+        return [(exit_codes.FAILED, f"{len(against.differences)} calls differ from {against.other}")]
+    return [] if against.here else [(exit_codes.INCOMPLETE, f"not compared with {against.other}")]
 
 
 def _write(folder: Folder, watched: Watched, run: Run, there: Path) -> Reason | None:

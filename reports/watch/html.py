@@ -23,7 +23,7 @@ from ..templates import source_of, templates_of
 from ..text import GLYPHS
 from .icicle import ModuleBranch, boxes_of, tree_of
 from .step import step_plot, stretches_of
-from .text import again
+from .text import again, describe_comparison
 from .totals import (
     COMPUTING,
     EXACT,
@@ -98,6 +98,7 @@ def render(watched: Watched, run: Run | None = None) -> str:
         loss=watched.loss,
         special=watched.special,
         headline=headline(totals),
+        comparison=describe_comparison(watched.against) if watched.against is not None else "",
         sentences=loss_sentences(totals),
         rows=rows,
         row_at={row.number: row for row in rows},

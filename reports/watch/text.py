@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from ...oracles.verdicts.verdict import REPORT_FOLDER
-from ...oracles.verdicts.watched import Watched
+from ...oracles.verdicts.watched import ProgramComparison, Watched
 from ..text import by_key, number, one_line
 from .totals import EXACT, SiteGroup, Totals, grouped, headline, loss_sentences, ratio_text
 
@@ -21,7 +21,14 @@ def lines_of(watched: Watched, wanted: Sequence[str] = ()) -> list[str]:
     """
     totals = Totals(watched)
     lines = [f"{watched.program}: {headline(totals)}"]
-    for part in (_failing(totals), _special(watched), _accuracy(totals), _operators(totals, wanted), _unread(totals)):
+    for part in (
+        _failing(totals),
+        _against(watched),
+        _special(watched),
+        _accuracy(totals),
+        _operators(totals, wanted),
+        _unread(totals),
+    ):
         lines += part
     return [f"{'  ' * line.startswith('  ')}{one_line(line, 500)}" for line in lines]
 
@@ -51,6 +58,26 @@ def _failing(totals: Totals) -> Iterator[str]:
             yield f"  {op} also in {', '.join(others[:_MOST])}{more}"
     if len({sites[i].place.op for i in totals.failing}) > _MOST:
         yield "  and more operators outside, in the report"
+
+
+def _against(watched: Watched) -> Iterator[str]:
+    against = watched.against
+    if against is None:
+        return
+    yield describe_comparison(against)
+    for difference in against.differences[:_MOST]:
+        yield f"differs: {difference.line}"
+    if len(against.differences) > _MOST:
+        yield f"  and {grouped(len(against.differences) - _MOST)} more, in the report"
+    for reason, count in against.unknown[:_MOST]:
+        yield f"not compared: {grouped(count, 'value')}: {reason}"
+
+
+def describe_comparison(against: ProgramComparison) -> str:
+    """How much of a program another form of it has as well, in a sentence."""
+    own, theirs = grouped(against.here, "call"), grouped(against.there, "call")
+    differences = grouped(len(against.differences), "difference")
+    return f"against {against.other}: {grouped(against.same)} of {own} give values of its {theirs}; {differences}"
 
 
 def _special(watched: Watched) -> Iterator[str]:

@@ -183,3 +183,23 @@ def test_the_example_prints_what_the_pages_show(tmp_path: Path) -> None:
 
 def _without_numbers(line: str) -> str:
     return re.sub(r"[-+]?\d[\d.e+-]*", "0", line)
+
+
+def test_two_forms_of_a_program_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT)
+    (tmp_path / "other.py").write_text(_RIGHT.replace("torch.nn.Tanh()", "torch.nn.LeakyReLU(0.1)"))
+    (tmp_path / "wrong.py").write_text(_RIGHT.replace("torch.nn.Tanh()", "torch.nn.LeakyReLU(0.2)"))
+    assert _watch(tmp_path, "--keep-calls", "calls", "other.py").returncode == 0
+    ended = _watch(tmp_path, "--against", "calls", "other.py")
+    assert ended.returncode == 0
+    assert "against other.py: 29 of 29 calls give values of its 29 calls; 0 differences" in ended.stdout
+    ended = _watch(tmp_path, "--against", "calls", "wrong.py")
+    assert ended.returncode == 1
+    assert "differs: aten::leaky_relu" in ended.stdout
+    assert "takes negative_slope=0.2 here and negative_slope=0.1 there" in ended.stdout
+    watched = decode_watched((tmp_path / "report/watch.json").read_bytes())
+    assert watched.against is not None
+    assert watched.against.other == "other.py"
+    assert "negative_slope=0.2 here" in (tmp_path / "report/watch.html").read_text()
+    assert "differ from other.py" in " ".join(load(tmp_path / "report/run.json").exit_reasons)
+    assert _watch(tmp_path, "--against", "report", "train.py").returncode == 2
