@@ -207,6 +207,8 @@ def _record(task: WatchTask, words: Sequence[str]) -> Recording | None:
             raise
         error, recorder.named = f"{error}; {err}", None  # What is known of a program that failed is told.
         recording = finish_recording(recorder)
+    except KeyboardInterrupt:  # The way to the loss can take as long as the program: its calls are judged without it.
+        recording, status, error = recorder.recording(), INTERRUPT, "interrupted"
     device = "cuda" if torch.cuda.is_initialized() else "cpu"
     recording.run = ProgramRun(Path(words[0]).name, task.contract, status, error, device)
     write_recording(folder, recording, recorder.copies.memory)

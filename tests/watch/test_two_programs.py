@@ -135,6 +135,7 @@ def test_a_block_that_has_not_ended_is_refused() -> None:
         opassay.compare_programs(watcher, watcher)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using `torch.compile", "ignore:`torch.jit")
 def test_a_compiled_model_is_the_eager_one_or_what_it_lacks_is_named() -> None:
     right = watch_tokens(Transformer())

@@ -144,6 +144,19 @@ def test_an_interrupted_program_leaves_what_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_interrupt_after_the_program_leaves_its_calls(tmp_path: Path) -> None:
+    stop = """
+import os, signal
+from opassay.properties.watch import sweep
+sweep.follow_error = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+"""
+    (tmp_path / "train.py").write_text(_RIGHT + stop)
+    ended = _watch(tmp_path, "train.py")
+    assert ended.returncode == 130
+    assert "all 16 computing calls held" in ended.stdout
+
+
+@pytest.mark.slow
 def test_calls_that_were_kept_are_judged_later(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_RIGHT + "raise SystemExit(3)\n")
     first = _watch(tmp_path, "--keep-calls", "kept", "train.py")
