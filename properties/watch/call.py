@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ _MOVES = frozenset(
     | {_ATEN.masked_fill, _ATEN.masked_fill_, _ATEN.tril, _ATEN.triu, _ATEN._unsafe_view, _ATEN._reshape_alias}
     | {_ATEN.split_with_sizes_copy, _ATEN.detach, _ATEN.alias, _ATEN.zero_, _ATEN.fill_, _ATEN.where}
 )
+#: How the names of operations on lists begin, which do the same at each place.
+_LISTS = ("aten::_foreach_", "aten::_fused_")
 _COPIES = frozenset({_ATEN._to_copy, _ATEN.copy_, _ATEN.copy})
 
 
@@ -162,3 +165,30 @@ def kind_of(call: DispatcherCall) -> str:
         sources = call.tensors[0:1] if packet is _ATEN._to_copy else call.tensors[1:2]
         return "moves" if sources and sources[0].dtype == call.results[0].dtype else "casts"
     return "moves" if packet in _MOVES else "computes"
+
+
+def split_lists(call: DispatcherCall) -> Iterator[tuple[DispatcherCall, Sequence[int]]]:
+    """An operation on lists as a call for each of their places, and which of its tensors each takes; else itself."""
+    args, kwargs = pytree.tree_unflatten(list(call.leaves), call.structure)
+    count = len(args[0]) if args and isinstance(args[0], (list, tuple)) else 0
+    if count < 2 or not call.name.startswith(_LISTS) or len(call.results) % count:
+        yield call, range(len(call.tensors))
+        return
+    numbers = itertools.count()
+    positions = pytree.tree_map(lambda x: next(numbers) if isinstance(x, Tensor) else None, (args, kwargs))
+    for i in range(count):
+        leaves, structure = pytree.tree_flatten(_at((args, kwargs), i, count))
+        own = [x for x in pytree.tree_leaves(_at(positions, i, count)) if x is not None]
+        part = replace(call, leaves=tuple(leaves), structure=structure, results=call.results[i::count])
+        part.adjoints, part.tracked = call.adjoints[i::count], call.tracked[i::count]
+        yield part, own
+
+
+def _at(arguments: Any, i: int, count: int) -> Any:
+    """The arguments of the call for one place of lists."""
+
+    def pick(value: Any) -> Any:
+        return [value[i]] if isinstance(value, (list, tuple)) and len(value) == count else value
+
+    args, kwargs = arguments
+    return tuple(map(pick, args)), {name: pick(value) for name, value in kwargs.items()}

@@ -25,7 +25,7 @@ from ..candidates.comparing import hold_in_turn
 from ..candidates.results import result_of
 from ..candidates.row_sample import part_of
 from ..candidates.specification import SpecError, Specification
-from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, is_floating, results_of
+from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, is_floating, results_of, split_lists
 from .compiled import GraphRegion
 from .errors import measure_errors
 from .regions import TABLE
@@ -96,6 +96,11 @@ class CallJudge:
             return CallFinding(reason=f"{type(err).__name__}: {str(err).partition(chr(10))[0]}")
 
     def _hold(self, call: DispatcherCall) -> CallFinding:
+        # Parameters have few shapes, and what is traced and read for one of them serves all.
+        parts = [part for part, _ in split_lists(call)]
+        return self._hold_one(call) if len(parts) == 1 else _join([self._hold_one(part) for part in parts])
+
+    def _hold_one(self, call: DispatcherCall) -> CallFinding:
         spec, allowed = self._spec_of(call), terms_of(self.contract, call.switches, call.name)
         draws = call.results[1:] if call.op is DROPOUT else ()
         operands = call.op.operands(call) if isinstance(call.op, GraphRegion) else (*call.tensors, *draws)
@@ -115,6 +120,17 @@ class CallJudge:
             function = call.op.function(call) if isinstance(call.op, GraphRegion) else as_function(call)
             self._specs[key] = Specification(call.name, function)
         return self._specs[key]
+
+
+def _join(findings: Sequence[CallFinding]) -> CallFinding:
+    """What was found of an operation on lists, place by place."""
+    worst = max(range(len(findings)), key=lambda i: (findings[i].wrong is not None, findings[i].ratio))
+    card, known = findings[worst].wrong, [each.contribution for each in findings if not math.isnan(each.contribution)]
+    return CallFinding(
+        findings[worst].ratio, sum(known) if known else math.nan, sum(each.elements for each in findings),
+        sum(each.unbounded for each in findings), next((each.reason for each in findings if each.reason), ""),
+        None if card is None else CallCard(f"place {worst} of the lists: {card.title}", card.text),
+    )  # fmt: skip
 
 
 def is_of_user(call: DispatcherCall) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.op.bits import same_bits
-from .call import DispatcherCall, Tensor, find_written, is_floating, kind_of
+from .call import DispatcherCall, Tensor, find_written, is_floating, kind_of, split_lists
 from .compiled import GraphRegion
 from .unfolding import BEFORE, unfold
 from .views import ElementView, view_within
@@ -29,7 +28,6 @@ _ATEN = torch.ops.aten
 #: Operations that give the value of one of their operands, by its position.
 _SAME = {_ATEN.clone: 0, _ATEN._to_copy: 0, _ATEN.lift_fresh: 0, _ATEN.detach: 0, _ATEN.alias: 0, _ATEN.copy_: 1}
 _SAME |= {_ATEN._unsafe_view: 0, _ATEN._reshape_alias: 0}
-_LISTS = ("aten::_foreach_", "aten::_fused_")
 
 
 class ValueUse(NamedTuple):
@@ -137,7 +135,8 @@ class ProgramGraph:
             yield ValueUse(key, own, is_copy=True)
             return
         rows = []
-        for part, its in _split(call, operands):
+        for part, positions in split_lists(call):
+            its = [operands[i] for i in positions]
             keys = [(len(self.calls), i) for i in range(len(part.results))]
             args, kwargs = pytree.tree_unflatten(list(part.leaves), part.structure)
             for key, tensor in zip(keys, find_written(part.op, args, kwargs), strict=False):
@@ -171,35 +170,6 @@ def find_copied(call: DispatcherCall) -> int | None:
     source, result = call.tensors[position], call.results[0]
     keeps = source.dtype == result.dtype or (is_floating(result) and result.is_complex() >= source.is_complex())
     return position if keeps and source.numel() == result.numel() else None
-
-
-def _split(
-    call: DispatcherCall, operands: Sequence[ValueUse]
-) -> Iterator[tuple[DispatcherCall, Sequence[ValueUse]]]:  # fmt: skip
-    """An operation on lists as a call for each of their places; another call as it is."""
-    args, kwargs = pytree.tree_unflatten(list(call.leaves), call.structure)
-    count = len(args[0]) if args and isinstance(args[0], (list, tuple)) else 0
-    if count < 2 or not call.name.startswith(_LISTS) or len(call.results) % count:
-        yield call, operands
-        return
-    own = iter(operands)
-    named = pytree.tree_map(lambda x: next(own) if isinstance(x, Tensor) else None, (args, kwargs))
-    for i in range(count):
-        leaves, structure = pytree.tree_flatten(_at((args, kwargs), i, count))
-        rest: Any = _at(named, i, count)
-        its = [x for x in pytree.tree_leaves(rest, is_leaf=lambda x: isinstance(x, ValueUse)) if x is not None]
-        yield replace(call, leaves=tuple(leaves), structure=structure, results=call.results[i::count]), its
-
-
-def _at(arguments: tuple[Any, dict[str, Any]], i: int, count: int) -> tuple[Any, dict[str, Any]]:
-    """The arguments of the call for one place of lists."""
-
-    def pick(value: Any) -> Any:
-        is_list = isinstance(value, (list, tuple)) and not isinstance(value, ValueUse) and len(value) == count
-        return [value[i]] if is_list else value
-
-    args, kwargs = arguments
-    return tuple(map(pick, args)), {name: pick(value) for name, value in kwargs.items()}
 
 
 def digest_of(tensor: Tensor) -> str:

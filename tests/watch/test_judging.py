@@ -12,6 +12,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball
 from opassay.oracles.op.bits import same_bits
 from opassay.oracles.specs.storage import format_of
+from opassay.properties.watch.call import DispatcherCall
 from opassay.properties.watch.errors import measure_errors
 from opassay.properties.watch.judging import CallJudge
 from opassay.reference.formats import half_unit_below, ulp_array
@@ -59,3 +60,28 @@ def test_half_a_unit_is_that_of_the_format(dtype: torch.dtype) -> None:
     values = np.array([0.0, fmt.smallest_normal / 4, fmt.smallest_normal, 1.0, 1.5, 2.0, 3e4, fmt.max])
     assert (half_unit_below(fmt, values) == 0.5 * ulp_array(fmt, values)).all()
     assert (half_unit_below(format_of(torch.float64), np.array([0.0, 1e-310])) > 0).all()
+
+
+def test_an_operation_on_lists_is_judged_place_by_place() -> None:
+    def program() -> list[torch.Tensor]:
+        lists = [[torch.randn(n) for n in (3, 5, 3, 4)] for _ in range(2)]
+        torch._foreach_lerp_(lists[0], lists[1], 0.25)
+        return lists[0]
+
+    _, recorder = record(program)
+    judge, (call,) = CallJudge(), [c for c in recorder.store.calls if c.name == "aten::_foreach_lerp_"]
+    call.adjoints = [torch.ones_like(y) for y in call.results]
+    right = judge.hold(call)
+    assert (right.wrong, right.elements) == (None, 15)
+    whole = sum(float((y.double() - (a + 0.25 * (b.double() - a.double()))).sum()) for y, a, b in _rows(call))
+    assert abs(right.contribution - whole) <= 15 * 2.0**-52
+    call.results = (*call.results[:2], call.results[2] * 1.001, call.results[3])
+    wrong = judge.hold(call).wrong
+    assert wrong is not None
+    assert wrong.title.startswith("place 2 of the lists: out[")
+
+
+def _rows(call: DispatcherCall) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Each result with its two operands."""
+    count = len(call.results)
+    return list(zip(call.results, call.tensors[:count], call.tensors[count:], strict=True))
