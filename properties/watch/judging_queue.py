@@ -11,6 +11,9 @@ from .call import DispatcherCall
 from .judging import CallFinding, CallJudge, form_of, is_of_user
 from .judging_process import JudgingProcess
 
+#: Seconds that another process takes to begin. It is started when as many have passed: most programs end before.
+_START = 3.0
+
 
 class JudgingQueue:
     """Calls that have to be judged, in groups that share a trace.
@@ -30,7 +33,7 @@ class JudgingQueue:
         self._groups = deque(sorted(groups.values(), key=lambda group: not is_of_user(group[0])))
         self._starting: set[JudgingProcess] = set()
         self._processes: list[JudgingProcess] = []
-        self._lock = threading.Lock()
+        self._lock, self._is_done = threading.Lock(), threading.Event()
 
     def judge(self, folder: Path | None = None, beside: int = 0) -> None:
         """Judge all of them.
@@ -43,12 +46,14 @@ class JudgingQueue:
             thread.start()
         try:
             self._judge_here()
+            self._is_done.set()
             for process in tuple(self._starting):  # It would come too late.
                 process.stop()
             for thread in threads:
                 thread.join()
             self._judge_here()  # what a process has left that ended
         finally:
+            self._is_done.set()
             for process in self._processes:
                 process.stop()
 
@@ -65,6 +70,8 @@ class JudgingQueue:
 
     def _feed(self, folder: Path) -> None:
         """Give groups to another process, one after the other, until none is left or the process has ended."""
+        if self._is_done.wait(_START):
+            return
         process = JudgingProcess(folder, self._judge)
         self._processes.append(process)
         self._starting.add(process)

@@ -139,6 +139,7 @@ class _Helper:
 
 def test_what_a_process_leaves_is_judged_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging_queue, "JudgingProcess", _Helper)
+    monkeypatch.setattr(judging_queue, "_START", 0.0)
     recording, findings = _record(tmp_path), dict[int, CallFinding]()
     calls = [call for call in recording.calls if call.number > 3]
     JudgingQueue(calls, CallJudge(), findings.__setitem__).judge(tmp_path, beside=2)
