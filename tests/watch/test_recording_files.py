@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -118,6 +119,17 @@ def test_a_folder_without_a_recording_is_refused(name: str, tmp_path: Path) -> N
         read_recording(tmp_path / "nothing")
 
 
+_BEGAN = threading.Event()
+
+
+class _PatientJudge(CallJudge):
+    """Leaves something to others."""
+
+    def hold(self, call: DispatcherCall) -> CallFinding:
+        _BEGAN.wait(60)
+        return super().hold(call)
+
+
 class _Helper:
     """In place of a process: judges three calls of the first group, and ends."""
 
@@ -128,6 +140,7 @@ class _Helper:
         return True
 
     def judge(self, numbers: Sequence[int]) -> Iterator[tuple[int, CallFinding]]:
+        _BEGAN.set()
         for number in numbers[: self._left]:
             yield number, CallFinding(ratio=math.inf)
         self._left -= len(numbers)
@@ -142,8 +155,9 @@ def test_what_a_process_leaves_is_judged_here(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(judging_queue, "_START", 0.0)
     recording, findings = _record(tmp_path), dict[int, CallFinding]()
     calls = [call for call in recording.calls if call.number > 3]
-    JudgingQueue(calls, CallJudge(), findings.__setitem__).judge(tmp_path, beside=2)
+    JudgingQueue(calls, _PatientJudge(), findings.__setitem__).judge(tmp_path, beside=1)
     assert set(findings) == {call.number for call in calls}
+    assert any(finding.ratio == math.inf for finding in findings.values())
 
 
 def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
