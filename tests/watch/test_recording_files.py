@@ -134,7 +134,7 @@ class _Helper:
     """In place of a process: judges three calls of the first group, and ends."""
 
     def __init__(self, _: Path, judge: CallJudge) -> None:
-        self._judge, self._left = judge, 3
+        self._left = 3
 
     def wait_until_ready(self) -> bool:
         return True
