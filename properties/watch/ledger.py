@@ -71,16 +71,17 @@ class CallLedger:
         with contextlib.nullcontext() if folder is None else FindingsFile(folder) as file:
             shares = self.recording.error.shares
 
-            read = [0]  # bytes since memory was given back
+            read = 0  # bytes since memory was given back
 
             def note(number: int, finding: CallFinding) -> None:
                 # What a call adds to the error of a region around it is in the region's own.
                 own = replace(finding, contribution=shares.get(number, math.nan))
                 own = own if self._is_known or number in covered else finding
                 self.findings[number] = own
-                read[0] += 8 * own.elements
-                if read[0] > READ:
-                    read[0] = 0
+                nonlocal read
+                read += 8 * own.elements
+                if read > READ:
+                    read = 0
                     release_memory()
                 if file is not None:
                     file.add(number, own)
@@ -88,8 +89,8 @@ class CallLedger:
                     progress(len(self.findings), len(wanted))
 
             self.findings |= file.findings if file is not None else {}
-            left = [call for call in wanted if call.number not in self.findings]
-            JudgingQueue(left, self._judge, note).judge(folder, jobs - 1 if folder is not None else 0)
+            pending = [call for call in wanted if call.number not in self.findings]
+            JudgingQueue(pending, self._judge, note).judge(folder, jobs - 1 if folder is not None else 0)
 
     def regions(self) -> list[DispatcherCall]:
         """The calls of regions: of those with a spec, and of compiled graphs."""

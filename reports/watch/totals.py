@@ -222,8 +222,8 @@ def loss_sentences(totals: Totals) -> list[str]:
     if not totals.is_known:
         moved = f"The errors of the calls move it by {number(loss.explained)} to first order"
         return [f"{name} is {value}.", f"{moved}; {size}.", *_limits(totals, loss)]
-    left = f", and {percent(abs(loss.error - loss.explained) / loss.size)} of that is left" if loss.size else ""
-    moved = f"The errors of the calls explain {number(loss.explained)} of it; {size}{left}."
+    rest = f", and {percent(abs(loss.error - loss.explained) / loss.size)} of that is left" if loss.size else ""
+    moved = f"The errors of the calls explain {number(loss.explained)} of it; {size}{rest}."
     off = f"{number(loss.error)} off that of the same calls in float64"
     return [f"{name} is {value}, {off}.", moved, *_limits(totals, loss)]
 
