@@ -10,6 +10,7 @@ has its derivative within that of the whole tensor, at its elements.
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +23,13 @@ from .origins import Origins
 from .tensor_copies import TensorCopies
 
 _Backward = Callable[..., None]
+
+
+class _InThread(threading.local):
+    """Of each thread: the call whose results it has yet to look at, and how deep it is in `backward`."""
+
+    pending: tuple[Sequence[Any], DispatcherCall | None, Origin] | None = None
+    depth = 0
 
 
 class Adjoints:
@@ -42,8 +50,8 @@ class Adjoints:
         self._custom_nodes: weakref.WeakSet[Any] = weakref.WeakSet()
         self._count, self._note_root = count, note_root
         self._copies = copies
-        self._pending: tuple[Sequence[Any], DispatcherCall | None, Origin] | None = None
-        self._depth = 0
+        self._here = _InThread()
+        self._running = 0  # calls of `backward`; autograd may ask nodes from a thread of its own
         self._original: _Backward | None = None
 
     def start(self) -> None:
@@ -53,32 +61,35 @@ class Adjoints:
         @functools.wraps(original)
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
             self.settle()
-            if not self._depth:
+            if not self._here.depth:
                 self.last = self._count()
                 self._note_loss(tensors, grad_tensors)
-            self._depth += 1
+            self._enter(1)
             try:
                 original(tensors, grad_tensors, *args, **kwargs)
             finally:
-                self._depth -= 1
+                self._enter(-1)
 
         torch.autograd.backward = backward
 
+    def _enter(self, step: int) -> None:
+        self._here.depth += step
+        self._running += step
+
     def stop(self) -> None:
         """Listen no more."""
-        self._pending = None
         if self._original is not None:
             torch.autograd.backward = self._original
 
     def expect(self, results: Sequence[Any], call: DispatcherCall | None, origin: Origin) -> None:
-        """Look at these results of a call when the next one is made; a view has no call of its own."""
-        self._pending = results, call, origin
+        """Look at these results of a call when this thread makes its next one; a view has no call of its own."""
+        self._here.pending = results, call, origin
 
     def settle(self) -> None:
-        """Look at the results of the last call."""
-        if self._pending is None:
+        """Look at the results of this thread's last call."""
+        if self._here.pending is None:
             return
-        (results, call, origin), self._pending = self._pending, None
+        (results, call, origin), self._here.pending = self._here.pending, None
         for position, result in enumerate(results):
             node = _node_of(result, is_written=call is not None)
             if node is None:
@@ -100,7 +111,7 @@ class Adjoints:
 
         def take(gradients: Sequence[Tensor | None]) -> None:
             gradient, owner = gradients[number], call()
-            if gradient is None or owner is None or not self._depth or not whole:
+            if gradient is None or owner is None or not self._running or not whole:
                 return
             with torch._C._DisableTorchDispatch():
                 if place is not None:

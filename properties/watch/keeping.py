@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from dataclasses import dataclass
 
@@ -62,8 +61,6 @@ class CallStore:
         self.writers = StorageWriters()
         self._calls: dict[int, DispatcherCall] = {}
         self._of_site: dict[SiteKey, list[int]] = {}
-        self._lock = threading.Lock()  # Threads of the program are recorded as they run.
-        self._positions: dict[int, int] = {}
         self._draws = random.Random(keep.seed)
 
     @property
@@ -72,31 +69,27 @@ class CallStore:
 
     def count(self, key: SiteKey) -> int | None:
         """Count a call of a site: its number where it is to be kept, else None."""
-        with self._lock:
-            return self._count(key)
-
-    def _count(self, key: SiteKey) -> int | None:
         self.counts[key] += 1
         self.order.append(key)
-        wanted = self.keep.modules
+        wanted, number = self.keep.modules, len(self.order) - 1
         if wanted and not any(key[1].module == name or key[1].module.startswith(f"{name}.") for name in wanted):
             return None
-        most, position = self.keep.per_site, len(self._of_site.setdefault(key, []))
-        if most and position >= most:
-            position = self._draws.randrange(self.counts[key])
-            if position >= most:
-                return None
-        number = len(self.order) - 1
-        self._positions[number] = position
+        most = self.keep.per_site
+        if not most:
+            return number
+        places = self._of_site.setdefault(key, [])
+        # A call has its place before it is kept: another thread may make one at the same site meanwhile.
+        if len(places) < most:
+            places.append(number)
+            return number
+        position = self._draws.randrange(self.counts[key])
+        if position >= most:
+            return None
+        self._calls.pop(places[position], None)
+        places[position] = number
         return number
 
     def put(self, key: SiteKey, call: DispatcherCall) -> None:
-        """Keep a call that was counted, perhaps in place of another one of its site."""
-        with self._lock:
-            places, position = self._of_site[key], self._positions.pop(call.number)
-            if position < len(places):
-                del self._calls[places[position]]
-                places[position] = call.number
-            else:
-                places.append(call.number)
+        """Keep a call that was counted, unless another one of its site has its place by now."""
+        if not self.keep.per_site or call.number in self._of_site[key]:
             self._calls[call.number] = call

@@ -62,7 +62,7 @@ class ModulePaths:
     """
 
     def __init__(self) -> None:
-        self._here = threading.local()
+        self._here, self._lock = threading.local(), threading.Lock()
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
         self.hear: Hear | None = None
@@ -109,10 +109,10 @@ class ModulePaths:
         return stack
 
     def _enter(self, module: torch.nn.Module) -> None:
-        stack = self._stack()
-        if module not in self._names:  # No module that was called before has it as a part.
-            self.name(module, type(module).__name__)
-        stack.append(module)
+        with self._lock:  # Another thread may be naming the modules around this one.
+            if module not in self._names:  # No module that was called before has it as a part.
+                self.name(module, type(module).__name__)
+        self._stack().append(module)
 
     def _leave(self) -> None:
         stack = self._stack()

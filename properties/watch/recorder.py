@@ -35,6 +35,12 @@ Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
+class _InThread(threading.local):
+    """Of each thread: in how many regions with a spec it is."""
+
+    depth = 0
+
+
 class Recorder:
     """The recording of a program.
 
@@ -54,7 +60,8 @@ class Recorder:
         )
         self.named = NameFinder(of, self.store.writers, self.copies) if of else None
         self._mode = _Mode(self)
-        self._is_on, self._depth = False, 0
+        self._is_on, self._here = False, _InThread()
+        self._lock = threading.RLock()  # around all but the calls themselves: threads of the program run on
         self._undo: list[Callable[[], None]] = []
 
     def recording(self) -> Recording:
@@ -116,20 +123,20 @@ class Recorder:
 
     def dispatch(self, op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Make a call of the program, and record it."""
-        self.adjoints.settle()
-        if self.named is not None:
-            self.named.look()
-        origin = self.origins.find()
-        if op.is_view or self.steps % self.store.keep.every:
+        with self._lock:
+            self.adjoints.settle()
+            if self.named is not None:
+                self.named.look()
+            origin = self.origins.find()
+            is_kept = not (op.is_view or self.steps % self.store.keep.every)
             self.views += op.is_view
-            output = op(*args, **kwargs)
-            self.adjoints.expect(pytree.tree_leaves(output), None, origin)
-            return output
-        before = self.snapshot(op, args, kwargs, origin)
+            before = self.snapshot(op, args, kwargs, origin) if is_kept else None
         began = time.perf_counter()
         output = op(*args, **kwargs)
         seconds = time.perf_counter() - began
-        if before is not None:
+        if not is_kept:
+            self.adjoints.expect(pytree.tree_leaves(output), None, origin)
+        elif before is not None:
             results = results_of(op, args, kwargs, output)
             if op.namespace == "_c10d_functional":  # Ranks write their results while the program goes on.
                 for result in results:
@@ -142,16 +149,16 @@ class Recorder:
         """Run a region that has a spec, and record it as one call: what it gives, and the call if that is kept."""
         if not self._is_on or self.steps % self.store.keep.every:
             return run(), None
-        self.adjoints.settle()
-        origin = self.origins.find()
-        with torch._C._DisableTorchDispatch():
+        with self._lock, torch._C._DisableTorchDispatch():
+            self.adjoints.settle()
+            origin = self.origins.find()
             before = self.snapshot(region, args, kwargs, origin)
         began = time.perf_counter()
-        self._depth += 1
+        self._here.depth += 1
         try:
             output = run()
         finally:
-            self._depth -= 1
+            self._here.depth -= 1
         seconds = time.perf_counter() - began
         self.adjoints.settle()
         if before is None:
@@ -179,20 +186,21 @@ class Recorder:
             self.faults[f"{name_of(op)}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
             return None
         return DispatcherCall(
-            op, copied, structure, (), origin, find_switches(on_cuda), number, covered=self._depth > 0
+            op, copied, structure, (), origin, find_switches(on_cuda), number, covered=self._here.depth > 0
         )
 
     def keep(self, call: DispatcherCall, results: Sequence[Tensor], seconds: float) -> DispatcherCall | None:
         """Keep a call that was made, with copies of its results."""
-        try:
-            call.results = tuple(self.copies.copy(y) for y in results)
-            self.store.writers.note_results(call.number, self.steps, results)
-        except Exception as err:  # as above
-            self.faults[f"{call.name}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
-            return None
         call.seconds = seconds
         call.adjoints, call.tracked = [None] * len(results), [False] * len(results)
-        self.store.put((call.name, call.origin), call)
+        with self._lock:
+            try:
+                call.results = tuple(self.copies.copy(y) for y in results)
+                self.store.writers.note_results(call.number, self.steps, results)
+            except Exception as err:  # as above
+                self.faults[f"{call.name}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
+                return None
+            self.store.put((call.name, call.origin), call)
         return call
 
 
@@ -233,6 +241,7 @@ def _enter_in_threads(recorder: Recorder) -> Callable[[], None]:
     def run(thread: threading.Thread) -> None:
         with _Mode(recorder) if recorder._is_on else contextlib.nullcontext():
             original(thread)
+            recorder.adjoints.settle()
 
     threading.Thread.run = run  # type: ignore[method-assign, assignment]
 

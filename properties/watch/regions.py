@@ -7,6 +7,7 @@ it is not: so the region is held as one call, by its spec in plain PyTorch. Regi
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -129,7 +130,7 @@ class RegionHooks:
     def __init__(self, record: RecordRegion) -> None:
         self._record = record
         self._originals: list[tuple[type, str, Any]] = []
-        self._last: Any = None
+        self._here = threading.local()  # of each thread, the call of a function that has yet to set up its context
 
     def start(self) -> None:
         """Stand around them."""
@@ -179,7 +180,7 @@ class RegionHooks:
             if has_context:
                 args[0].opassay_call = call
             else:
-                self._last = call
+                self._here.call = call
             return output
 
         return forward
@@ -191,7 +192,7 @@ class RegionHooks:
 
         @functools.wraps(original)
         def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
-            ctx.opassay_call, self._last = self._last, None
+            ctx.opassay_call, self._here.call = self._here.call, None
             return original(ctx, inputs, output)
 
         return setup_context

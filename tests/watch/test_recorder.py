@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -95,9 +97,23 @@ def test_a_backward_of_ones_own_has_its_own_line() -> None:
     assert lines[0] < int(call.origin.line.rpartition(":")[2]) <= lines[1]
 
 
-def test_threads_are_recorded() -> None:
-    _, recorder = record(PROGRAMS["threads"])
-    assert len(calls_of(recorder, "silu")) == 2
+def test_threads_are_recorded_as_one_after_another_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call with its module, however often the interpreter turns from one thread to the other."""
+
+    def sites_of(recorder: Recorder) -> Counter[str]:
+        return Counter(f"{call.name} {call.origin.module} {call.tracked}" for call in recorder.store.calls)
+
+    interval = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        recorded = [sites_of(record(PROGRAMS["threads"])[1]) for _ in range(20)]
+    finally:
+        sys.setswitchinterval(interval)
+    with monkeypatch.context() as patched:
+        start = threading.Thread.start
+        patched.setattr(threading.Thread, "start", lambda thread: (start(thread), thread.join()))
+        wanted = sites_of(record(PROGRAMS["threads"])[1])
+    assert recorded == [wanted] * 20
 
 
 def test_kinds_of_calls() -> None:
