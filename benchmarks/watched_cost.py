@@ -1,7 +1,7 @@
 """What watching costs: recording against the plain step, one step in so many, memory, and judging against the call.
 
     python benchmarks/watched_cost.py [--layers 12] [--width 512] [--tokens 64] [--rounds 7] [--every 50]
-                                      [--elements 1000000] [--only steps|every|calls]
+                                      [--elements 1000000] [--only steps|every|judging|calls]
 
 Seconds are those of the processor, of one thread. Steps with and without the recording take turns in one process, and
 a figure is the median of the ratios of single turns, with the quartiles. A call is judged twice, and the second time
@@ -19,11 +19,14 @@ import torch
 from measurement import Row, line
 from torch import nn
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 from opassay.properties.watch.call import DispatcherCall
 from opassay.properties.watch.judging import CallJudge
 from opassay.properties.watch.keeping import Keep
 from opassay.properties.watch.recorder import Recorder
+
+PARTS = ("steps", "every", "judging", "calls")
 
 
 def cpu_seconds(call: Callable[[], object]) -> float:
@@ -116,6 +119,27 @@ def every_rows(training: Training, every: int, rounds: int) -> Iterator[Row]:
     yield from _ratio_rows(f"{every} steps, one recorded", *pair)
 
 
+def judging_rows(training: Training) -> Iterator[Row]:
+    """All calls of a step: to judge them against to make them again, which is what they took themselves."""
+    judge, calls = CallJudge(), training.record(1).store.calls
+    for call in calls:
+        judge.hold(call)
+    own = judged = elements = 0.0
+    for call in calls:
+        leaves = [x.clone() if isinstance(x, torch.Tensor) else x for x in call.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, call.structure)
+        with torch.no_grad():
+            seconds = cpu_seconds(lambda call=call, args=args, kwargs=kwargs: call.op(*args, **kwargs))
+        start = time.process_time()
+        finding = judge.hold(call)
+        if finding.elements:
+            judged += time.process_time() - start
+            own, elements = own + seconds, elements + finding.elements
+    yield Row("judging", "a step: its calls", own, "CPU s")
+    yield Row("judging", "a step: of the calls' own time", judged / own, f"x, {elements / 1e6:.1f} million elements")
+    yield Row("judging", "a step: an element", judged / elements * 1e9, "ns")
+
+
 def calls_of(elements: int) -> dict[str, Callable[[], object]]:
     """Operations whose results, or operands, or scores, have so many elements."""
     side = round(elements**0.5)
@@ -185,15 +209,18 @@ def main() -> None:
     for name, default in (("layers", 12), ("width", 512), ("tokens", 64), ("rounds", 7), ("every", 50)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--elements", type=int, default=1_000_000)
-    parser.add_argument("--only", nargs="+", choices=("steps", "every", "calls"), default=("steps", "every", "calls"))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    if {"steps", "every"} & set(options.only):
+    if {"steps", "every", "judging"} & set(options.only):
         training = Training(options.layers, options.width, options.tokens)
         if "steps" in options.only:
             for row in step_rows(training, options.rounds):
                 print(line(row), flush=True)
         if "every" in options.only:
             for row in every_rows(training, options.every, max(1, options.rounds // 3)):
+                print(line(row), flush=True)
+        if "judging" in options.only:
+            for row in judging_rows(training):
                 print(line(row), flush=True)
     if "calls" in options.only:
         for row in call_rows(options.elements, options.rounds):

@@ -14,6 +14,7 @@ says where one begins), or where they are in a factor of several elements.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,12 +25,12 @@ from ....reference.algorithms import Inapplicable
 from ....reference.array import Array, Operands, Params
 from ....reference.condition import Condition
 from ..contract import Contract
+from .applications import Application, describe_kind
 from .ball import RULES, Ball
 from .choices import joined, ways_of, without_relations
 from .forms import ONE, STEPS, AffineForm, combine_forms, padded, sum_of_magnitudes
 from .logarithms import combine_relative, is_positive, linear_form, may_be_relative, radius_of, relative_form
-from .repetition import Application, find_states
-from .rows import is_plain
+from .repetition import find_states
 from .slopes import slopes_of
 from .spread import SLACK
 
@@ -74,7 +75,7 @@ class Tape:
             out.number = len(self.steps)
         if not self.states or any(out.number in names for names in self.states.values()):
             self.results[out.number] = out
-        kind = primitive, out.shape, *(x.shape for x in xs), *(repr(each) for each in params.values() if is_plain(each))
+        kind = describe_kind(primitive, [out.shape, *(x.shape for x in xs)], params)
         names = tuple(None if x.ball.exact else x.number for x in xs)
         self.steps.append(Application(primitive, kind, names, out.number, out.ball.exact))
 
@@ -277,22 +278,22 @@ def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
 
 
 def narrow(
-    read: tuple[Any, ...], function: Callable[..., Any], values: Sequence[Any], contract: Contract
-) -> tuple[Any, ...]:
+    read: tuple[Any, ...], function: Callable[..., Any], values: Sequence[Any], contract: Contract,
+    steps: Sequence[Application],
+) -> tuple[Any, ...]:  # fmt: skip
     """The balls of a formula, with the radii of affine forms where those are many times smaller.
 
     Args:
         read: what the formula gives of balls. function, values: the formula, and its balls or integers.
-        contract: of the evaluation.
+        contract: of the evaluation. steps: what the formula applies.
     """
     if contract.lattice or contract.roundings != 1.0 or not all(isinstance(each, Ball) for each in read):
         return read
     if not any(_is_wide(each, contract) for each in read):
         return read
-    tape = Tape(contract)
-    read_with_forms(tape, function, values)
-    states = find_states(tape.steps)
-    sizes = [tape.results[name].ball.centre.size for names in states.values() for name in names]
+    states = find_states(steps)
+    shapes = {each.out: each.kind[1] for each in steps}
+    sizes = [math.prod(shapes[name]) for names in states.values() for name in names]
     # Factors and operands of products have about as many symbols as states: with more, the time would be for nothing.
     if not states or 2 * sum(sizes) * max(sizes) > LARGEST:
         return read

@@ -14,6 +14,7 @@ from ....reference.array import BILINEAR, MOVING, Array, Irrational, Operands, P
 from ....reference.condition import EITHER, Condition, compared, condition
 from ....reference.formats import BINARY32, FORMATS, Format, ulp_array
 from ..contract import Contract, Products
+from .applications import noted
 from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, NEVER_NEGATIVE, RUNNING
 from .shared_error import Common
 from .spread import SLACK, largest_of
@@ -55,11 +56,12 @@ class Ball(Array):
             (`accumulators.py`); else None. chain: for a sum of products (`recurrences.py`); else None.
         spectrum: what its errors have of those of transforms (`spectra.py`); else None.
         settled: of a log2, which elements are integers in every evaluation, for a step that follows; else None.
+        number: among the results of a reading whose steps are noted; else None.
     """
 
     __slots__ = (
         "_radius", "beyond", "bounded", "centre", "chain", "common", "contract", "inserted", "most", "nonnegative",
-        "origin", "parts", "settled", "special", "spectrum", "stray", "summed", "systematic",
+        "number", "origin", "parts", "settled", "special", "spectrum", "stray", "summed", "systematic",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +79,7 @@ class Ball(Array):
         self.origin: Ball | None = None
         self.summed: tuple[Any, Any] | None = None
         none: Any = None
+        self.number: int | None = None
         self.systematic = self.inserted = self.stray = self.beyond = self.chain = self.settled = self.spectrum = none
 
     @property
@@ -115,6 +118,20 @@ class Ball(Array):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
         contract = self.contract
         balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
+        notes = noted()
+        if notes is None:
+            return self._apply(primitive, balls, params)
+        notes.depth += 1
+        try:
+            out = self._apply(primitive, balls, params)
+        finally:
+            notes.depth -= 1
+        if not notes.depth:
+            notes.add(primitive, out, balls, params)
+        return out
+
+    def _apply(self, primitive: str, balls: list[Ball], params: Params) -> Ball:
+        contract = self.contract
         out = RULES[primitive](contract, *balls, **params)
         special, nonnegative, marked, beyond, summed = False, True, "inserted" in params, False, False
         for x in balls:

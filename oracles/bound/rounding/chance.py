@@ -38,9 +38,9 @@ from ....reference.algorithms import Inapplicable, algorithms
 from ....reference.array import Array, Operands, Params
 from ....reference.formats import FORMATS
 from ..contract import CPU_FUNCTIONS, Contract
+from .applications import is_plain
 from .ball import RULES, Ball, ball, centre_of, magnitude_of
 from .choices import ways_of
-from .rows import is_plain
 
 #: Primitives whose operands another formula may have rounded at a size that the result does not show.
 _OF_ROUNDED_TERMS = frozenset({"add", "subtract", "logaddexp", "float_power"}) | CPU_FUNCTIONS.keys()

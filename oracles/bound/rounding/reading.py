@@ -13,6 +13,7 @@ from ....reference.algorithms import Inapplicable, algorithms
 from ....reference.condition import Condition
 from ..contract import Contract
 from . import affine, rows
+from .applications import note_applications
 from .ball import Ball, ball, magnitude_of
 from .chance import Evaluations
 from .choices import joined
@@ -52,9 +53,10 @@ def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contr
             if plan is not None:
                 return plan.run([np.asarray(v) for v in values], contract)
         inputs = [_balls_of_values(v, contract) for v in values]
-        outputs = function(*inputs)
+        with note_applications(inputs) as notes:
+            outputs = function(*inputs)
         read = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-        return affine.narrow(read, function, inputs, contract)
+        return affine.narrow(read, function, inputs, contract, notes.steps)
 
 
 def _balls_of_values(values: Any, contract: Contract) -> Any:

@@ -13,35 +13,18 @@ arguments, as the norms of queries and of keys are: it counts where the second b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....reference.array import ELEMENTWISE, STRUCTURAL
+from .applications import Application
 from .ball import CHAINED
 
 #: Times that a step comes at least; results that stand between two steps, and primitives of a text, at most.
 _TIMES, _STATES, _PRIMITIVES = 2, 2, 4096
 #: Primitives that mix no elements. A step has another one, so that it is no chain of functions of single elements.
 _APART = ELEMENTWISE | STRUCTURAL | {"store", "cast"}
-
-
-@dataclass(frozen=True)
-class Application:
-    """A primitive that a text applies.
-
-    Attributes:
-        primitive, kind: its name, and what tells it from others: shapes and parameters.
-        operands: the numbers of results that it reads; None for exact operands.
-        out, exact: the number of its result, and whether that has no error.
-    """
-
-    primitive: str
-    kind: Any
-    operands: tuple[int | None, ...]
-    out: int
-    exact: bool
 
 
 def find_states(steps: Sequence[Application]) -> dict[int, tuple[int, ...]]:

@@ -18,6 +18,7 @@ import numpy as np
 from ....reference.algorithms import Algorithm, Inapplicable
 from ....reference.array import ELEMENTWISE, Array, Operands, Params
 from ..contract import Contract, contract
+from .applications import is_plain
 from .ball import Ball, ball, centre_of
 from .choices import ways_of
 
@@ -297,13 +298,6 @@ class _Parts:
         for read, stray in zip(out, self.stray, strict=True):
             read.stray = stray
         return out
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a parameter has no array in it, and so cannot treat single rows in a way of their own."""
-    if isinstance(value, tuple):
-        return all(map(is_plain, value))
-    return value is None or isinstance(value, (int, float, str, bool, slice, type(Ellipsis)))
 
 
 def _shape_after(primitive: str, shapes: Sequence[tuple[int, ...]], params: Params) -> tuple[int, ...]:

@@ -1,0 +1,90 @@
+"""The primitives that a text applies, as one reading of it meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ....reference.array import Params
+
+
+class Result(Protocol):
+    """A ball, as what is known of it here."""
+
+    number: int | None
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def exact(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Application:
+    """A primitive that a text applies.
+
+    Attributes:
+        primitive, kind: its name, and what tells it from others: shapes and parameters.
+        operands: the numbers of results that it reads; None for exact operands.
+        out, exact: the number of its result, and whether that has no error.
+    """
+
+    primitive: str
+    kind: Any
+    operands: tuple[int | None, ...]
+    out: int
+    exact: bool
+
+
+def describe_kind(primitive: str, shapes: Sequence[tuple[int, ...]], params: Params) -> Any:
+    """What tells an application from others; `shapes`: of its result and of its operands."""
+    return primitive, *shapes, *(repr(each) for each in params.values() if is_plain(each))
+
+
+class Applications:
+    """Those of one reading, in order; what a rule or a way of an algorithm applies is its own affair.
+
+    Attributes:
+        steps: the applications. depth: of the rules and ways that are being applied.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Application] = []
+        self.depth = 0
+
+    def add(self, primitive: str, out: Result, operands: Sequence[Result], params: Params) -> None:
+        """Note one, and number its result."""
+        if out.number is None:
+            out.number = len(self.steps)
+        kind = describe_kind(primitive, [out.shape, *(x.shape for x in operands)], params)
+        names = tuple(None if x.exact else x.number for x in operands)
+        self.steps.append(Application(primitive, kind, names, out.number, out.exact))
+
+
+_NOTED: ContextVar[Applications | None] = ContextVar("applications", default=None)
+noted = _NOTED.get
+
+
+@contextmanager
+def note_applications(inputs: Sequence[Any]) -> Iterator[Applications]:
+    """Note what is applied in the block to these balls, which have the numbers -1, -2 and so on."""
+    for i, each in enumerate(inputs):
+        if hasattr(each, "number"):
+            each.number = -1 - i
+    notes = Applications()
+    token = _NOTED.set(notes)
+    try:
+        yield notes
+    finally:
+        _NOTED.reset(token)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a parameter has no array in it, and so cannot treat single rows in a way of their own."""
+    if isinstance(value, tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (int, float, str, bool, slice, type(Ellipsis)))
