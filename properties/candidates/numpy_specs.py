@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from ...oracles.bound.rounding.rows import LARGE
 from ...oracles.op.declaration import is_float, to_array
 from ...reference.algorithms import algorithm_of, declared
 from .arguments import CallArguments, Tensor, call
@@ -42,6 +45,12 @@ def calls_numpy(function: Any) -> bool:
 def array_of(tensor: Tensor) -> Any:
     plain = tensor.detach().cpu()
     return to_array(plain) if is_float(plain) else plain.numpy()
+
+
+def values_of(tensor: Tensor) -> Any:
+    """The values of a floating operand; of a large one those of float32, which are made wider where they are read."""
+    is_plain = tensor.dtype == torch.float32 and tensor.numel() >= LARGE and not tensor._is_zerotensor()
+    return tensor.numpy(force=True) if is_plain else to_array(tensor)
 
 
 def with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:

@@ -52,7 +52,7 @@ from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
-from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
+from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, values_of, with_algorithms
 from .open_readings import with_choices
 from .operand_parts import has_parts, state_in_parts
 from .results import Result, SpecRun, first_homes, homes_of, incomparable, result_of
@@ -188,6 +188,15 @@ class Specification:
         with _reading(self.name):
             return with_choices(read, lambda: self.traced_at(arguments, state).graph)
 
+    def read_blocks(
+        self, arguments: CallArguments, state: State, terms: Terms
+    ) -> Iterator[tuple[slice, Sequence[Reading]]] | None:
+        """The outputs as `read` gives them, for some rows after others; None where they are read as a whole."""
+        with _reading(self.name):
+            decisions = Decisions()
+            blocks = self.question_at(arguments, state, terms, decisions=decisions).read_blocks()
+        return None if decisions.open else blocks
+
     def read_still(self, arguments: CallArguments, state: State, terms: Terms) -> tuple[Reading, ...]:
         """The outputs for one draw of all numbers; arguments and errors as for `read`."""
         with _reading(self.name):
@@ -268,7 +277,7 @@ class Specification:
 
         for other in algorithms(inner, contract.algorithms):
             algorithm_of(first)(functools.partial(function, of=other))
-        return BoundQuestion(first, [*(to_array(operands[i]) for i in floating), *unseen], contract)
+        return BoundQuestion(first, [*(values_of(operands[i]) for i in floating), *unseen], contract)
 
     def traced_at(self, arguments: CallArguments, state: State) -> Traced:
         """The trace of a torch spec at tensors of these shapes and dtypes; it returns outputs, then written operands.

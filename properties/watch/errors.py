@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from ...oracles.bound.accept import SLACK
 from ...oracles.bound.rounding import Ball
 from ...oracles.specs.storage import format_of
-from ...reference.formats import half_unit_below, ulp_array
+from ...reference.formats import Format, half_unit_below, ulp_array
 from .call import Tensor
 
 #: Elements of a block, whose arrays stay in the cache.
@@ -21,7 +20,7 @@ _BLOCK = 2**15
 
 @dataclass
 class Errors:
-    """The errors of a result.
+    """The errors of a result, as far as they are measured.
 
     Attributes:
         ratio: the largest error over its bound. contribution: the sum of adjoint times error; NaN where no adjoint is
@@ -34,45 +33,54 @@ class Errors:
     contribution: float = math.nan
     are_near: bool = True
 
+    @np.errstate(all="ignore")
+    def add(self, computed: Tensor, adjoint: Tensor | None, ball: Ball) -> None:
+        """Measure a result, or some rows of it.
 
-@np.errstate(all="ignore")
-def measure_errors(computed: Tensor, adjoint: Tensor | None, ball: Ball) -> Errors:
-    """The errors of a result.
+        Args:
+            computed: the result. adjoint: the derivative of the loss by it, of its shape; None where none is known.
+            ball: its reading.
+        """
+        fmt, centre = format_of(computed.dtype), ball.centre.reshape(-1)
+        radius = None if ball.exact else ball.radii().reshape(-1)
+        values = computed.detach().cpu().reshape(-1)
+        weights = None if adjoint is None or adjoint.shape != computed.shape else adjoint.detach().cpu().reshape(-1)
+        if weights is not None and math.isnan(self.contribution):
+            self.contribution = 0.0
+        self.are_near &= fmt.computes and fmt.has_infinities and centre.dtype == np.float64
+        for start in range(0, len(values), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            own, middle = values[part].double().numpy(), np.asarray(centre[part], dtype=np.float64)
+            if radius is None and np.array_equal(own, middle):  # A move has no error.
+                continue
+            wide = np.zeros(len(middle)) if radius is None else np.asarray(radius[part], dtype=np.float64)
+            self._add(own - middle, middle, wide, None if weights is None else weights[part].double().numpy(), fmt)
 
-    Args:
-        computed: the result. adjoint: the derivative of the loss by it, of its shape; None where none is known.
-        ball: its reading.
-    """
-    fmt, errors = format_of(computed.dtype), Errors()
-    centre, radius = ball.centre.reshape(-1), ball.radii().reshape(-1)
-    weights = None if adjoint is None or adjoint.shape != computed.shape else _blocks(adjoint)
-    if weights is not None:
-        errors.contribution = 0.0
-    errors.are_near = fmt.computes and fmt.has_infinities and centre.dtype == np.float64
-    for start, values in enumerate(_blocks(computed)):
-        part = slice(start * _BLOCK, start * _BLOCK + len(values))
-        middle = np.asarray(centre[part], dtype=np.float64)
-        error = values - middle  # in memory of its own: the values of float64 are the recorded ones
-        total, weight = float(error.sum()), None if weights is None else next(weights)
-        if not math.isfinite(total):
-            error, errors.are_near = np.where(np.isfinite(error), error, 0.0), False
+    def _add(self, error: Any, middle: Any, wide: Any, weight: Any, fmt: Format) -> None:
+        """Measure a block of errors, which are written over."""
         if weight is not None:
             product = float(np.dot(weight, error))
-            finite = math.isfinite(product)
-            errors.contribution += product if finite else float(np.nansum(np.where(error == 0, 0.0, weight * error)))
+            if not math.isfinite(product):
+                error = np.where(np.isfinite(error), error, 0.0)
+                self.are_near, product = False, float(np.nansum(np.where(error == 0, 0.0, weight * error)))
+            self.contribution += product
         np.abs(error, out=error)
-        wide, most = np.asarray(radius[part], dtype=np.float64), np.abs(middle)
+        most = np.abs(middle)
         most += wide
         largest = float(np.max(most))
-        errors.are_near = errors.are_near and largest <= fmt.max and not np.greater(error * (1 + SLACK), wide).any()
+        # A NaN is in no comparison, and so it is not near.
+        near = largest <= fmt.max and bool((error * (1 + SLACK) <= wide).all())
+        self.are_near &= near
+        if not near:
+            error[~np.isfinite(error)] = 0.0
         unit = half_unit_below(fmt, most) if largest <= fmt.max else 0.5 * ulp_array(fmt, most)
         unit += wide
         error /= unit
-        errors.ratio = max(errors.ratio, float(np.fmax.reduce(error)))
+        self.ratio = max(self.ratio, float(np.fmax.reduce(error)))
+
+
+def measure_errors(computed: Tensor, adjoint: Tensor | None, ball: Ball) -> Errors:
+    """The errors of a whole result; arguments as for `Errors.add`."""
+    errors = Errors()
+    errors.add(computed, adjoint, ball)
     return errors
-
-
-def _blocks(tensor: Tensor) -> Iterator[Any]:
-    """The elements as float64, in blocks."""
-    flat = tensor.detach().cpu().reshape(-1)
-    return (flat[start : start + _BLOCK].double().numpy() for start in range(0, len(flat), _BLOCK))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from ..candidates.row_sample import part_of
 from ..candidates.specification import SpecError, Specification
 from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, is_floating, results_of, split_lists
 from .compiled import GraphRegion
-from .errors import measure_errors
+from .errors import Errors, measure_errors
 from .regions import TABLE
 from .stand_ins.lookup import stand_in_of
 
@@ -151,10 +152,11 @@ def _hold_results(call: DispatcherCall, spec: Specification, arguments: CallArgu
     count = None if traced is None else len(traced.outputs) - len(traced.written_inputs)
     computed = result_of(call.results[:count])
     readings = functools.cache(lambda of: spec.read(arguments, {}, of)[: len(computed.tensors)])
-    facts = operands_of(spec, arguments, {})
-    near = _hold_near(call, computed.tensors, readings(allowed.of_text_alone), facts)
+    blocks = spec.read_blocks(arguments, {}, allowed.of_text_alone)
+    near = _hold_near(call, computed.tensors, blocks or [(..., readings(allowed.of_text_alone))])
     if near is not None:
         return near
+    facts = operands_of(spec, arguments, {})
     whole = isinstance(call.op, GraphRegion)
     names = call.op.names if whole else ["out"] if len(computed.names) == 1 else computed.names
     outcomes = _hold_plainly(names, computed.tensors, readings(allowed.of_text_alone), facts)
@@ -179,20 +181,25 @@ def _hold_results(call: DispatcherCall, spec: Specification, arguments: CallArgu
 
 
 def _hold_near(
-    call: DispatcherCall, computed: Sequence[Tensor], readings: Sequence[Reading], facts: OperandFacts
+    call: DispatcherCall, computed: Sequence[Tensor], blocks: Iterable[tuple[Any, Sequence[Reading]]]
 ) -> CallFinding | None:
-    """What is found where every element is certainly near enough to the centre of its ball; else None."""
-    if facts not in (OperandFacts.FINITE, OperandFacts.UNKNOWN) or len(computed) != len(readings):
-        return None
-    ratio, parts = 0.0, list[float]()
-    for y, reading, adjoint in zip(computed, readings, _adjoints_of(call, computed), strict=True):
-        if not isinstance(reading, Ball) or not is_floating(y) or tuple(y.shape) != reading.shape:
+    """What is found where every element is certainly near enough to the centre of its ball; else None.
+
+    Args:
+        call, computed: the call, and its results. blocks: rows of the results, and their readings.
+    """
+    adjoints, errors = _adjoints_of(call, computed), [Errors() for _ in computed]
+    for rows, readings in blocks:
+        for y, adjoint, own, reading in zip(computed, adjoints, errors, readings, strict=False):
+            if not isinstance(reading, Ball) or not is_floating(y) or tuple(y[rows].shape) != reading.shape:
+                return None
+            own.add(y[rows], None if adjoint is None or adjoint.shape != y.shape else adjoint[rows], reading)
+            if not own.are_near:
+                return None
+        if len(readings) < len(computed):
             return None
-        errors = measure_errors(y, adjoint, reading)
-        if not errors.are_near:
-            return None
-        ratio = max(ratio, min(errors.ratio, 1.0))
-        parts += [] if math.isnan(errors.contribution) else [errors.contribution]
+    parts = [each.contribution for each in errors if not math.isnan(each.contribution)]
+    ratio = min(max((each.ratio for each in errors), default=0.0), 1.0)
     return CallFinding(ratio, sum(parts) if parts else math.nan, sum(y.numel() for y in computed))
 
 

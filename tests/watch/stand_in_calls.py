@@ -282,6 +282,10 @@ ROUNDING: dict[str, Maker] = {
 MOVING: dict[str, Maker] = {
     "batch norm": _norm,
     "unbind": lambda draw: call(aten.unbind_copy.int, draw(3, 4), 1),
+    "selected": lambda draw: call(aten.select_backward.default, draw(3, 4), [3, 5, 4], -2, 3),
+    "sliced": lambda draw: call(aten.slice_backward.default, draw(3, 2), [3, 6], 1, 2, 4, 1),
+    "sliced from the end": lambda draw: call(aten.slice_backward.default, draw(4, 2), [6, 2], 0, -4, 99, 1),
+    "sliced in steps": lambda draw: call(aten.slice_backward.default, draw(3, 3), [3, 6], -1, 0, 6, 2),
     "narrow": lambda draw: call(aten.narrow_copy.default, draw(3, 6), 1, 2, 3),
     "angle": lambda draw: call(aten.angle.default, draw(9)),
     "scattered": lambda draw: call(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball
 from opassay.oracles.op.bits import same_bits
 from opassay.oracles.specs.storage import format_of
+from opassay.properties.candidates.specification import Specification
 from opassay.properties.watch.call import DispatcherCall
 from opassay.properties.watch.errors import measure_errors
 from opassay.properties.watch.judging import CallJudge
@@ -33,6 +36,29 @@ def test_a_large_call_is_held_by_some_of_its_rows() -> None:
     wrong = judge.hold(call).wrong
     assert wrong is not None
     assert CallJudge().hold(call).elements == 2**22
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_large_call_is_held_by_blocks_of_rows_as_it_is_as_a_whole(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ratio, contribution and count are those of a whole reading; an error in the last row is found either way."""
+    _, recorder = record(lambda: [functional.silu(torch.randn(700, 300).to(dtype))])
+    (call,) = [c for c in recorder.store.calls if c.name == "aten::silu"]
+    call.adjoints = [torch.randn(700, 300).to(dtype)]
+    findings = []
+    for blocks in (True, False):
+        if not blocks:
+            monkeypatch.setattr(Specification, "read_blocks", lambda *_: None)
+        findings.append(CallJudge().hold(call))
+        wrong = call.results[0].clone()
+        wrong[-1, -1] *= 1.1
+        card = CallJudge().hold(replace(call, results=(wrong,))).wrong
+        assert card is not None
+        assert "[699, 299]" in card.title
+    by_blocks, whole = findings
+    assert (by_blocks.wrong, by_blocks.elements, by_blocks.ratio) == (None, 210_000, whole.ratio)
+    assert abs(by_blocks.contribution - whole.contribution) <= 2.0**-40 * abs(whole.contribution)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

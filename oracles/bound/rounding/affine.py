@@ -322,12 +322,15 @@ def read_with_forms(tape: Tape, function: Callable[..., Any], values: Sequence[A
 
 def _is_wide(read: Ball, contract: Contract) -> bool:
     """Whether some radius is large beside the roundings of the largest result."""
-    unit = contract.stores.unit_roundoff if contract.may_store(contract.stores) else contract.roundoff
-    size = np.abs(np.asarray(read.centre, dtype=np.float64))
-    finite = np.isfinite(size)
-    if read.exact or not finite.any():
+    if read.exact or not read.centre.size:
         return False
-    return bool(np.any(read.radii()[finite] > min(WIDE * unit, SHARE) * float(size[finite].max()) + contract.underflow))
+    unit = contract.stores.unit_roundoff if contract.may_store(contract.stores) else contract.roundoff
+    size, radii = np.abs(np.asarray(read.centre, dtype=np.float64)), read.radii()
+    if not np.isfinite(np.max(size)):
+        finite = np.isfinite(size)
+        size, radii = size[finite], radii[finite]
+    most = min(WIDE * unit, SHARE) * float(np.max(size, initial=0.0)) + contract.underflow
+    return bool(np.fmax.reduce(radii, axis=None, initial=0.0) > most)
 
 
 def _take_narrower(read: Ball, other: Ball) -> Ball:

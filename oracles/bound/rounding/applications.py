@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ....reference.array import Params
 
 
-class Result(Protocol):
+class _Result(Protocol):
     """A ball, as what is known of it here."""
 
     number: int | None
@@ -21,6 +21,9 @@ class Result(Protocol):
 
     @property
     def exact(self) -> bool: ...
+
+
+Numbered = TypeVar("Numbered", bound=_Result)
 
 
 @dataclass(frozen=True)
@@ -49,20 +52,31 @@ class Applications:
     """Those of one reading, in order; what a rule or a way of an algorithm applies is its own affair.
 
     Attributes:
-        steps: the applications. depth: of the rules and ways that are being applied.
+        steps: the applications.
     """
 
     def __init__(self) -> None:
         self.steps: list[Application] = []
-        self.depth = 0
+        self._depth = 0
 
-    def add(self, primitive: str, out: Result, operands: Sequence[Result], params: Params) -> None:
-        """Note one, and number its result."""
+    def add(
+        self, apply: Callable[[str, list[Numbered], Params], Numbered], primitive: str, operands: list[Numbered],
+        params: Params,
+    ) -> Numbered:  # fmt: skip
+        """Apply a primitive, note that, and number the result."""
+        self._depth += 1
+        try:
+            out = apply(primitive, operands, params)
+        finally:
+            self._depth -= 1
+        if self._depth:
+            return out
         if out.number is None:
             out.number = len(self.steps)
         kind = describe_kind(primitive, [out.shape, *(x.shape for x in operands)], params)
         names = tuple(None if x.exact else x.number for x in operands)
         self.steps.append(Application(primitive, kind, names, out.number, out.exact))
+        return out
 
 
 _NOTED: ContextVar[Applications | None] = ContextVar("applications", default=None)

@@ -67,14 +67,10 @@ class Ball(Array):
     def __init__(
         self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
     ) -> None:
-        self.centre = centre
-        self._radius = radius
+        self.centre, self._radius, self.contract = centre, radius, contract
         self.parts: tuple[Any, Any] | None = None
         self.most = math.inf
-        self.contract = contract
-        self.special = special
-        self.bounded = False
-        self.nonnegative = nonnegative
+        self.special, self.nonnegative, self.bounded = special, nonnegative, False
         self.common: tuple[Common[Ball], ...] = ()
         self.origin: Ball | None = None
         self.summed: tuple[Any, Any] | None = None
@@ -116,52 +112,9 @@ class Ball(Array):
         return _constant(value, self.contract)
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
-        contract = self.contract
-        balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
+        balls = [x if isinstance(x, Ball) else _constant(x, self.contract) for x in operands]
         notes = noted()
-        if notes is None:
-            return self._apply(primitive, balls, params)
-        notes.depth += 1
-        try:
-            out = self._apply(primitive, balls, params)
-        finally:
-            notes.depth -= 1
-        if not notes.depth:
-            notes.add(primitive, out, balls, params)
-        return out
-
-    def _apply(self, primitive: str, balls: list[Ball], params: Params) -> Ball:
-        contract = self.contract
-        out = RULES[primitive](contract, *balls, **params)
-        special, nonnegative, marked, beyond, summed = False, True, "inserted" in params, False, False
-        for x in balls:
-            beyond, summed = beyond or x.beyond is not None, summed or x.summed is not None
-            special, nonnegative = special or x.special, nonnegative and x.nonnegative
-            marked = marked or x.inserted is not None or x.stray is not None
-        if summed and primitive in ACCUMULATED and contract.roundings == 1.0:
-            ACCUMULATED[primitive](primitive, out, balls, params)
-        if primitive in CHAINED and contract.roundings == 1.0 and not special:
-            CHAINED[primitive](primitive, out, balls, params)
-        total, strange, chain, positive = out.summed, out.stray, out.chain, primitive == "among" and out.nonnegative
-        if special or not (out.bounded or primitive in MOVING or np.isfinite(out.centre).all()):
-            common, out = out.common, Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
-            out.common = common
-        if contract.roundings == 1.0:
-            for follow in FOLLOW:
-                follow(primitive, out, balls, params)
-        if beyond and primitive in HANDED_ON:
-            HANDED_ON[primitive](primitive, out, balls, params)
-        if marked:
-            out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
-        if contract.lattice:
-            out = _credit_exact(primitive, out, balls, params)
-        out.summed, out.chain = total, chain
-        out.stray = out.stray if strange is None else strange | (out.stray is not None and out.stray)
-        # Rounding keeps signs, so the sign that a primitive gives for exact operands is that of every evaluation.
-        out.nonnegative = positive or (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
-        if primitive == "multiply" and not nonnegative:
-            out.nonnegative = balls[0] is balls[1]  # a square, written as a product
-        return out
+        return _apply(primitive, balls, params) if notes is None else notes.add(_apply, primitive, balls, params)
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
         assert isinstance(other, Ball)
@@ -223,13 +176,47 @@ class Ball(Array):
         """Half-width of the accept set of every element, as float64, for outputs in a format."""
         width = np.empty(self.shape)
         rows = max(_BLOCK * self.shape[0] // max(math.prod(self.shape), 1), 1) if self.shape else 1
-        for start in range(0, len(width) if width.ndim else 1, rows):
-            # In blocks, so that intermediate arrays stay in the cache.
+        for start in range(0, len(width) if width.ndim else 1, rows):  # blocks that stay in the cache
             part = slice(start, start + rows) if width.ndim else ()
             radius = np.asarray(self.radii()[part], dtype=np.float64)
             ulps = 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre[part], dtype=np.float64)) + radius)
             np.add(radius, ulps, out=width[part] if width.ndim else width)
         return width
+
+
+def _apply(primitive: str, balls: list[Ball], params: Params) -> Ball:
+    """The result of a primitive, with all that is known of it by what is known of its operands."""
+    contract = balls[0].contract
+    out = RULES[primitive](contract, *balls, **params)
+    special, nonnegative, marked, beyond, summed = False, True, "inserted" in params, False, False
+    for x in balls:
+        beyond, summed = beyond or x.beyond is not None, summed or x.summed is not None
+        special, nonnegative = special or x.special, nonnegative and x.nonnegative
+        marked = marked or x.inserted is not None or x.stray is not None
+    if summed and primitive in ACCUMULATED and contract.roundings == 1.0:
+        ACCUMULATED[primitive](primitive, out, balls, params)
+    if primitive in CHAINED and contract.roundings == 1.0 and not special:
+        CHAINED[primitive](primitive, out, balls, params)
+    total, strange, chain, positive = out.summed, out.stray, out.chain, primitive == "among" and out.nonnegative
+    if special or not (out.bounded or primitive in MOVING or np.isfinite(out.centre).all()):
+        common, out = out.common, Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
+        out.common = common
+    if contract.roundings == 1.0:
+        for follow in FOLLOW:
+            follow(primitive, out, balls, params)
+    if beyond and primitive in HANDED_ON:
+        HANDED_ON[primitive](primitive, out, balls, params)
+    if marked:
+        out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
+    if contract.lattice:
+        out = _credit_exact(primitive, out, balls, params)
+    out.summed, out.chain = total, chain
+    out.stray = out.stray if strange is None else strange | (out.stray is not None and out.stray)
+    # Rounding keeps signs, so the sign that a primitive gives for exact operands is that of every evaluation.
+    out.nonnegative = positive or (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
+    if primitive == "multiply" and not nonnegative:
+        out.nonnegative = balls[0] is balls[1]  # a square, written as a product
+    return out
 
 
 def scaled(centre: Any, share: Any, part: Any, contract: Contract, most: float) -> Ball:

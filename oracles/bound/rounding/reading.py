@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,10 +48,9 @@ def balls_with_systematic(function: Callable[..., Any], values: Any, contract: C
 
 def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     with np.errstate(all="ignore"):
-        if max((np.size(v) for v in values), default=0) >= rows.LARGE:
-            plan = _by_rows(function, values, contract)
-            if plan is not None:
-                return plan.run([np.asarray(v) for v in values], contract)
+        plan = _plan_of(function, values, contract)
+        if plan is not None:
+            return plan.run(values, contract)
         inputs = [_balls_of_values(v, contract) for v in values]
         with note_applications(inputs) as notes:
             outputs = function(*inputs)
@@ -68,7 +67,14 @@ def _is_counted(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.dtype.kind in "iub"
 
 
+def _plan_of(function: Callable[..., Any], values: Any, contract: Contract) -> rows.PrimitiveOrder | None:
+    """`_by_rows` of large arrays, for which it is worth its time."""
+    is_large = max((np.size(v) for v in values), default=0) >= rows.LARGE
+    return _by_rows(function, values, contract) if is_large else None
+
+
 def _by_rows(function: Callable[..., Any], values: Any, contract: Contract) -> rows.PrimitiveOrder | None:
+    """How arrays are read by blocks of rows; None where the formula is not known to treat rows one by one."""
     if any(map(_is_counted, values)):
         return None
     try:
@@ -90,6 +96,13 @@ class BoundQuestion:
         """The outputs as balls; `sharp`: those that are exact in every order of evaluation without a radius."""
         readings = tuple(balls(self.function, self.operands, self.contract))
         return tuple(map(_sharpest, readings, self._exact())) if sharp else readings
+
+    def read_blocks(self) -> Iterator[tuple[slice, Sequence[Ball]]] | None:
+        """The outputs as `read` gives them, for some rows after others; None where they are read as a whole."""
+        if self.contract.others and algorithms(self.function):
+            return None
+        plan = _plan_of(self.function, self.operands, self.contract)
+        return None if plan is None else plan.blocks(self.operands, self.contract)
 
     def perturb(self, draws: np.random.Generator) -> Evaluations:
         """Evaluations with random rounding errors."""

@@ -10,7 +10,7 @@ recorded, because it branches by values or mixes rows, is evaluated as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -213,6 +213,13 @@ class PrimitiveOrder:
 
     def run(self, values: Sequence[Any], terms: Contract) -> tuple[Ball, ...]:
         """The balls of the outputs, at float64 inputs."""
+        parts = _Parts(self.outputs, terms)
+        for rows, blocks in self.blocks(values, terms):
+            parts.put(rows, blocks)
+        return parts.balls()
+
+    def blocks(self, values: Sequence[Any], terms: Contract) -> Iterator[tuple[slice, list[Ball]]]:
+        """The balls of the outputs for some rows after others, and which these are."""
         balls: dict[int, Any] = {}
         for source, value in zip(self.inputs, values, strict=True):
             if not source.rows:
@@ -220,7 +227,7 @@ class PrimitiveOrder:
         for out, primitive, operands, params in self.steps:
             if not out.rows:
                 balls[id(out)] = self._evaluate(primitive, operands, params, balls, terms)
-        parts, unneeded = _Parts(self.outputs, terms), self._unneeded_after()
+        unneeded = self._unneeded_after()
         step = max(BLOCK // max(max(x.size for x in self.inputs) // self.count, 1), 1)
         for start in range(0, self.count, step):
             end = min(start + step, self.count)
@@ -235,8 +242,7 @@ class PrimitiveOrder:
                     block[id(out)] = self._evaluate(primitive, operands, params, block, terms)
                     for key in absent:
                         del block[key]
-            parts.put(slice(start, end), [block[id(each)] for each in self.outputs])
-        return parts.balls()
+            yield slice(start, end), [block[id(each)] for each in self.outputs]
 
     def _unneeded_after(self) -> list[list[int]]:
         """For every step with rows, the results that no later step needs: the next step reuses their cached memory."""

@@ -24,6 +24,24 @@ def _narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     return x.narrow(dim, start, length).clone()
 
 
+def _between_zeros(g: Tensor, size: int, dim: int, start: int) -> Tensor:
+    """What lies in a stretch of a dimension, and zeros in the rest; a write to places is read place by place."""
+    before, after = list(g.shape), list(g.shape)
+    before[dim], after[dim] = start, size - start - g.shape[dim]
+    return torch.cat([g.new_zeros(before), g, g.new_zeros(after)], dim)
+
+
+def _select_backward(g: Tensor, sizes: Sequence[int], dim: int, index: int) -> Tensor:
+    return _between_zeros(g.unsqueeze(dim % len(sizes)), sizes[dim], dim % len(sizes), index % sizes[dim])
+
+
+def _slice_backward(g: Tensor, sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Tensor:
+    if step != 1:
+        return aten.slice_scatter(g.new_zeros(sizes), g, dim, start, end, step)
+    first, _, _ = slice(start, end).indices(sizes[dim])
+    return _between_zeros(g, sizes[dim], dim, first)
+
+
 def _angle(x: Tensor) -> Tensor:
     """0 or π, of real numbers."""
     if x.is_complex():
@@ -104,6 +122,8 @@ STAND_INS: dict[str, Callable[..., Any]] = {
         )
     },
     "narrow_copy": _narrow_copy,
+    "select_backward": _select_backward,
+    "slice_backward": _slice_backward,
     "angle": _angle,
     "masked_scatter_backward": _masked_scatter_backward,
     "_pack_padded_sequence": _pack_padded_sequence,
