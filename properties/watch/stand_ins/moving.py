@@ -37,7 +37,8 @@ def _select_backward(g: Tensor, sizes: Sequence[int], dim: int, index: int) -> T
 
 def _slice_backward(g: Tensor, sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Tensor:
     if step != 1:
-        return aten.slice_scatter(g.new_zeros(sizes), g, dim, start, end, step)
+        whole: Tensor = aten.slice_scatter(g.new_zeros(sizes), g, dim, start, end, step)
+        return whole
     first, _, _ = slice(start, end).indices(sizes[dim])
     return _between_zeros(g, sizes[dim], dim, first)
 
