@@ -31,6 +31,7 @@ from .compiled import GraphRegion
 from .errors import Errors, measure_errors
 from .regions import TABLE
 from .stand_ins.lookup import stand_in_of
+from .stand_ins.rounding import unpack_weights
 
 #: A reading takes 16 bytes of an element and more, and some 50 nanoseconds: of a call of so many elements seconds.
 LARGE = 2**25
@@ -218,7 +219,7 @@ def _hold_plainly(
 
 def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
     """A call as a function of the tensors among its operands, giving what it writes and then what else it gives."""
-    template = tuple(None if isinstance(x, Tensor) else x for x in call.leaves)
+    template = tuple(None if isinstance(x, Tensor) else _unpacked(x) for x in call.leaves)
     places = [i for i, x in enumerate(call.leaves) if isinstance(x, Tensor)]
     op, structure = call.op, call.structure
     run = op
@@ -236,6 +237,11 @@ def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
         return results_of(op, args, kwargs, run(*args, **kwargs))
 
     return function
+
+
+def _unpacked(leaf: Any) -> Any:
+    """Packed weights as tensors: a trace cannot look into what holds them."""
+    return unpack_weights(leaf) if isinstance(leaf, torch.ScriptObject) and hasattr(leaf, "unpack") else leaf
 
 
 def terms_of(contract: str, switches: Switches, name: str) -> Terms:

@@ -125,3 +125,32 @@ def test_a_call_is_held_by_the_first_results_that_its_stand_in_gives() -> None:
     assert len(results) == 4
     finding = CallJudge().hold(DispatcherCall(one.op, tuple(leaves), structure, results, Origin(), Switches(), 0))
     assert (finding.elements, finding.wrong) == (results[0].numel(), None)
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_a_product_of_quantized_weights_is_held(by_channel: bool) -> None:
+    torch.manual_seed(0)
+    own = torch.ao.quantization
+    wanted = own.per_channel_dynamic_qconfig if by_channel else own.default_dynamic_qconfig
+    linear = own.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(16, 8)), {"0": wanted})
+    x, packed = torch.randn(5, 16) - 0.3, linear[0]._packed_params._packed_params
+    one = calls.Call(torch.ops.quantized.linear_dynamic.default, (x, packed, True), {})
+    leaves, structure = pytree.tree_flatten((one.args, one.kwargs))
+    y = one.op(*one.args)
+    held = DispatcherCall(one.op, tuple(leaves), structure, (y,), Origin(), Switches(), 0)
+    right = CallJudge().hold(held)
+    assert (right.wrong, right.reason, right.elements) == (None, "", 40)
+    steps = x.amax().clamp(min=0) - x.amin().clamp(max=0)
+    held.results = (y + steps / 127 * linear[0].weight().dequantize().abs().amax(),)  # one element rounded otherwise
+    assert CallJudge().hold(held).wrong is not None
+
+
+def test_a_sparse_layout_moves_elements() -> None:
+    x = torch.randn(3, 4).relu()
+    for name in ("_to_sparse", "_to_sparse_csr"):
+        op = getattr(torch.ops.aten, name).default
+        leaves, structure = pytree.tree_flatten(((x,), {}))
+        held = DispatcherCall(op, tuple(leaves), structure, (op(x).to_dense(),), Origin(), Switches(), 0)
+        assert CallJudge().hold(held).elements == 12
+        held.results = (held.results[0].roll(1),)
+        assert CallJudge().hold(held).wrong is not None

@@ -38,7 +38,8 @@ _FAMILIES = (
 def _stand_ins() -> dict[Any, StandIn]:
     """Every function by its operation; an operation that the installed torch lacks has none."""
     named = {f"aten::{name}": f for family in _FAMILIES for name, f in family.STAND_INS.items()}
-    return {**named, **{f"_c10d_functional::{name}": f for name, f in collectives.STAND_INS.items()}}
+    quantized = {f"quantized::{name}": f for name, f in rounding.QUANTIZED.items()}
+    return {**named, **quantized, **{f"_c10d_functional::{name}": f for name, f in collectives.STAND_INS.items()}}
 
 
 def stand_in_of(op: torch._ops.OpOverload) -> StandIn | None:

@@ -43,6 +43,11 @@ def _slice_backward(g: Tensor, sizes: Sequence[int], dim: int, start: int, end: 
     return _between_zeros(g, sizes[dim], dim, first)
 
 
+def _as_dense(x: Tensor, *_form: Any, **_how: Any) -> Tensor:
+    """The same elements in another layout: of a sparse tensor the recording has a dense copy."""
+    return x.clone()
+
+
 def _angle(x: Tensor) -> Tensor:
     """0 or π, of real numbers."""
     if x.is_complex():
@@ -122,6 +127,8 @@ STAND_INS: dict[str, Callable[..., Any]] = {
             ("unbind", ".int"), ("view", ".dtype"),
         )
     },
+    **{f"_to_sparse{layout}": _as_dense for layout in ("", ".sparse_dim", "_csr", "_csc", "_bsr", "_bsc")},
+    "_to_dense": _as_dense,
     "narrow_copy": _narrow_copy,
     "select_backward": _select_backward,
     "slice_backward": _slice_backward,

@@ -28,8 +28,37 @@ def _by_channel(x: Tensor, scale: Tensor, zero: Tensor, axis: int, least: int, m
     return _round_to_steps(x, scale.reshape(shape), zero.to(x.dtype).reshape(shape), least, most)
 
 
+def unpack_weights(packed: Any) -> Any:
+    """The weights less what stands for zero, the size of a step of each, and what is added, of a packed product."""
+    weight, bias = packed.unpack()
+    whole = weight.int_repr().float()
+    if weight.qscheme() == torch.per_tensor_affine:
+        return (whole - weight.q_zero_point()).t(), torch.tensor(weight.q_scale(), dtype=torch.float32), bias
+    zeros = weight.q_per_channel_zero_points().float()
+    return (whole - zeros[:, None]).t(), weight.q_per_channel_scales().float(), bias
+
+
+def _linear_dynamic(x: Tensor, weights: Any, reduce_range: bool = False) -> Tensor:
+    """A product with a matrix that is rounded to unsigned bytes between its least and its largest element.
+
+    A kernel whose partial sums are cut off at 16 bits computes something else: `reduce_range` keeps them smaller.
+    """
+    factors, scale, bias = weights
+    most = 127.0 if reduce_range else 255.0
+    low, high = x.amin().double().clamp(max=0.0), x.amax().double().clamp(min=0.0)
+    step = (high - low) / most
+    # Of the two ends the one that is farther from zero in steps says which whole number stands for zero.
+    nought = torch.where((low / step).abs() > most - (high / step).abs(), -low / step, most - high / step)
+    nought = torch.clamp(torch.round(nought), 0.0, most).to(x.dtype)
+    step = step.to(x.dtype)
+    rounded = torch.clamp(torch.round(x * (1.0 / step)) + nought, 0.0, most) - nought
+    product: Tensor = rounded @ factors * (step * scale)
+    return product if bias is None else product + bias
+
+
 STAND_INS: dict[str, Callable[..., Any]] = {
     "fake_quantize_per_tensor_affine_cachemask": _round_to_steps,
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _by_tensors,
     "fake_quantize_per_channel_affine_cachemask": _by_channel,
 }
+QUANTIZED: dict[str, Callable[..., Any]] = {"linear_dynamic": _linear_dynamic}
