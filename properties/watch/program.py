@@ -24,6 +24,7 @@ from ...oracles.bound.terms import terms
 from ...oracles.verdicts.case import CaseError
 from ...oracles.verdicts.data import encode_watched
 from ...oracles.verdicts.watched import ProgramComparison, Site
+from ..engine.environment import environment
 from .cases import write_case
 from .graph_programs import write_programs
 from .judging import LARGE, CallJudge
@@ -148,6 +149,7 @@ def _leave(folder: Path, ledger: CallLedger, is_whole: bool, against: ProgramCom
     )
     (folder / "watch.json").write_bytes(encode_watched(watched))
     ended = {"status": run.status, "error": run.error, "device": run.device, "faults": recording.faults}
+    ended["environment"] = environment()  # here, where torch is: the command does without
     (folder / "ended.json").write_text(json.dumps(ended | {"is_whole": is_whole}))
 
 

@@ -18,7 +18,7 @@ import click
 from ...oracles.verdicts.data import decode_watched
 from ...oracles.verdicts.verdict import FAILED, HELD, REPORT_FOLDER, Outcome, Verdict
 from ...oracles.verdicts.watched import ProgramComparison, Watched
-from ...properties.engine.environment import environment, versions
+from ...properties.engine.environment import versions
 from ...properties.watch import DEMO
 from .. import exit_codes
 from ..exit_codes import Reason
@@ -43,6 +43,7 @@ class _End:
     is_whole: bool
     device: str
     faults: list[str]
+    environment: dict[str, str]
 
 
 @click.command("watch", context_settings=_PLAIN)
@@ -200,7 +201,7 @@ def _record_of(watched: Watched, words: Sequence[str], options: dict[str, Any], 
         dirty=dirty,
         command=("opassay", "watch", *_words_of(options), *words),
         settings={"choice": watched.choice},
-        environment=environment(),
+        environment=end.environment,
         seconds=seconds,
         notes=tuple(end.faults),
         exit_code=exit_codes.most_urgent(reasons),
