@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,8 @@ Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-class _InThread(threading.local):
-    """Of each thread: in how many regions with a spec it is."""
-
-    depth = 0
+#: In how many regions with a spec a thread is.
+_DEPTH: ContextVar[int] = ContextVar("depth", default=0)
 
 
 class Recorder:
@@ -60,7 +59,7 @@ class Recorder:
         )
         self.named = NameFinder(of, self.store.writers, self.copies) if of else None
         self._mode = _Mode(self)
-        self._is_on, self._here = False, _InThread()
+        self._is_on = False
         self._lock = threading.RLock()  # around all but the calls themselves: threads of the program run on
         self._undo: list[Callable[[], None]] = []
 
@@ -154,11 +153,11 @@ class Recorder:
             origin = self.origins.find()
             before = self.snapshot(region, args, kwargs, origin)
         began = time.perf_counter()
-        self._here.depth += 1
+        token = _DEPTH.set(_DEPTH.get() + 1)
         try:
             output = run()
         finally:
-            self._here.depth -= 1
+            _DEPTH.reset(token)
         seconds = time.perf_counter() - began
         self.adjoints.settle()
         if before is None:
@@ -186,7 +185,7 @@ class Recorder:
             self.faults[f"{name_of(op)}: {type(err).__name__}: {str(err).partition(chr(10))[0][:200]}"] += 1
             return None
         return DispatcherCall(
-            op, copied, structure, (), origin, find_switches(on_cuda), number, covered=self._here.depth > 0
+            op, copied, structure, (), origin, find_switches(on_cuda), number, covered=_DEPTH.get() > 0
         )
 
     def keep(self, call: DispatcherCall, results: Sequence[Tensor], seconds: float) -> DispatcherCall | None:

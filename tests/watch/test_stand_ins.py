@@ -137,12 +137,12 @@ def test_a_product_of_quantized_weights_is_held(by_channel: bool) -> None:
     one = calls.Call(torch.ops.quantized.linear_dynamic.default, (x, packed, True), {})
     leaves, structure = pytree.tree_flatten((one.args, one.kwargs))
     y = one.op(*one.args)
-    held = DispatcherCall(one.op, tuple(leaves), structure, (y,), Origin(), Switches(), 0)
-    right = CallJudge().hold(held)
+    call = DispatcherCall(one.op, tuple(leaves), structure, (y,), Origin(), Switches(), 0)
+    right = CallJudge().hold(call)
     assert (right.wrong, right.reason, right.elements) == (None, "", 40)
     steps = x.amax().clamp(min=0) - x.amin().clamp(max=0)
-    held.results = (y + steps / 127 * linear[0].weight().dequantize().abs().amax(),)  # one element rounded otherwise
-    assert CallJudge().hold(held).wrong is not None
+    call.results = (y + steps / 127 * linear[0].weight().dequantize().abs().amax(),)  # one element rounded otherwise
+    assert CallJudge().hold(call).wrong is not None
 
 
 def test_a_sparse_layout_moves_elements() -> None:
@@ -150,7 +150,7 @@ def test_a_sparse_layout_moves_elements() -> None:
     for name in ("_to_sparse", "_to_sparse_csr"):
         op = getattr(torch.ops.aten, name).default
         leaves, structure = pytree.tree_flatten(((x,), {}))
-        held = DispatcherCall(op, tuple(leaves), structure, (op(x).to_dense(),), Origin(), Switches(), 0)
-        assert CallJudge().hold(held).elements == 12
-        held.results = (held.results[0].roll(1),)
-        assert CallJudge().hold(held).wrong is not None
+        call = DispatcherCall(op, tuple(leaves), structure, (op(x).to_dense(),), Origin(), Switches(), 0)
+        assert CallJudge().hold(call).elements == 12
+        call.results = (call.results[0].roll(1),)
+        assert CallJudge().hold(call).wrong is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,8 +14,6 @@ from ....reference.array import Params
 
 class _Result(Protocol):
     """A ball, as what is known of it here."""
-
-    number: int | None
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -55,9 +54,16 @@ class Applications:
         steps: the applications.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        """Args: inputs: of the text, which have the numbers -1, -2 and so on."""
         self.steps: list[Application] = []
         self._depth = 0
+        #: By the `id` of an array, which another one may have when it is gone.
+        self._numbers = {id(each): (weakref.ref(each), -1 - i) for i, each in enumerate(inputs)}
+
+    def _number_of(self, each: Any) -> int | None:
+        reference, number = self._numbers.get(id(each), (None, None))
+        return number if reference is not None and reference() is each else None
 
     def add(
         self, apply: Callable[[str, list[Numbered], Params], Numbered], primitive: str, operands: list[Numbered],
@@ -71,11 +77,13 @@ class Applications:
             self._depth -= 1
         if self._depth:
             return out
-        if out.number is None:
-            out.number = len(self.steps)
+        names = tuple(None if x.exact else self._number_of(x) for x in operands)
+        number = self._number_of(out)
+        if number is None:
+            number = len(self.steps)
+            self._numbers[id(out)] = weakref.ref(out), number
         kind = describe_kind(primitive, [out.shape, *(x.shape for x in operands)], params)
-        names = tuple(None if x.exact else x.number for x in operands)
-        self.steps.append(Application(primitive, kind, names, out.number, out.exact))
+        self.steps.append(Application(primitive, kind, names, number, out.exact))
         return out
 
 
@@ -85,11 +93,8 @@ noted = _NOTED.get
 
 @contextmanager
 def note_applications(inputs: Sequence[Any]) -> Iterator[Applications]:
-    """Note what is applied in the block to these balls, which have the numbers -1, -2 and so on."""
-    for i, each in enumerate(inputs):
-        if hasattr(each, "number"):
-            each.number = -1 - i
-    notes = Applications()
+    """Note what is applied in the block to these balls."""
+    notes = Applications(inputs)
     token = _NOTED.set(notes)
     try:
         yield notes

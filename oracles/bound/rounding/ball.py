@@ -56,12 +56,11 @@ class Ball(Array):
             (`accumulators.py`); else None. chain: for a sum of products (`recurrences.py`); else None.
         spectrum: what its errors have of those of transforms (`spectra.py`); else None.
         settled: of a log2, which elements are integers in every evaluation, for a step that follows; else None.
-        number: among the results of a reading whose steps are noted; else None.
     """
 
     __slots__ = (
         "_radius", "beyond", "bounded", "centre", "chain", "common", "contract", "inserted", "most", "nonnegative",
-        "number", "origin", "parts", "settled", "special", "spectrum", "stray", "summed", "systematic",
+        "origin", "parts", "settled", "special", "spectrum", "stray", "summed", "systematic",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +74,6 @@ class Ball(Array):
         self.origin: Ball | None = None
         self.summed: tuple[Any, Any] | None = None
         none: Any = None
-        self.number: int | None = None
         self.systematic = self.inserted = self.stray = self.beyond = self.chain = self.settled = self.spectrum = none
 
     @property
