@@ -10,7 +10,9 @@ computed, and the error of each is its own.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
+import operator
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,12 +38,12 @@ class GraphRegion:
 
     def __init__(self, name: str, graph: torch.fx.GraphModule) -> None:
         self.name, self.graph = name, graph
-        (output,) = graph.graph.find_nodes(op="output")
-        self._outputs = [x for x in pytree.tree_leaves(output.args[0]) if isinstance(x, torch.fx.Node)]
+        self._outputs, operands = find_results(graph), list(graph.graph.find_nodes(op="placeholder"))
+        self._writes = [operands.index(x.args[0]) for x in self._outputs if _writes_operand(x)]
 
     def results_of(self, output: Any, args: Sequence[Any]) -> tuple[Tensor, ...]:
-        """The tensors that the graph gave."""
-        return tuple(tensors_in(output))
+        """The tensors that the graph gave, and the operands that it wrote: statistics that a layer keeps."""
+        return (*tensors_in(output), *(args[i] for i in self._writes))
 
     @property
     def result_nodes(self) -> list[torch.fx.Node]:
@@ -73,6 +75,43 @@ class GraphRegion:
 
         return function
 
+    def function_of_tensors(
+        self, call: DispatcherCall, convert: Callable[[Tensor], Tensor]
+    ) -> Callable[..., tuple[Tensor, ...]]:
+        """The results as a function of the call's tensors alone: it draws and chooses what it drew and chose there.
+
+        Args:
+            convert: gives a tensor of the call or the graph the format of those that the function will be given.
+        """
+        draws = [convert(x) for x in self._draws(call)]
+        choices = functools.cache(lambda: self._choices(call, draws, convert))
+        places = [i for i, x in enumerate(call.leaves) if isinstance(x, Tensor)]
+
+        def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+            leaves = list(call.leaves)
+            for place, tensor in zip(places, tensors, strict=True):
+                leaves[place] = tensor
+            return tuple(tensors_in(_GraphReader(self.graph, choices(), draws).run(*leaves)))
+
+        return function
+
+    def _choices(
+        self, call: DispatcherCall, draws: Sequence[Tensor], convert: Callable[[Tensor], Tensor]
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """The integers and masks of the graph, where its results are as they were computed; and its constants."""
+        constants = {
+            node.name: operator.attrgetter(node.target)(self.graph)
+            for node in self.graph.graph.find_nodes(op="get_attr")
+        }
+        values = {name: convert(x) for name, x in constants.items() if isinstance(x, Tensor)}
+        results = zip(self.result_nodes, call.results, strict=True)
+        known = {node.name: convert(y) for node, y in results if node.op == "call_function"}
+        reader = _GraphReader(self.graph, values | known, draws)
+        with torch.no_grad():
+            reader.run(*(convert(x).clone() if isinstance(x, Tensor) else x for x in call.leaves))
+        masks = ((node, x) for node, x in reader.env.items() if isinstance(x, Tensor) and not is_floating(x))
+        return values | {node.name: x for node, x in masks if node.op == "call_function"}
+
     def _known(self, call: DispatcherCall) -> list[tuple[torch.fx.Node, Tensor]]:
         """The results from which the reading goes on, one for each node."""
         pairs = {
@@ -85,7 +124,8 @@ class GraphRegion:
         drawing = [n for n in self.graph.graph.nodes if n.op == "call_function" and draws_numbers(n.target)]
         if not drawing or call.generator is None:
             return []
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        # A mode that asks for a wider format would have other numbers drawn.
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), torch._C._DisableTorchDispatch():
             torch.set_rng_state(call.generator)
             eager = _Drawing(self.graph)
             eager.run(*[x.clone() if isinstance(x, Tensor) else x for x in call.leaves])
@@ -109,13 +149,12 @@ class _GraphReader(GraphRunner):
 
     def __init__(self, graph: torch.fx.GraphModule, known: dict[str, Tensor], draws: Sequence[Tensor]) -> None:
         super().__init__(graph, garbage_collect_values=False)
-        self._known, self._draws = known, list(draws)
+        self._known, self._draws, self._results = known, list(draws), find_results(graph)
         self._own: dict[torch.fx.Node, Any] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "output":
-            nodes = (x for x in pytree.tree_leaves(n.args[0]) if isinstance(x, torch.fx.Node))
-            return tuple(self._own.get(x, self.env.get(x)) for x in nodes)
+            return tuple(self._own.get(x, self.env.get(x)) for x in self._results)
         value = super().run_node(n)
         if n.name not in self._known:
             return value
@@ -199,6 +238,17 @@ def _run_plain(run: Callable[[Any], Any], args: Any) -> Any:
     """Run compiled code, whose calls of torch's kernels are parts of the graph and no calls of the program."""
     with torch._C._DisableTorchDispatch():
         return run(args)
+
+
+def find_results(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """What a graph gives, and then what it writes into its operands."""
+    (output,) = graph.graph.find_nodes(op="output")
+    outputs = [x for x in pytree.tree_leaves(output.args[0]) if isinstance(x, torch.fx.Node)]
+    return [*outputs, *filter(_writes_operand, graph.graph.nodes)]
+
+
+def _writes_operand(node: torch.fx.Node) -> bool:
+    return node.target is torch.ops.aten.copy_.default and node.all_input_nodes[0].op == "placeholder"
 
 
 def draws_numbers(target: Any) -> bool:

@@ -36,6 +36,7 @@ _POINTS, _LEFT = (1, 3, 9), 0.01
 #: A result: the number of its call, and its position.
 _Key = tuple[int, int]
 _Memory = dict[_Key, Tensor]
+_Function = Callable[..., tuple[Tensor, ...]]
 
 
 class ErrorPath:
@@ -67,6 +68,8 @@ class ErrorPath:
         self._errors: _Memory = {}
         # What is in float64 takes some ten times what the program has, and lies in a file.
         self._copy = MappedMemory().copy
+        # A graph is run to know what it drew, in the formats that it had.
+        self._functions = {each.number: as_wide_function(each) for each in self._calls if kind_of(each) not in _GIVEN}
         self._link()
         with wide_numbers():
             self.error = -self._deviation(self._advance(0.0))
@@ -116,7 +119,7 @@ class ErrorPath:
         if kind_of(call) in _GIVEN:
             yield from (torch.zeros_like(widen(y)) for y in call.results)
             return
-        function, computed = as_wide_function(call), _operands_of(call)
+        function, computed = self._functions[call.number], _operands_of(call)
         if (call.number, 0) not in self._errors:
             for position, (y, exact) in enumerate(zip(call.results, _run(function, computed), strict=False)):
                 self._errors[call.number, position] = self._copy(difference(y, exact))
@@ -184,12 +187,7 @@ class ErrorPath:
         self, call: DispatcherCall, by_results: Sequence[Tensor | None], operands: Sequence[Tensor], slopes: _Memory
     ) -> None:
         wanted = [index for index in range(len(operands)) if (call.number, index) in self._links]
-        leaves = [x.requires_grad_(index in wanted) for index, x in enumerate(operands)]
-        pairs = _differentiable(call, leaves, by_results) if wanted else []
-        if not pairs:
-            return
-        of, weights = zip(*pairs, strict=True)
-        pulled = torch.autograd.grad(of, [leaves[index] for index in wanted], weights, allow_unused=True)
+        pulled = pull_back(self._functions[call.number], call, wanted, operands, by_results)
         for index, slope in zip(wanted, pulled, strict=True):
             if slope is not None:
                 key, place = self._links[call.number, index]
@@ -205,33 +203,74 @@ class ErrorPath:
         return own if own is memory else self._copy(own)
 
 
-def _differentiable(
-    call: DispatcherCall, leaves: Sequence[Tensor], by_results: Sequence[Tensor | None]
-) -> list[tuple[Tensor, Tensor]]:
-    """The results of a call that depend on leaves, each with the derivative by it.
+def pull_back(
+    function: _Function, call: DispatcherCall, wanted: Sequence[int], operands: Sequence[Tensor],
+    by_results: Sequence[Tensor | None],
+) -> Sequence[Tensor | None]:  # fmt: skip
+    """The derivatives by the wanted operands, from those by the results; None where nothing depends on an operand.
 
-    torch silently leaves out what goes through the statistics that a norm gives beside its value. Its decomposition
-    into simpler operations has them.
+    Args:
+        function: of a call. operands: values of its operands, whose `requires_grad` is set.
     """
-    simpler = [replace(call, op=decomposition_table[call.op])] if call.op in decomposition_table else []
-    best: list[tuple[Tensor, Tensor]] = []
-    for form in (call, *simpler):
-        with torch.enable_grad():
-            results = as_wide_function(form)(*(x.clone() for x in leaves))  # An operation may write what it is given.
-        pairs = [(y, g) for y, g in zip(results, by_results, strict=False) if g is not None and y.requires_grad]
-        if len(pairs) > len(best):
-            best = pairs
-        if len(best) == sum(g is not None and bool(g.any()) for g in by_results):
-            break
-    return best
+    leaves = [x.requires_grad_(index in wanted) for index, x in enumerate(operands)]
+    own, count, best = [leaves[index] for index in wanted], -1, None
+    failure: Exception = NotImplementedError("what stands for the operation does not give this result")
+    for form in _forms_of(function, call) if wanted else ():
+        try:
+            pairs, is_whole = _differentiable(form, leaves, by_results)
+            if len(pairs) > count:
+                of, weights = [y for y, _ in pairs], [g for _, g in pairs]
+                best = torch.autograd.grad(of, own, weights, allow_unused=True) if of else None
+                count = len(pairs)
+            if is_whole:
+                break
+        except Exception as err:  # It has no derivative in this form, and whatever torch says of that.
+            failure = err
+    if count < 0 and wanted:
+        raise failure
+    return best or [None] * len(wanted)
+
+
+@contextlib.contextmanager
+def refuse_constants() -> Iterator[None]:
+    """torch takes an operator without a derivative for a constant, and warns: here it raises."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*an autograd kernel was not registered")
+        yield
+
+
+def _forms_of(function: _Function, call: DispatcherCall) -> Iterator[_Function]:
+    """A call as it is, and in simpler operations.
+
+    torch silently leaves out what goes through the statistics that a norm gives beside its value, and has no derivative
+    of its backward by them. Its decomposition has both.
+    """
+    yield function
+    if call.op in decomposition_table:
+        yield as_wide_function(replace(call, op=decomposition_table[call.op]))
+
+
+def _differentiable(
+    form: _Function, leaves: Sequence[Tensor], by_results: Sequence[Tensor | None]
+) -> tuple[list[tuple[Tensor, Tensor]], bool]:  # fmt: skip
+    """The results that depend on leaves, each with the derivative by it; whether these are all that have one.
+
+    Raises:
+        NotImplementedError: what stands for the operation does not give a result of which there is a derivative.
+    """
+    with torch.enable_grad():
+        results = form(*(x.clone() for x in leaves))  # An operation may write what it is given.
+    wanted = [i for i, g in enumerate(by_results) if g is not None and bool(g.any())]
+    if wanted and wanted[-1] >= len(results):
+        raise NotImplementedError("what stands for the operation does not give this result")
+    pairs = [(y, g.to(y)) for y, g in zip(results, by_results, strict=False) if g is not None and y.requires_grad]
+    return pairs, len(pairs) >= len(wanted)
 
 
 def follow_error(calls: Sequence[DispatcherCall], writers: StorageWriters, roots: Sequence[Root]) -> FollowedError:
     """Go the way from the exact program to the computed one; nothing is known where that cannot be done."""
     if any(root.source[0] for root in roots) and all(root.weight.dtype != torch.float64 for root in roots):
-        with contextlib.suppress(Exception), warnings.catch_warnings():  # of torch, anything
-            # torch takes an operator without a derivative for a constant, and warns.
-            warnings.filterwarnings("error", message=".*an autograd kernel was not registered")
+        with contextlib.suppress(Exception), refuse_constants():  # of torch, anything
             path = ErrorPath(calls, writers, roots)
             return FollowedError(path.error, path.shares)
     return FollowedError()
@@ -266,12 +305,16 @@ def _gauss(count: int) -> tuple[list[float], list[float]]:
     return (points / 2 + 0.5).tolist(), (weights / 2).tolist()
 
 
-def _operands_of(call: DispatcherCall) -> list[Tensor]:
+def operands_of(call: DispatcherCall) -> list[Tensor]:
     """The operands as they were computed, and the mask that the call drew."""
-    return [widen(x) for x in (*call.tensors, *(call.results[1:] if call.op is DROPOUT else ()))]
+    return [x.detach() for x in (*call.tensors, *(call.results[1:] if call.op is DROPOUT else ()))]
 
 
-def _run(function: Callable[..., tuple[Tensor, ...]], operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _operands_of(call: DispatcherCall) -> list[Tensor]:
+    return list(map(widen, operands_of(call)))
+
+
+def _run(function: _Function, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
     with torch.no_grad():
         return function(*(x.clone() for x in operands))
 

@@ -10,22 +10,19 @@ gradient is added up at the elements that each of them wrote.
 
 from __future__ import annotations
 
+import contextlib
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch._decomp import decomposition_table
 
 from ...oracles.op.bits import same_bits
-from .call import DROPOUT, DispatcherCall, Tensor, is_floating, kind_of
+from .call import DispatcherCall, Tensor, is_floating, kind_of
 from .judging import as_function
-from .path import follow_error
+from .path import follow_error, operands_of, pull_back, refuse_constants
 from .recorder import Recorder
 from .recording import FollowedError, Recording
-from .stand_ins.lookup import stand_in_of
+from .widening import as_wide_function, widen
 from .writers import MemoryPlace, Root, Seed, Source, Sources, Writing
 
 
@@ -135,62 +132,27 @@ def _pull_back(
     """Pull the derivative by a call's results back to the writers of its operands; whether it could be done."""
     if not wanted or all(each is None for each in call.adjoints):
         return True
-    if not isinstance(call.op, torch._ops.OpOverload) and not callable(call.op):
-        return False  # a compiled graph
-    for own in _forms_of(call):
-        try:
-            with warnings.catch_warnings():
-                # torch takes an operator without a derivative for a constant, and warns.
-                warnings.filterwarnings("error", message=".*an autograd kernel was not registered")
-                gradients = _gradients(own, list(wanted))
-        except Exception:  # It has no derivative in this form, and whatever torch or a stand-in says of that.
+    gradients = _gradients(call, list(wanted))
+    if gradients is None:
+        return False
+    for parts, gradient in zip(wanted.values(), gradients, strict=True):
+        if gradient is None:
             continue
-        for parts, gradient in zip(wanted.values(), gradients, strict=True):
-            for writing, at, elements in parts:
-                _add(earlier[writing.number], writing, at, gradient.reshape(-1)[elements.to(gradient.device)])
-        return True
-    return False
+        for writing, at, elements in parts:
+            _add(earlier[writing.number], writing, at, gradient.reshape(-1)[elements.to(gradient.device)])
+    return True
 
 
-def _forms_of(call: DispatcherCall) -> Iterator[DispatcherCall]:
-    """A call as it can be differentiated: in float64, where no derivative is rounded to a half type; and as it is.
-
-    torch's derivative of a norm silently leaves out what goes through the statistics that it gives beside its value,
-    and that of its backward refuses them. Its decomposition into simpler operations has both.
-    """
-
-    def widen(leaf: Any) -> Any:
-        if isinstance(leaf, torch.dtype):
-            return torch.float64 if leaf.is_floating_point else leaf
-        return leaf.double() if isinstance(leaf, Tensor) and leaf.dtype.is_floating_point else leaf
-
-    wide = replace(call, leaves=tuple(map(widen, call.leaves)))
-    simpler = [replace(wide, op=decomposition_table[call.op])] if call.op in decomposition_table else []
-    is_first = simpler and sum(each is not None for each in call.adjoints) > 1 and stand_in_of(call.op) is None
-    yield from (*simpler, wide, call) if is_first else (wide, call, *simpler)
-
-
-def _gradients(call: DispatcherCall, wanted: Sequence[int]) -> tuple[Tensor, ...]:
-    """The derivatives by some operands, from those by the results."""
-    function, operands = as_function(call), call.tensors
-    masks = call.results[1:] if call.op is DROPOUT else ()
-
-    def of_wanted(*values: Tensor) -> tuple[Tensor, ...]:
-        whole = [tensor.clone() for tensor in operands]
-        for position, value in zip(wanted, values, strict=True):
-            whole[position] = value.clone()  # which an operation may write
-        return tuple(y for y in function(*whole, *masks) if is_floating(y))
-
-    pulled: Any = torch.func.vjp(of_wanted, *(operands[i] for i in wanted))
-    outputs, pull = pulled
-    floating = [g for g, y in zip(call.adjoints, call.results, strict=True) if is_floating(y)]
-    if any(each is not None for each in floating[len(outputs) :]):
-        raise NotImplementedError("what stands for the operation does not give this result")
-    weights = tuple(
-        torch.zeros_like(y) if g is None else g.to(y).reshape(y.shape) for g, y in zip(floating, outputs, strict=False)
-    )
-    gradients: tuple[Tensor, ...] = pull(weights)
-    return gradients
+def _gradients(call: DispatcherCall, wanted: Sequence[int]) -> Sequence[Tensor | None] | None:
+    """The derivatives by some operands, from those by the results; None where the call has no derivative."""
+    pairs = zip(call.adjoints, call.results, strict=True)
+    by_results = [g if g is None else g.to(y).reshape(y.shape) for g, y in pairs]
+    operands = operands_of(call)
+    # In float64 no derivative is rounded to a half type.
+    for function, values in ((as_wide_function, map(widen, operands)), (as_function, operands)):
+        with contextlib.suppress(Exception), refuse_constants():  # whatever torch or a stand-in says of that
+            return pull_back(function(call), call, wanted, [x.clone() for x in values], by_results)
+    return None
 
 
 def _add(writer: DispatcherCall, writing: Writing, at: Tensor, gradient: Tensor) -> None:

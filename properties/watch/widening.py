@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .call import DispatcherCall, Tensor, is_floating
+from .compiled import GraphRegion
 from .judging import as_function
 
 _ATEN = torch.ops.aten
@@ -46,12 +47,18 @@ def widen(tensor: Tensor) -> Tensor:
 
 def as_wide_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
     """A call as a function of wide tensors, as `as_function` otherwise."""
+    if isinstance(call.op, GraphRegion):
+        return _widening(call.op.function_of_tensors(call, widen))
     call = _without_out(call)
     leaves = tuple(_widened(x) for x in call.leaves)
     if call.op in _TOLD:
         leaves = (*leaves[:2], False, *leaves[3:])
     call = replace(call, op=_align) if call.op in _ALIGNMENTS else call
-    run = as_function(replace(call, leaves=leaves))
+    return _widening(as_function(replace(call, leaves=leaves)))
+
+
+def _widening(run: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
+    """A function that gives dense results, and whose operations are asked for the wider format."""
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         with _Widening():  # type: ignore[no-untyped-call]
@@ -100,7 +107,9 @@ def wide_numbers() -> Iterator[None]:
 
 
 def difference(a: Tensor, b: Tensor) -> Tensor:
-    """a - b in the wider format; 0 where both are the same infinity, or one is no number."""
+    """a - b in the wider format; 0 where both are the same infinity, or one is no number, and of choices."""
     a, b = widen(a), widen(b)
+    if not is_floating(a):
+        return torch.zeros_like(a, dtype=torch.float64)
     apart = a - b
-    return torch.where((a == b) | apart.isnan(), torch.zeros_like(apart), apart) if is_floating(apart) else apart
+    return torch.where((a == b) | apart.isnan(), torch.zeros_like(apart), apart)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ import opassay
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.watch.compiled import GraphRegion
 from opassay.properties.watch.judging import CallJudge
-from opassay.properties.watch.recorder import Recorder
+from opassay.properties.watch.recorder import Recorder, active_recorder
 
 Loss = Callable[..., torch.Tensor]
 #: torch says that hooks on all modules see a compiled module as well, which ours know.
@@ -67,6 +69,62 @@ def test_a_graph_is_held_from_each_result_as_it_was_computed() -> None:
     assert wrong.title.startswith("view[")
 
 
+class _GraphCall(torch.autograd.Function):
+    """A graph as a region of a program, without a compiler."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: torch.fx.GraphModule, *args: torch.Tensor) -> Any:
+        recorder, state = active_recorder(), torch.get_rng_state()
+        assert recorder is not None
+        output, call = recorder.record_region(GraphRegion("graph", graph), args, {}, lambda: graph(*args))
+        call.generator = state
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return None, gradients[1], None
+
+
+def _mix(x: torch.Tensor, mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Choices, draws, and memory that is written."""
+    y = torch.tanh(x @ x)
+    z = torch.where(y > 0.1, y.exp(), y) * torch.rand(5, 5)
+    mean.copy_(mean * 0.9 + z.mean())
+    return z.square().mean(), y
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_graph_is_made_again_in_float64_with_what_it_drew_and_chose(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    region: Any = _GraphCall
+    x, mean = torch.randn(5, 5).to(dtype), torch.ones((), dtype=dtype)
+    graph = make_fx(_mix)(x, mean.clone())
+    x.requires_grad_()
+    torch.manual_seed(3)
+    with opassay.watch() as watcher:
+        middle, y = region.apply(graph, x, mean)
+        loss = middle * y.sum() * mean
+        loss.backward()
+    torch.manual_seed(3)
+    wide = x.detach().double()
+    right = torch.tanh(wide @ wide)
+    z = torch.where(y > 0.1, right.exp(), right) * torch.rand(5, 5)
+    error = float(loss.detach().double() - z.square().mean() * right.sum() * (0.9 + z.mean()))
+    assert watcher.result is not None
+    facts = watcher.result.loss
+    assert facts is not None
+    assert facts.unknown == ()
+    assert abs(facts.error - error) <= 1e-5 * facts.size
+    assert abs(facts.explained - error) <= 0.01 * facts.size
+    assert watcher.ledger is not None
+    (call,) = watcher.ledger.regions()
+    assert CallJudge().hold(call).wrong is None
+    call.results = (*call.results[:-1], call.results[-1] * 1.1)
+    wrong = CallJudge().hold(call).wrong
+    assert wrong is not None
+    assert wrong.title.startswith("copy_")
+
+
 @pytest.mark.slow
 def test_a_compiled_step_is_held_and_a_wrong_one_is_outside() -> None:
     watcher = _watch(_mlp(), lambda m: m(torch.randn(6, 8)).square().mean())
@@ -97,6 +155,32 @@ def test_compiled_convolutions_are_held() -> None:
     labels = torch.tensor([0, 1])
     watcher = _watch(model, lambda m: F.cross_entropy(m(torch.randn(2, 3, 8, 8)), labels))
     assert _outcomes(watcher) == [Outcome.VERIFIED, Outcome.VERIFIED]
+    assert watcher.result is not None
+    facts = watcher.result.loss
+    assert facts is not None
+    assert facts.error
+    assert abs(facts.error - facts.explained) <= 0.01 * facts.size
+
+
+@pytest.mark.slow
+def test_a_gradient_is_followed_through_compiled_graphs() -> None:
+    torch.manual_seed(2)
+    torch._dynamo.reset()
+    model, x = _mlp(), torch.randn(6, 8)
+    exact = copy.deepcopy(model).double()
+    compiled = torch.compile(model, backend=opassay.watched("inductor"))
+    with opassay.watch(model, of="model.0.weight.grad[0, 0]") as watcher:
+        compiled(x).square().mean().backward()
+    exact(x.double()).square().mean().backward()
+    computed, right = (next(each.parameters()).grad for each in (model, exact))
+    assert computed is not None
+    assert right is not None
+    error = float(computed[0, 0].double() - right[0, 0])
+    assert watcher.result is not None
+    facts = watcher.result.loss
+    assert facts is not None
+    assert abs(facts.error - error) <= 1e-5 * facts.size
+    assert abs(facts.explained - error) <= 0.01 * facts.size
 
 
 def test_another_backend_is_refused() -> None:

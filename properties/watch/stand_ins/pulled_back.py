@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ....oracles.specs.rules import RULES
 from ....oracles.specs.rules.table import overloads
@@ -34,10 +35,10 @@ def pull_back(
         cotangents: of its first results.
         wanted: which of the tensors among `args` have their cotangents taken.
     """
-    operands, levels = [arg for arg in args if isinstance(arg, Tensor)], torch._C._functorch
+    operands = [arg for arg in args if isinstance(arg, Tensor)]
     places = iter(range(len(operands)))
     form = json.dumps([{"operand": next(places)} if isinstance(arg, Tensor) else arg for arg in args])
-    if any(levels.is_gradtrackingtensor(each) for each in (*operands, *cotangents)):  # to be differentiated itself
+    if get_proxy_mode() is None:  # It is not traced to be read, but computed, and perhaps differentiated itself.
         function = _gradients(overloads(name)[0], operands, wanted, form, len(cotangents))
         return list(torch.func.vjp(function, *(operands[i] for i in wanted))[1](tuple(cotangents)))
     gradients: list[Tensor] = torch.ops.opassay_watch.pull_back(name, operands, list(cotangents), list(wanted), form)
