@@ -23,7 +23,7 @@ from ...oracles.op.declaration import Draft, Op, Sample, dtype_name
 from ...oracles.verdicts.violation import Violation, same_failure
 from ..declaring import strategies
 from ..declaring.kinds import DeclarationError
-from .limits import limits_of, processor_seconds
+from .limits import limits_of, processor_seconds, without_source_numbers
 
 #: If fewer kinds of samples than ENOUGH passed, FURTHER samples at most are judged after a failure, for at most SECONDS
 #: of processor time.
@@ -117,7 +117,7 @@ class Contrast:
         limits = limits_of(min(most, FURTHER), steered=False, shrunk=False)
         # The cell has failed already, so any other error of these samples is ignored, such as one that says that the
         # question is not asked of a sample.
-        with contextlib.suppress(Exception, DeclarationError):
+        with contextlib.suppress(Exception, DeclarationError), without_source_numbers():
             hypothesis.seed(seed)(limits(hypothesis.given(drafts, strategies.seeds())(one)))()
 
     def describe(self) -> str:
