@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Verdict, Worst
+from opassay.reports.cli.main import main
 from opassay.reports.record import Run, plan_digest
 
 HERE = Path(__file__).resolve().parent
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\x00\x07\u202e &amp; 'q\" \ud800 http://evil.example/ ]]>"
+
+#: The program of a process that judges, and its arguments.
+STUBS = [sys.executable, str(HERE / "stub_suite.py")]
 
 MakeRun = Callable[..., Run]
 
@@ -71,10 +75,21 @@ def _opassay(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return call
 
 
+@pytest.fixture(name="opassay_here")
+def _opassay_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The same in this process, which has imported all that a command needs."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        capfd.readouterr()
+        code = main(words, worker=STUBS)
+        return subprocess.CompletedProcess(words, code, *capfd.readouterr())
+
+    return call
+
+
 def command_line(*words: str) -> list[str]:
-    program = (
-        "import sys\n"
-        "from opassay.reports.cli.main import main\n"
-        f"sys.exit(main(sys.argv[1:], worker=[sys.executable, {str(HERE / 'stub_suite.py')!r}]))"
-    )
+    program = f"import sys\nfrom opassay.reports.cli.main import main\nsys.exit(main(sys.argv[1:], worker={STUBS!r}))"
     return [sys.executable, "-c", program, *words]

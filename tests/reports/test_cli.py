@@ -118,26 +118,26 @@ def _wait_for_log(folder: Path, text: str) -> None:
     raise AssertionError(f"no {text!r} in the log after 30 s")
 
 
-def test_maxfail_ends_early_with_exit_1(opassay: Call, tmp_path: Path) -> None:
-    done = opassay("run", *_properties("FWD", "VJP", "VMAP", "NEST"), "-n", "0", "-x")
+def test_maxfail_ends_early_with_exit_1(opassay_here: Call, tmp_path: Path) -> None:
+    done = opassay_here("run", *_properties("FWD", "VJP", "VMAP", "NEST"), "-n", "0", "-x")
     assert done.returncode == 1, done.stdout + done.stderr
     assert _outcomes(_run(tmp_path))["NEST"] == "not run"
 
 
-def test_keywords_and_shards_deselect(opassay: Call, tmp_path: Path) -> None:
-    assert opassay("run", *_properties("FWD", "NEST"), "-n", "2", "-k", "FWD").returncode == 0
+def test_keywords_and_shards_deselect(opassay_here: Call, tmp_path: Path) -> None:
+    assert opassay_here("run", *_properties("FWD", "NEST"), "-n", "2", "-k", "FWD").returncode == 0
     assert {item.code for item in _run(tmp_path).verdicts} == {Code.HELD, Code.DESELECTED}
     names = ("FWD", "NEST", "VMAP", "DUAL", "PURE", "DET")
     for part in (1, 2):
         folder = f"--report-dir=part{part}"
-        assert opassay("run", *_properties(*names), "-n", "1", f"--shard={part}/2", folder).returncode == 0
-    done = opassay("report", "merge", "part1/run.json", "part2/run.json", "-o", "all.json")
+        assert opassay_here("run", *_properties(*names), "-n", "1", f"--shard={part}/2", folder).returncode == 0
+    done = opassay_here("report", "merge", "part1/run.json", "part2/run.json", "-o", "all.json")
     assert done.returncode == 0, done.stdout + done.stderr
     merged = record.load(tmp_path / "all.json").verdicts
     assert [item.cell.property for item in merged if item.outcome in (Outcome.VERIFIED, Outcome.WEAK)] == [
         item.cell.property for item in merged
     ]
-    assert opassay("report", "merge", "part1/run.json", "-o", "half.json").returncode == 4
+    assert opassay_here("report", "merge", "part1/run.json", "-o", "half.json").returncode == 4
 
 
 @pytest.mark.one_fast_in(3)
@@ -158,39 +158,39 @@ def test_keywords_and_shards_deselect(opassay: Call, tmp_path: Path) -> None:
         (("run", OP, "--property=FWD", "-k", "nothing", "-n", "0"), 5, "no cell was checked"),
     ],
 )
-def test_what_cannot_be_done_is_said(opassay: Call, words: tuple[str, ...], code: int, message: str) -> None:
-    done = opassay(*words)
+def test_what_cannot_be_done_is_said(opassay_here: Call, words: tuple[str, ...], code: int, message: str) -> None:
+    done = opassay_here(*words)
     assert done.returncode == code, done.stdout + done.stderr
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_report_folder_that_is_a_link_is_refused(opassay: Call, tmp_path: Path) -> None:
+def test_a_report_folder_that_is_a_link_is_refused(opassay_here: Call, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "opassay-report").symlink_to("elsewhere")
-    assert opassay("run", *_properties("FWD"), "-n", "0").returncode == 2
+    assert opassay_here("run", *_properties("FWD"), "-n", "0").returncode == 2
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_replay_finds_cases_and_says_what_it_saw(opassay: Call, tmp_path: Path) -> None:
+def test_replay_finds_cases_and_says_what_it_saw(opassay_here: Call, tmp_path: Path) -> None:
     cases = tmp_path / "opassay-report" / "cases"
     cases.mkdir(parents=True)
     for name, text in (("aa-1", _case("FWD")), ("aa-2", _case("VJP")), ("bb", "no case"), ("cc", _case("ORD3"))):
         (cases / f"{name}.json").write_text(text)
     by_path = "opassay-report/cases/aa-2.json"
     for case, code in (("aa-1", 0), ("aa-2", 1), (by_path, 1), ("bb", 2), ("aa", 2), ("cc", 4)):
-        done = opassay("replay", case)
+        done = opassay_here("replay", case)
         assert done.returncode == code, (case, done.stdout + done.stderr)
 
 
-def test_replay_prints_a_program_or_says_why_there_is_none(opassay: Call, tmp_path: Path) -> None:
+def test_replay_prints_a_program_or_says_why_there_is_none(opassay_here: Call, tmp_path: Path) -> None:
     cases = tmp_path / "opassay-report" / "cases"
     cases.mkdir(parents=True)
     for name, text in (("aa-1", _case("FWD")), ("aa-2", _case("VJP")), ("aa-3", "never read")):
         (cases / f"{name}.json").write_text(text)
     (cases / "aa-3.py").write_text("print('\x1b[31m3')\n")
     for case, code, printed in (("aa-2", 0, "exit(1)"), ("aa-3", 0, "print('3')\n"), ("aa-1", 2, "")):
-        done = opassay("replay", case, "--program")
+        done = opassay_here("replay", case, "--program")
         assert (done.returncode, done.stdout) == (code, printed), done.stderr
     assert "aa-1.json: no failure to show" in done.stderr
 
@@ -213,26 +213,26 @@ def test_a_case_cannot_name_code_to_run(opassay: Call, tmp_path: Path) -> None:
     assert opassay("replay", "case.json").returncode == 2
 
 
-def test_gate_and_baseline_on_files(opassay: Call, tmp_path: Path) -> None:
+def test_gate_and_baseline_on_files(opassay_here: Call, tmp_path: Path) -> None:
     record.save(tmp_path / "run.json", make_run(verdict(), verdict("JVP")))
-    assert opassay("gate", "run.json").returncode == 0
+    assert opassay_here("gate", "run.json").returncode == 0
     record.save(tmp_path / "failed.json", make_run(failed()))
-    assert "budget.json is not written" in opassay("gate", "update", "failed.json").stdout
+    assert "budget.json is not written" in opassay_here("gate", "update", "failed.json").stdout
     assert not (tmp_path / "budget.json").exists(), "without an entry it blocks every later run"
-    assert opassay("gate", "update", "run.json").returncode == 0
-    assert opassay("gate", "run.json").returncode == 0
+    assert opassay_here("gate", "update", "run.json").returncode == 0
+    assert opassay_here("gate", "run.json").returncode == 0
     record.save(tmp_path / "run.json", make_run(verdict(ratio=0.75), failed()))
-    done = opassay("gate", "run.json")
+    done = opassay_here("gate", "run.json")
     assert done.returncode == 1
     assert [line.split()[1] for line in done.stdout.splitlines()[:-1]] == ["budget", "coverage", "new"]
-    assert opassay("gate", "run.json", "--report").returncode == 1
+    assert opassay_here("gate", "run.json", "--report").returncode == 1
     page = (tmp_path / "report.html").read_text()
     assert 'class="k verified budget"' in page
     assert 'class="k fail new"' in page
-    assert opassay("gate", "show").stdout.count("budget") == 2
-    assert opassay("gate", "prune", "run.json").returncode == 0
-    assert opassay("gate", "show").stdout.count("budget") == 1
-    assert opassay("report", "run.json", "-o", "out/x.html", "--junit", "x.xml").returncode == 0
+    assert opassay_here("gate", "show").stdout.count("budget") == 2
+    assert opassay_here("gate", "prune", "run.json").returncode == 0
+    assert opassay_here("gate", "show").stdout.count("budget") == 1
+    assert opassay_here("report", "run.json", "-o", "out/x.html", "--junit", "x.xml").returncode == 0
     assert (tmp_path / "out/x.html").exists()
 
 
