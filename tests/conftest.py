@@ -43,6 +43,7 @@ def few_calls(request: pytest.FixtureRequest) -> Iterator[None]:
         workload = importlib.import_module("opassay.properties.candidates.workload")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(workload, "_MOST_CALLS", _FEW_CALLS)
+            importlib.import_module("tests.known_specs").keep_known_specs(patch)
             yield
     else:
         yield

@@ -53,13 +53,13 @@ RIGHT: dict[str, tuple[Watch, Watch]] = {
 }
 
 
-@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("name", RIGHT)
-def test_two_forms_of_one_computation_agree(name: str, turned: bool) -> None:
-    first, second = RIGHT[name][:: -1 if turned else 1]
-    comparison = opassay.compare_programs(first(), second())
-    assert not comparison.differences
-    assert comparison.same > min(comparison.here, comparison.there) / 4
+def test_two_forms_of_one_computation_agree(name: str) -> None:
+    first, second = (watch() for watch in RIGHT[name])
+    for here, there in ((first, second), (second, first)):
+        comparison = opassay.compare_programs(here, there)
+        assert not comparison.differences
+        assert comparison.same > min(comparison.here, comparison.there) / 4
 
 
 def test_a_model_in_bfloat16_differs_only_where_it_is_outside_of_its_own_bound() -> None:
