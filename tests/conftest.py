@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import signal
@@ -47,6 +48,18 @@ def few_calls(request: pytest.FixtureRequest) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@pytest.fixture
+def copied_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of candidates are copies of this one, as those of a judge that does nothing else are.
+
+    For tests of what is asked and told of candidates: a new process would import torch for each, some four seconds.
+    """
+    host = "opassay.properties.candidates.host"
+    copying, program = (importlib.import_module(f"{host}.{name}") for name in ("copying", "program"))
+    copies = functools.partial(copying.ProcessCopy, program.main)
+    monkeypatch.setattr(importlib.import_module(f"{host}.quarters"), "COMMAND", copies)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -55,7 +55,7 @@ X = torch.randn(8, 32, generator=torch.Generator().manual_seed(3))
 
 
 @pytest.fixture(autouse=True)
-def _file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied_candidates: None) -> None:
     (tmp_path / "mine.py").write_text(FILE)
     monkeypatch.chdir(tmp_path)
 

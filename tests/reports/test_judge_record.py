@@ -31,7 +31,7 @@ def inputs():
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied_candidates: None) -> Path:
     (tmp_path / "mine.py").write_text(PAIR)
     monkeypatch.chdir(tmp_path)
     return tmp_path
