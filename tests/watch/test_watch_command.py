@@ -42,7 +42,7 @@ def _watch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_right_program_runs_as_it_stands(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(_RIGHT)
+    (tmp_path / "train.py").write_text(_RIGHT + "torch.set_num_threads(3)\n")
     ended = _watch(tmp_path, "--ops", "aten::tanh", "train.py", "--epochs", "3")
     assert (ended.returncode, ended.stderr) == (0, "")
     lines = ended.stdout.splitlines()
@@ -53,6 +53,7 @@ def test_a_right_program_runs_as_it_stands(tmp_path: Path) -> None:
     assert {site.place.line for site in watched.sites if site.place.op == "aten::addmm"} == {"train.py:6"}
     run = load(tmp_path / "report/run.json")
     assert run.exit_code == 0
+    assert run.environment["torch threads"] == "3"  # of the program's process
     assert (run.profile, run.command[:2], run.command[-2:]) == ("watch", ("opassay", "watch"), ("--epochs", "3"))
     assert run.command[-5:-2] == ("--ops", "aten::tanh", "train.py")
     assert "train.py" in (tmp_path / "report/watch.html").read_text()
@@ -199,7 +200,6 @@ def _without_numbers(line: str) -> str:
 
 
 def test_two_forms_of_a_program_are_compared(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(_RIGHT)
     (tmp_path / "other.py").write_text(_RIGHT.replace("torch.nn.Tanh()", "torch.nn.LeakyReLU(0.1)"))
     (tmp_path / "wrong.py").write_text(_RIGHT.replace("torch.nn.Tanh()", "torch.nn.LeakyReLU(0.2)"))
     assert _watch(tmp_path, "--keep-calls", "calls", "other.py").returncode == 0
@@ -215,4 +215,10 @@ def test_two_forms_of_a_program_are_compared(tmp_path: Path) -> None:
     assert watched.against.other == "other.py"
     assert "negative_slope=0.2 here" in (tmp_path / "report/watch.html").read_text()
     assert "differ from other.py" in " ".join(load(tmp_path / "report/run.json").exit_reasons)
-    assert _watch(tmp_path, "--against", "report", "train.py").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_folder_without_calls_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_RIGHT)
+    (tmp_path / "empty").mkdir()
+    assert _watch(tmp_path, "--against", "empty", "train.py").returncode == 2
