@@ -101,17 +101,18 @@ def test_a_call_that_returns_what_it_should_write_is_told_so() -> None:
     assert cause.text == "the result is a tensor, need None: the spec writes into an argument, and returns nothing"
 
 
-def test_a_right_cache_is_accepted_by_all_questions_and_counted() -> None:
-    for candidate in (decode, written_through_a_copy):
-        judgement = judge(candidate, decode, _inputs_of_decode())
-        assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-        assert [(each.output, each.judged, each.elements) for each in judgement.coverage] == [
-            ("out", 4, 4),
-            ("written cache", 12, 12),
-        ]
-        (gradients,) = [each for each in judgement.findings if each.question == "VJP:grad"]
-        assert gradients.outcome is Outcome.UNSUPPORTED
-        assert gradients.text == "the spec writes cache"
+@pytest.mark.fast_cases("written_through_a_copy")
+@pytest.mark.parametrize("candidate", [written_through_a_copy, decode])
+def test_a_right_cache_is_accepted_by_all_questions_and_counted(candidate: Callable[..., Tensor]) -> None:
+    judgement = judge(candidate, decode, _inputs_of_decode())
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert [(each.output, each.judged, each.elements) for each in judgement.coverage] == [
+        ("out", 4, 4),
+        ("written cache", 12, 12),
+    ]
+    (gradients,) = [each for each in judgement.findings if each.question == "VJP:grad"]
+    assert gradients.outcome is Outcome.UNSUPPORTED
+    assert gradients.text == "the spec writes cache"
 
 
 def into(x: Tensor, out: Tensor) -> None:
