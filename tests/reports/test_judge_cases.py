@@ -56,7 +56,7 @@ def _write_candidate(folder: Path, eps: str) -> None:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied_candidates: None) -> Path:
     (tmp_path / "reference.py").write_text(SPEC)
     _write_candidate(tmp_path, "1e-2")
     monkeypatch.chdir(tmp_path)

@@ -284,6 +284,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.usefixtures("copied_candidates")
 @pytest.mark.parametrize(("after", "code"), [("", 0), (".conj()", 1)])
 def test_files_with_complex_weights_are_judged_in_another_process(
     after: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -66,6 +66,7 @@ def _pair(folder: Path, body: str) -> tuple[str, str]:
         ("torch.where(torch.rand_like(y) < 0.4, 0.0, y)", False),
     ],
 )
+@pytest.mark.usefixtures("copied_candidates")
 def test_a_module_with_dropout_is_asked_in_evaluation(body: str, right: bool, tmp_path: Path) -> None:
     plan = QuestionPlan(["FWD:given", "VJP:grad"], evaluation=True)
     judgement = judge_file(*_pair(tmp_path, body), contract="torch", plan=plan)
@@ -73,6 +74,7 @@ def test_a_module_with_dropout_is_asked_in_evaluation(body: str, right: bool, tm
     assert not judgement.error
 
 
+@pytest.mark.usefixtures("copied_candidates")
 def test_the_command_asks_in_evaluation_and_so_does_its_case(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ def test_a_kernel_of_triton_is_judged_in_an_interpreter(wrong: str, ruling: Ruli
     assert judgement.verdict == ruling, judgement
 
 
+@pytest.mark.usefixtures("copied_candidates")
 def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
     (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
     (tmp_path / "library.py").write_text(LIBRARY)

@@ -142,6 +142,7 @@ def test_a_kernel_of_triton_is_told_how_it_can_be_run() -> None:
     assert "add --compiled or --interpret" in judgement.error
 
 
+@pytest.mark.usefixtures("copied_candidates")
 @pytest.mark.parametrize(("line", "verdict"), [("torch.zeros(3).cuda()", "error"), ("1 / 0", "rejected")])
 def test_what_a_file_raises_when_it_is_imported_is_told(line: str, verdict: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"import torch\nvalue = {line}\ndef kernel(x): return 2 * x\n")

@@ -158,6 +158,7 @@ def kernel(x, *, scale, out):
     ("text", "verdict"),
     [(" * 1.01", Ruling.REJECTED), pytest.param("", Ruling.ACCEPTED, marks=pytest.mark.slow)],
 )
+@pytest.mark.usefixtures("copied_candidates")
 def test_files_give_names_and_take_destinations(text: str, verdict: Ruling, tmp_path: Path) -> None:
     spec, kernel = tmp_path / "spec.py", tmp_path / "kernel.py"
     spec.write_text(SPEC)
