@@ -29,13 +29,16 @@ def _by_channel(x: Tensor, scale: Tensor, zero: Tensor, axis: int, least: int, m
 
 
 def unpack_weights(packed: Any) -> Any:
-    """The weights less what stands for zero, the size of a step of each, and what is added, of a packed product."""
+    """The weights less what stands for zero, the size of a step of each, and what is added, of a packed product.
+
+    The packed weights come last: a form of calls is known by their address, which is theirs while they live.
+    """
     weight, bias = packed.unpack()
     whole = weight.int_repr().float()
     if weight.qscheme() == torch.per_tensor_affine:
-        return (whole - weight.q_zero_point()).t(), torch.tensor(weight.q_scale(), dtype=torch.float32), bias
+        return (whole - weight.q_zero_point()).t(), torch.tensor(weight.q_scale(), dtype=torch.float32), bias, packed
     zeros = weight.q_per_channel_zero_points().float()
-    return (whole - zeros[:, None]).t(), weight.q_per_channel_scales().float(), bias
+    return (whole - zeros[:, None]).t(), weight.q_per_channel_scales().float(), bias, packed
 
 
 def _linear_dynamic(x: Tensor, weights: Any, reduce_range: bool = False) -> Tensor:
@@ -43,7 +46,7 @@ def _linear_dynamic(x: Tensor, weights: Any, reduce_range: bool = False) -> Tens
 
     A kernel whose partial sums are cut off at 16 bits computes something else: `reduce_range` keeps them smaller.
     """
-    factors, scale, bias = weights
+    factors, scale, bias, _ = weights
     most = 127.0 if reduce_range else 255.0
     low, high = x.amin().double().clamp(max=0.0), x.amax().double().clamp(min=0.0)
     step = (high - low) / most
