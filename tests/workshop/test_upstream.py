@@ -38,7 +38,7 @@ from workshop.upstream.trying import read_outcome, try_program
 TREE = Path(__file__).resolve().parents[2]
 DOSSIERS = {name: read_dossier(TREE, name) for name in list_dossiers(TREE)}
 #: Compiling takes longer than all other programs.
-SLOW = {"torch_compile_scalar_write", "torch_compile_erf"}
+SLOW = {"torch_compile_scalar_write", "torch_compile_erf", "torch_compile_gather"}
 #: What these show depends on the vectors of the CPU: the capabilities with which it was seen.
 VECTORS = {
     **dict.fromkeys(
