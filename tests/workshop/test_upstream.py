@@ -38,9 +38,9 @@ from workshop.upstream.trying import read_outcome, try_program
 TREE = Path(__file__).resolve().parents[2]
 DOSSIERS = {name: read_dossier(TREE, name) for name in list_dossiers(TREE)}
 #: Compiling takes longer than all other programs.
-SLOW = {"torch_compile_scalar_write", "torch_compile_erf", "torch_compile_gather"}
+SLOW = {"torch_compile_scalar_write", "torch_compile_erf", "torch_compile_gather", "torch_compile_expm1"}
 #: When these were found, the second release was not at hand.
-TRIED_ONCE = {"torch_compile_gather"}
+TRIED_ONCE = {"torch_compile_gather", "torch_compile_expm1"}
 #: What these show depends on the vectors of the CPU: the capabilities with which it was seen.
 VECTORS = {
     **dict.fromkeys(
