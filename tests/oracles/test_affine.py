@@ -297,3 +297,15 @@ def test_too_many_coefficients_leave_the_ball(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(affine, "LARGEST", 10.0)
     (ball,) = read(sinkhorn(20), tensors)
     assert np.array_equal(ball.radii(), plain.radii())
+
+
+def test_an_operand_without_a_bound_may_stand_between_steps() -> None:
+    """One that is beyond the range of the format, and that each step reads, is alive between any two of them."""
+
+    def repeated(x: Any, w: Any) -> Any:
+        for _ in range(3):
+            x = x * w / np.sum(x * w, axis=-1, keepdims=True)
+        return x
+
+    (read,) = balls(repeated, [np.array([[1.0, 2.0, 3.0]]), np.array([[1.0, 1e300, 1.0]])], contract("float32"))
+    assert np.isinf(read.radii()).any()

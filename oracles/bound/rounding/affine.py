@@ -292,7 +292,7 @@ def narrow(
     if not any(_is_wide(each, contract) for each in read):
         return read
     states = find_states(steps)
-    shapes = {each.out: each.kind[1] for each in steps}
+    shapes = {each.out: each.kind[1] for each in steps} | {-1 - i: each.shape for i, each in enumerate(values)}
     sizes = [math.prod(shapes[name]) for names in states.values() for name in names]
     # Factors and operands of products have about as many symbols as states: with more, the time would be for nothing.
     if not states or 2 * sum(sizes) * max(sizes) > LARGEST:
