@@ -282,6 +282,9 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.prod.default: lambda x, **kwargs: _product(x.each(torch.flatten), 0),
     _aten.cumprod.default: lambda x, *how, **kwargs: _running_products(x, *how) if x.real.ndim else x,
     _aten.rsub.Scalar: lambda x, other, alpha=1: add_by(torch.rsub)(x, other, alpha),
+    _aten.copy.default: lambda to, x, *how: (
+        _of_either(_aten.copy.default)(to, x) if isinstance(to, Parts) else _aten.copy(to, parts_of(x).real)
+    ),
     _aten.eq.Tensor: lambda a, b: (
         (parts_of(a).real == parts_of(b).real) & (parts_of(a).imaginary == parts_of(b).imaginary)
     ),

@@ -111,6 +111,20 @@ def test_mistakes_with_complex_numbers_are_rejected(kernel: Callable[..., object
     assert opassay.judge(kernel, traced_once(_of_all), _two(), questions=["FWD:given"], seed=0).verdict == "rejected"
 
 
+def test_complex_numbers_are_copied_to_others_and_to_real_ones() -> None:
+    def spec(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        z, copy = torch.complex(x, y), torch.ops.aten.copy
+        return torch.view_as_real(copy(z + 1, z[0])), torch.view_as_real(copy(z + 1, x)), copy(x + 1, z)
+
+    def kernel(x: Tensor, y: Tensor, sign: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+        row = torch.stack([x[0], sign * y[0]], -1)
+        return row.expand(3, 4, 2).clone(), torch.stack([x, torch.zeros_like(x)], -1), x.clone()
+
+    asked = {"questions": ["FWD:given"], "seed": 0}
+    assert opassay.judge(kernel, spec, _two(), **asked).verdict == "accepted"
+    assert opassay.judge(lambda x, y: kernel(x, y, -1.0), spec, _two(), **asked).verdict == "rejected"
+
+
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
