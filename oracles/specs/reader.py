@@ -30,6 +30,7 @@ from .lines import is_constant, is_write, line_of
 from .node_facts import GraphFacts, Known, draws, dtype_of, gives_floating, is_within, only_moves, takes_memory
 from .residuals import of_residuals, require_digits
 from .rules import MOVES, REPEATING, RESIDUALS, RULES, Rule, truth_of
+from .rules.ordering import COMPARING
 from .rules.table import overloads
 from .storage import PAIRS, STORAGE_DTYPES, by_way_of_float32, cast_to, is_floating
 from .unwritten import describe, differ, read_memory
@@ -40,8 +41,8 @@ _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_b
 _aten = torch.ops.aten
 #: Operations that cast. A cast to integers truncates.
 _CASTS = {_aten._to_copy.default, _aten.copy.default, _aten.copy_.default}
-#: Operations that give the indices of their operand unchanged, though at other places perhaps.
-_KEEPING = {*MOVES, _aten._to_copy.default}
+#: Operations that give the indices of their operand unchanged, at other places perhaps; none that compares them.
+_KEEPING = {*MOVES, _aten._to_copy.default} - COMPARING
 #: Dtypes of integers, and what NumPy calls them.
 _INTEGERS = {
     getattr(torch, f"{kind}{bits}"): np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)

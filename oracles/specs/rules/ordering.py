@@ -13,7 +13,7 @@ from ....reference.choice import Choice
 from ....reference.condition import Condition, surely
 from ....reference.modal import Modal
 from ....reference.ranked import RankRange
-from .table import enter, enter_moves, may_store
+from .table import Rule, enter, enter_moves, may_store, overloads
 
 
 def _elements_at_places(x: Any, dim: int, ranks: RankRange) -> tuple[Any, Any]:
@@ -162,19 +162,20 @@ enter(
         "logcumsumexp": _logcumsumexp,
     }
 )
-enter_moves(
-    {
-        "sort": _sort,
-        "sort.stable": lambda x, stable=None, dim=-1, descending=False: _sort(x, dim, descending, stable),
-        "topk": _topk,
-        "kthvalue": lambda x, k, dim=-1, keepdim=False: _element_at_place(x, k - 1, dim, keepdim),
-        "median.dim": _median_along,
-        "median": lambda x: _median_along(np.reshape(x, (-1,)), 0)[0],
-        "mode": _mode,
-        "max.dim": lambda x, dim, keepdim=False: (np.max(x, axis=dim, keepdims=keepdim), extreme_at(x, dim, keepdim)),
-        "min.dim": _least_along,
-        "cummax": _running_largest,
-        "cummin": _running_least,
-        "min": lambda x: -np.max(-x),
-    }
-)
+_BY_VALUE: dict[str, Rule] = {
+    "sort": _sort,
+    "sort.stable": lambda x, stable=None, dim=-1, descending=False: _sort(x, dim, descending, stable),
+    "topk": _topk,
+    "kthvalue": lambda x, k, dim=-1, keepdim=False: _element_at_place(x, k - 1, dim, keepdim),
+    "median.dim": _median_along,
+    "median": lambda x: _median_along(np.reshape(x, (-1,)), 0)[0],
+    "mode": _mode,
+    "max.dim": lambda x, dim, keepdim=False: (np.max(x, axis=dim, keepdims=keepdim), extreme_at(x, dim, keepdim)),
+    "min.dim": _least_along,
+    "cummax": _running_largest,
+    "cummin": _running_least,
+    "min": lambda x: -np.max(-x),
+}
+enter_moves(_BY_VALUE)
+#: Operations that move elements by their values.
+COMPARING = frozenset(overloads(" ".join(_BY_VALUE)))

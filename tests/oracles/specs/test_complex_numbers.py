@@ -120,9 +120,11 @@ def test_complex_numbers_are_copied_to_others_and_to_real_ones() -> None:
         row = torch.stack([x[0], sign * y[0]], -1)
         return row.expand(3, 4, 2).clone(), torch.stack([x, torch.zeros_like(x)], -1), x.clone()
 
-    asked = {"questions": ["FWD:given"], "seed": 0}
-    assert opassay.judge(kernel, spec, _two(), **asked).verdict == "accepted"
-    assert opassay.judge(lambda x, y: kernel(x, y, -1.0), spec, _two(), **asked).verdict == "rejected"
+    def wrong(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return kernel(x, y, -1.0)
+
+    for candidate, verdict in ((kernel, "accepted"), (wrong, "rejected")):
+        assert opassay.judge(candidate, spec, _two(), questions=["FWD:given"], seed=0).verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -169,3 +169,25 @@ def test_truth_values_that_are_open_stay_right_where_others_are_not_judged() -> 
         assert need.accepts(np.array([True, answer, answer])).all()
         assert need.accepts(np.array([False, answer, answer])).tolist() == [False, True, True]
     assert need.refutable(np.array([True, True, True])).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda x: x.topk(2).indices.reshape(-1).argsort(stable=True),
+        lambda x: x.argmax(-1).sort(stable=True).indices,
+        lambda x: x.topk(2).indices.max(-1).values,
+    ],
+)
+def test_chosen_indices_are_sorted_as_the_integers_that_they_are(choose: Callable[[Tensor], Tensor]) -> None:
+    """As where tokens are brought into the order of their experts: what follows is computed from them."""
+
+    def spec(x: Tensor) -> Tensor:
+        return x[choose(x) % len(x)] * 2
+
+    def reversed_spec(x: Tensor) -> Tensor:
+        return x[choose(x).flip(0) % len(x)] * 2
+
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    assert opassay.judge(spec, spec, (x,), questions=["FWD:given"]).verdict == "accepted"
+    assert opassay.judge(reversed_spec, spec, (x,), questions=["FWD:given"]).verdict == "rejected"
