@@ -181,6 +181,7 @@ def _hold_results(call: DispatcherCall, spec: Specification, arguments: CallArgu
     return CallFinding(ratio, sum(parts) if parts else math.nan, judged, unbounded, reason, card)
 
 
+@np.errstate(all="ignore")  # Blocks are read where they are asked for.
 def _hold_near(
     call: DispatcherCall, computed: Sequence[Tensor], blocks: Iterable[tuple[Any, Sequence[Reading]]]
 ) -> CallFinding | None:

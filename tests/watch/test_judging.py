@@ -61,6 +61,19 @@ def test_a_large_call_is_held_by_blocks_of_rows_as_it_is_as_a_whole(
     assert abs(by_blocks.contribution - whole.contribution) <= 2.0**-40 * abs(whole.contribution)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_large_call_with_an_infinity_is_read_without_a_warning() -> None:
+    def program() -> list[torch.Tensor]:
+        x = torch.randn(700, 300)
+        x[0, 0], x[1, 1] = math.inf, -math.inf
+        return [x * (x + 1)]
+
+    _, recorder = record(program)
+    (call,) = [c for c in recorder.store.calls if c.name == "aten::mul"]
+    finding = CallJudge().hold(call)
+    assert (finding.wrong, finding.reason, finding.elements) == (None, "", 210_000)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_errors_below_the_bound_are_near_and_others_are_not(dtype: torch.dtype) -> None:
     _, recorder = record(lambda: [torch.randn(3000).to(dtype) / torch.randn(3000).to(dtype)])
