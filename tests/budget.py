@@ -11,16 +11,16 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 107_548
+TOTAL = 107_547
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 224),
     "formulas": ("reference reference/norms", 5_562),
-    "arrays of readings": ("reference/array", 1_741),
+    "arrays of readings": ("reference/array", 1_743),
     "derivatives of formulas": ("reference/derivative", 1_030),
     "exact values": ("reference/exact", 703),
     "accept sets and contracts": ("oracles/bound", 1_652),
-    "rounding errors": ("oracles/bound/rounding", 5_813),
+    "rounding errors": ("oracles/bound/rounding", 5_810),
     "specs as they are read": ("oracles/specs", 3_960),
     "rules of torch's functions": ("oracles/specs/rules", 4_294),
     "judge and verdicts": ("oracles oracles/judge oracles/verdicts oracles/op", 4_398),

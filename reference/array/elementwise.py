@@ -63,8 +63,10 @@ def sigmoid(x: Any) -> Any:
     return bind("sigmoid", (x,), {}) if isinstance(x, Array) else 1.0 / (1.0 + np.exp(-np.asarray(x)))
 
 
-def _of_floats(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    return np.vectorize(function, otypes=[np.float64])
+def of_floats(function: Callable[[float], float], x: Any) -> Any:
+    """A function of one number at every element of an array of float64; it takes half the time of `numpy.vectorize`."""
+    x = np.asarray(x, dtype=np.float64)
+    return np.fromiter(map(function, x.reshape(-1).tolist()), np.float64, x.size).reshape(x.shape)
 
 
 def erf(x: Any, absolute: bool = False) -> Any:
@@ -75,19 +77,19 @@ def erf(x: Any, absolute: bool = False) -> Any:
         absolute: whether an evaluation may use an approximation that is good to an absolute error alone, which suits
             1 + erf(x) and nothing that needs the digits of a small erf(x).
     """
-    return bind("erf", (x,), {"absolute": absolute}) if isinstance(x, Array) else _of_floats(math.erf)(x)
+    return bind("erf", (x,), {"absolute": absolute}) if isinstance(x, Array) else of_floats(math.erf, x)
 
 
 def erfc(x: Any) -> Any:
     """1 − erf(x), without cancellation for large x."""
-    return bind("erfc", (x,), {}) if isinstance(x, Array) else _of_floats(math.erfc)(x)
+    return bind("erfc", (x,), {}) if isinstance(x, Array) else of_floats(math.erfc, x)
 
 
 def gammaln(x: Any) -> Any:
     """log |Γ(x)|."""
     if isinstance(x, Array):
         return bind("gammaln", (x,), {})
-    return _of_floats(lambda number: to_float(log_gamma(from_float(number), _DIGITS)))(x)
+    return of_floats(lambda number: to_float(log_gamma(from_float(number), _DIGITS)), x)
 
 
 def polygamma(order: int, x: Any) -> Any:
@@ -100,7 +102,7 @@ def polygamma(order: int, x: Any) -> Any:
         raise ValueError(f"polygamma: got n={order}, need n >= 0")
     if isinstance(x, Array):
         return bind("polygamma", (x,), {"order": int(order)})
-    return _of_floats(lambda number: to_float(polygamma_of(order, from_float(number), _DIGITS)))(x)
+    return of_floats(lambda number: to_float(polygamma_of(order, from_float(number), _DIGITS)), x)
 
 
 def polygamma_in(dtype: str, order: int, x: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....reference.array import LOG_2, LOG_10
+from ....reference.array.elementwise import of_floats
 from ..contract import EXP2, Contract
 from .arithmetic import rounded
 from .ball import RULES, Ball, magnitude_of
@@ -62,14 +63,10 @@ def _erfc_fraction(x: Any) -> Any:
     return _decay(x) / (tail * _root_pi(x))
 
 
-def _of_floats(function: Callable[[float], float], x: Any) -> Any:
-    return np.fromiter(map(function, x.reshape(-1).tolist()), np.float64, x.size).reshape(x.shape)
-
-
 def erf_centre(x: Any) -> Any:
     """The error function: C's for float64, which is within an ulp; for wider floats a series."""
     if x.dtype == np.float64:
-        return _of_floats(math.erf, x)
+        return of_floats(math.erf, x)
     size = np.abs(x)
     near = _erf_series(np.minimum(size, 3.0))
     return np.copysign(np.where(size < 3.0, near, 1.0 - _erfc_fraction(np.clip(size, 3.0, _NOTHING_LEFT))), x)
@@ -78,7 +75,7 @@ def erf_centre(x: Any) -> Any:
 def erfc_centre(x: Any) -> Any:
     """1 − erf(x), with the digits of its own."""
     if x.dtype == np.float64:
-        return _of_floats(math.erfc, x)
+        return of_floats(math.erfc, x)
     far = _erfc_fraction(np.clip(np.abs(x), 1.0, _NOTHING_LEFT))
     return np.where(np.isnan(x), x, np.where(x >= 1.0, far, np.where(x <= -1.0, 2.0 - far, 1.0 - erf_centre(x))))
 
