@@ -9,6 +9,8 @@ import torch
 import transformers
 from torch import Tensor
 
+import opassay
+
 from .program import ADAMW_FUSED, ADAMW_LIST, ADAMW_LOOP, SGD_FUSED, SGD_LIST, SGD_LOOP, Choice, Program, draws
 
 VOCABULARY = 120
@@ -22,6 +24,23 @@ def _small(size: int, **more: Any) -> dict[str, Any]:
 def _tokens(size: int) -> Tensor:
     _, below = draws()
     return 1 + below(VOCABULARY - 1, 2, 24 * size)
+
+
+def _multiply_experts(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """What transformers' own operator computes where a model with experts is compiled: a product for each expert."""
+    starts = torch.cat([torch.zeros_like(ends[:1]), ends[:-1]])
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    is_of = (rows >= starts) & (rows < ends)  # (rows, experts)
+    return (is_of[:, :, None] * torch.einsum("sk,ekn->sen", x, weight)).sum(1)
+
+
+def _multiply_experts_backward(x: Tensor, weight: Tensor, ends: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    of_x, of_weight = torch.func.vjp(lambda x, w: _multiply_experts(x, w, ends), x, weight)[1](g)
+    return of_x, of_weight
+
+
+opassay.spec("transformers::grouped_mm_fallback", _multiply_experts)
+opassay.spec("transformers::grouped_mm_fallback_backward", _multiply_experts_backward)
 
 
 def of_tokens(model: torch.nn.Module, tokens: Tensor, choice: Choice = ADAMW_LIST) -> Program:

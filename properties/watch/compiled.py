@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from .call import DROPOUT, DispatcherCall, Tensor, drop_by_mask, is_floating, tensors_in
 from .recorder import active_recorder
+from .regions import reference_of
 from .stand_ins.lookup import stand_in_of
 
 #: Views of memory that has other strides where a graph is read.
@@ -166,7 +167,7 @@ class _GraphReader(GraphRunner):
             return drop_by_mask(*args, mask=self._draws.pop(0))
         if draws_numbers(target):
             return self._draws.pop(0)
-        word = stand_in_of(target) if isinstance(target, torch._ops.OpOverload) else None
+        word = reference_of(target) if isinstance(target, torch._ops.OpOverload) else None
         return super().call_function(target, args, kwargs) if word is None else word(*args, **kwargs)
 
 

@@ -29,8 +29,7 @@ from ..candidates.specification import SpecError, Specification
 from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, is_floating, results_of, split_lists
 from .compiled import GraphRegion
 from .errors import Errors, measure_errors
-from .regions import TABLE
-from .stand_ins.lookup import stand_in_of
+from .regions import TABLE, reference_of
 from .stand_ins.rounding import unpack_weights
 
 #: A reading takes 16 bytes of an element and more, and some 50 nanoseconds: of a call of so many elements seconds.
@@ -223,10 +222,7 @@ def as_function(call: DispatcherCall) -> Callable[..., tuple[Tensor, ...]]:
     template = tuple(None if isinstance(x, Tensor) else _unpacked(x) for x in call.leaves)
     places = [i for i, x in enumerate(call.leaves) if isinstance(x, Tensor)]
     op, structure = call.op, call.structure
-    run = op
-    if isinstance(op, torch._ops.OpOverload):
-        own = TABLE.get(call.name)
-        run = own.reference if own is not None else stand_in_of(op) or op
+    run = (reference_of(op) if isinstance(op, torch._ops.OpOverload) else None) or op
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = list(template)

@@ -16,7 +16,8 @@ import torch
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils import _pytree as pytree
 
-from .call import Tensor, is_floating, tensors_in
+from .call import Tensor, is_floating, name_of, tensors_in
+from .stand_ins.lookup import stand_in_of
 
 #: What `spec` has registered: the name of an operator, an autograd function or a class of modules -> its specs.
 TABLE: dict[Any, RegionSpec] = {}
@@ -28,6 +29,12 @@ class RegionSpec:
 
     reference: Callable[..., Any]
     backward: Callable[..., Any] | None = None
+
+
+def reference_of(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    """What an operation is read by, alone or in a graph: its spec, or what stands for it; None where it is itself."""
+    own = TABLE.get(name_of(op))
+    return own.reference if own is not None else stand_in_of(op)
 
 
 class RecordedRegion(Protocol):

@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 import opassay
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.oracles.verdicts.watched import Site, Watched
+from opassay.properties.watch.call import DispatcherCall, Origin, Switches
+from opassay.properties.watch.compiled import GraphRegion
+from opassay.properties.watch.judging import CallFinding, CallJudge
 from opassay.properties.watch.regions import TABLE
 
 Tensor = torch.Tensor
@@ -142,6 +147,30 @@ def test_classes_are_as_they_were_afterwards() -> None:
     assert [(Norm.__dict__[name], Doubled.__dict__.get(name)) for name in ("forward", "backward")] == before
     assert Block.forward is forward
     assert "setup_context" not in Norm.__dict__
+
+
+def _hold_graph() -> CallFinding:
+    """What is found about a compiled graph that calls the operator."""
+
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        product: Tensor = torch.ops.opassay_test_regions.silu_mul(a + b, b)
+        return product.sum()
+
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    leaves, structure = pytree.tree_flatten(((a, b), {}))
+    region = GraphRegion("graph", make_fx(function)(a, b))
+    results = (function(a, b),)
+    return CallJudge().hold(DispatcherCall(region, tuple(leaves), structure, results, Origin(), Switches(), 0))
+
+
+def test_an_operator_within_a_compiled_graph_is_read_by_its_spec() -> None:
+    torch.manual_seed(0)
+    right = _hold_graph()
+    assert (right.reason, right.wrong) == ("", None)
+    _FAULT["silu_mul"] = 1.0001
+    assert _hold_graph().wrong is not None
+    TABLE.clear()
+    assert "opassay_test_regions.silu_mul" in _hold_graph().reason
 
 
 def test_a_region_without_a_spec_is_told() -> None:
