@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from .cuda_headers import find_folders, host_headers, include_folders
 
 
 def library_paths() -> list[Path]:
     """The libraries of NVRTC that are installed as packages, the latest version first."""
-    package = importlib.util.find_spec("nvidia")
-    roots = [Path(place) for place in (package.submodule_search_locations or ())] if package is not None else []
-    return sorted((path for root in roots for path in root.glob("*/lib/libnvrtc.so.*[0-9]")), reverse=True)
+    return [path for folder in find_folders() for path in sorted(folder.glob("lib/libnvrtc.so.*[0-9]"), reverse=True)]
 
 
 @functools.cache
@@ -33,7 +32,9 @@ def _library() -> ctypes.CDLL:
 
 
 #: What to do where a header is not found.
-_ON_HEADERS = "\nthe package nvidia-cuda-runtime has CUDA's headers; leave out those of the host, as stdio.h"
+_ON_HEADERS = (
+    "\npip install 'opassay[cuda-source]' brings CUDA's headers; --include-path=FOLDER among options has others"
+)
 
 
 def compile_source(source: str, name: str, architecture: str, options: Sequence[str]) -> tuple[str, str]:
@@ -47,15 +48,17 @@ def compile_source(source: str, name: str, architecture: str, options: Sequence[
         ImportError: NVRTC is not installed. RuntimeError: the source does not compile; with the compiler's log.
     """
     library, program = _library(), ctypes.c_void_p()
-    folders = {str(path.parents[1] / "include") for path in library_paths()}
+    headers = host_headers(source)
     words = [f"--gpu-architecture={architecture.replace('sm', 'compute')}", "--generate-line-info", *options]
-    words += [f"--include-path={folder}" for folder in sorted(folders)]
+    words += [f"--include-path={folder}" for folder in include_folders()]
     file = "".join(letter if letter.isalnum() or letter == "_" else "" for letter in name) + ".cu"
-    _require(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), file.encode(), 0, None, None))
+    texts, names = _texts(headers.values()), _texts(headers)
+    _require(
+        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), file.encode(), len(headers), texts, names)
+    )
     try:
         _require(library.nvrtcAddNameExpression(program, name.encode()))
-        encoded = (ctypes.c_char_p * len(words))(*[word.encode() for word in words])
-        failed = library.nvrtcCompileProgram(program, len(words), encoded)
+        failed = library.nvrtcCompileProgram(program, len(words), _texts(words))
         if failed:
             log = _text(program, "ProgramLog").strip()
             advice = _ON_HEADERS * ("cannot open source file" in log)
@@ -65,6 +68,11 @@ def compile_source(source: str, name: str, architecture: str, options: Sequence[
         return _text(program, "PTX"), (lowered.value or b"").decode()
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _texts(texts: Iterable[str]) -> Any:
+    encoded = [text.encode() for text in texts]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
 
 
 def _text(program: Any, what: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import opassay
-from opassay.oracles.machine.ptx import nvrtc
+from opassay.oracles.machine.ptx import cuda_headers, nvrtc
 from opassay.oracles.verdicts.verdict import Code
 from opassay.oracles.verdicts.violation import Unsupported, Violation
 from opassay.properties.candidates.judgement import Judgement, Ruling
@@ -133,9 +133,55 @@ def test_a_source_that_does_not_compile_raises_the_log() -> None:
     with pytest.raises(RuntimeError, match=r'scale.cu\(1\): error: identifier "undeclared" is undefined'):
         opassay.cuda_kernel("__global__ void scale(float* x) { undeclared(x); }", "scale", 1, 32)
     with pytest.raises(
-        RuntimeError, match=r"cannot open source file \"none\.h\"[^$]*nvidia-cuda-runtime has CUDA's headers"
+        RuntimeError, match=r"cannot open source file \"none\.h\"[^$]*cuda-source[^$]*--include-path=FOLDER"
     ):
         opassay.cuda_kernel("#include <none.h>", "scale", 1, 32)
+
+
+#: Sums of each warp of 32, by the library that comes with CUDA.
+_GROUPS = r"""
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <torch/extension.h>
+namespace cg = cooperative_groups;
+__global__ void sum(const float* x, float* y) {
+    auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+    float s = cg::reduce(warp, x[threadIdx.x], cg::plus<float>());
+    if (warp.thread_rank() == 0) y[threadIdx.x / 32] = s;
+}
+"""
+_HALVES = r"""
+#include <stdio.h>
+#include <cstdint>
+#include <cfloat>
+#include <math.h>
+#include <algorithm>
+#include <limits>
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+__global__ void add(const __half* x, __half* y, uint32_t n) {
+    uint32_t k = threadIdx.x;
+    float least = std::max(-FLT_MAX, -std::numeric_limits<float>::infinity());
+    if (k < n) y[k] = __hadd(x[k], __float2half(fmaxf(least, M_PI)));
+}
+"""
+
+
+@needs_nvrtc
+def test_headers_of_cuda_and_of_the_host_are_found() -> None:
+    x, y = torch.arange(128.0), torch.zeros(4)
+    opassay.cuda_kernel(_GROUPS, "sum", 1, 128)(x, y)
+    assert torch.equal(y, x.view(4, 32).sum(1))
+    half, out = torch.randn(100).half(), torch.zeros(100).half()
+    opassay.cuda_kernel(_HALVES, "add", 1, 128)(half, out, 100)
+    assert torch.equal(out, half + torch.tensor(torch.pi).half())
+
+
+@needs_nvrtc
+def test_all_headers_of_the_host_compile_together() -> None:
+    names = [*cuda_headers.OF_CUDA, *(f"{each}.h" for each in cuda_headers.OF_C), "vector", "ATen/ATen.h"]
+    source = "".join(f"#include <{name}>\n" for name in names)
+    opassay.cuda_kernel(source + "__global__ void f(int* x) { x[0] = 1; }", "f", 1, 32)
 
 
 @needs_nvrtc
