@@ -6,11 +6,10 @@ executed once more on hardware whose unwritten memory holds other bytes; the res
 
 from __future__ import annotations
 
-import itertools
 import math
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,14 +24,16 @@ from .account import ACCOUNT
 from .chunk import Context, Extents, whole_warps
 from .executable import Kernel
 from .execution import execute
+from .extents import Extent
 from .hardware import ORDERS, Hardware
 from .space import WARP, Space
-from .windows import BASE, Gaps
+from .sparse import SparseSpace, StorageRegion
+from .windows import BASE
 
 #: Bytes around every operand; and addresses of operands are multiples of this but for their storage's own alignment.
 _GUARD, _ALIGNMENT = 4096, 256
-#: Of a storage, so many bytes between operands have no memory.
-_FAR = 2**20
+#: Memory of more bytes is kept for what is touched alone.
+_SPARSE = 2**22
 #: Added to a poison, which gives another one.
 _OTHER = 0x41
 
@@ -130,7 +131,6 @@ class PlacedLaunch:
         for _, value, _ in self._arguments:
             if isinstance(value, Tensor):
                 self._place(value)
-        self._gaps = {storage: self._gaps_of(storage) for storage in self._places}
         self._parameters = self._packed()
 
     def _place(self, tensor: Tensor) -> None:
@@ -140,29 +140,6 @@ class PlacedLaunch:
             place = -(-self._end // _ALIGNMENT) * _ALIGNMENT + storage.data_ptr() % 16
             self._places[storage.data_ptr()] = place, bytes_of(storage)
             self._end = place + storage.nbytes() + _GUARD
-
-    def _runs_of(self, tensor: Tensor) -> list[tuple[int, int]]:
-        place, _ = self._places[tensor.untyped_storage().data_ptr()]
-        return [(place + first, place + last) for first, last in runs_of(tensor)]
-
-    def _gaps_of(self, storage: int) -> list[tuple[int, int]]:
-        """Where a storage has no operand, guards around them left out, if that is much."""
-        last, content = self._places[storage]
-        behind, gaps = last + content.size, []
-        tensors = [value for _, value, _ in self._arguments if isinstance(value, Tensor)] if content.size > _FAR else []
-        runs = [self._runs_of(t) for t in tensors if t.untyped_storage().data_ptr() == storage]
-        for start, end in [*sorted(run for each in runs for run in each), (behind, behind)]:
-            gap = -(-(last + _GUARD) // 16) * 16, (start - _GUARD) // 16 * 16
-            gaps += [gap] if gap[1] - gap[0] > _FAR else []
-            last = max(last, end)
-        return gaps
-
-    def _parts(self, memory: Space) -> Iterator[tuple[slice, Any]]:
-        """The cells and the content of each part of a storage that has cells."""
-        for storage, (place, content) in self._places.items():
-            ends = [place, *itertools.chain.from_iterable(self._gaps[storage]), place + content.size]
-            for first, last in zip(ends[::2], ends[1::2], strict=True):
-                yield memory.slice(first, last), content[first - place : last - place]
 
     def _packed(self) -> dict[str, bytes]:
         """The bytes of every parameter of the entry; those that Triton adds are null pointers."""
@@ -194,36 +171,57 @@ class PlacedLaunch:
             for order in ORDERS:
                 if order != on.order:
                     self._require_equal(memory, replace(on, order=order), self._with_name(memory.doubt))
-        for cells, content in self._parts(memory):
-            content[:] = memory.cells[cells]
+        if isinstance(memory, SparseSpace):
+            memory.write_back()
+            return
+        for place, content in self._places.values():
+            content[:] = memory.cells[place : place + content.size]
 
     def _require_equal(self, memory: Space, on: Hardware, violation: Violation) -> None:
         """Require that the launch leaves the same on another hardware; else it is a violation."""
         other, _ = self._executed(on)
-        if any((memory.cells[cells] != other.cells[cells]).any() for cells, _ in self._parts(memory)):
-            raise violation
+        if isinstance(memory, SparseSpace) and isinstance(other, SparseSpace):
+            if memory.changes() != other.changes():
+                raise violation
+            return
+        for place, content in self._places.values():
+            cells = slice(place, place + content.size)
+            if (memory.cells[cells] != other.cells[cells]).any():
+                raise violation
 
     def _with_name(self, violation: Violation) -> Violation:
         """The same with the name of the kernel before it."""
         title = f"{self._geometry.name}: {violation.title}"
         return Violation(violation.code, title, violation.message.splitlines()[1:])
 
+    def _memory(self, on: Hardware) -> Space:
+        """Global memory before the launch."""
+        count, threads = math.prod(self._geometry.grid), whole_warps(self._geometry.block)
+        constants = self._kernel.entry.constants
+        symbols = [(name, at - BASE, np.frombuffer(constants[name], np.uint8)) for name, at in self._symbols.items()]
+        tensors = [
+            (name, value, self._places[value.untyped_storage().data_ptr()][0])
+            for _, value, name in self._arguments if isinstance(value, Tensor)
+        ]  # fmt: skip
+        if self._end > _SPARSE:
+            regions = [StorageRegion(place, content) for _, place, content in symbols]
+            regions += [StorageRegion(place, content) for place, content in self._places.values()]
+            extents = [Extent(name, place, 1, (content.size,), (1,)) for name, place, content in symbols]
+            extents += [Extent.of(value, name, place) for name, value, place in tensors]
+            return SparseSpace(regions, extents, self._end, count, threads, on.poison)
+        memory = Space("global", self._end, count, threads, poison=on.poison, apart=False)
+        for place, content in self._places.values():
+            memory.cells[place : place + content.size] = content
+        for name, place, content in symbols:
+            memory.cells[place : place + content.size] = content
+            memory.allow(name, [(place, place + content.size)])
+        for name, value, place in tensors:
+            memory.allow(name, [(place + first, place + last) for first, last in runs_of(value)])
+        return memory
+
     def _executed(self, on: Hardware) -> tuple[Space, str]:
         """The memory as the launch leaves it, and the first read of what was never written, in words."""
-        entry, geometry = self._kernel.entry, self._geometry
-        memory = Space(
-            "global", self._end, math.prod(geometry.grid), whole_warps(geometry.block), poison=on.poison, apart=False,
-            gaps=Gaps([*itertools.chain.from_iterable(self._gaps.values())]),
-        )  # fmt: skip
-        for cells, content in self._parts(memory):
-            memory.cells[cells] = content
-        for name, address in self._symbols.items():
-            content = np.frombuffer(entry.constants[name], np.uint8)
-            memory.cells[memory.slice(address - BASE, address - BASE + content.size)] = content
-            memory.allow(name, [(address - BASE, address - BASE + content.size)])
-        for _, value, name in self._arguments:
-            if isinstance(value, Tensor):
-                memory.allow(name, self._runs_of(value))
+        entry, geometry, memory = self._kernel.entry, self._geometry, self._memory(on)
         shared = -(-(entry.sizes["shared"] + geometry.shared) // 16) * 16
         context = Context(
             entry, geometry.grid, geometry.block, memory, self._parameters, on.poison, max(shared, 16), self._symbols

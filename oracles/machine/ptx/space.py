@@ -24,7 +24,6 @@ from .block_order import BlockOrder
 from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, rank_stores
 from .contests import WARP as WARP
 from .formats import BITS, Lanes
-from .windows import Gaps
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class Space:
     Args:
         name: for messages. size: bytes. blocks, threads: how many blocks use it, of how many threads.
         poison: the byte that fills it. apart: whether each block has a part of its own, of `size // blocks` bytes.
-        gaps: addresses without cells; none by default.
 
     Attributes:
         cells: the bytes. allowed: which of them an address may reach. defined: which were ever written.
@@ -64,13 +62,11 @@ class Space:
         shared_updates: whether several threads have changed one element by atomic operations.
     """
 
-    def __init__(
-        self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool, gaps: Gaps | None = None
-    ) -> None:
+    def __init__(self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool) -> None:
         self.name, self._threads, self._apart = name, threads, apart
-        self.part, self.gaps = size // max(blocks, 1), gaps or Gaps([])
-        self.cells = np.full(-(-(size - self.gaps.count) // 16) * 16 + 16, poison, np.uint8)
-        count = self.cells.size
+        self.part = size // max(blocks, 1)
+        self.cells = np.full(-(-size // 16) * 16 + 16, poison, np.uint8)
+        self._size = count = self.cells.size
         self.allowed = np.full(count, apart)
         self.defined = np.zeros(count, bool)
         self.unwritten, self.shared_updates = "", False
@@ -78,8 +74,7 @@ class Space:
         self._epochs = np.zeros(blocks, np.int64)
         self._warp_epochs = np.zeros(blocks * threads // WARP + 1, np.int64)
         #: By the first byte of an element: a thread and its epoch; of readers the block and the warp, too.
-        arrays = np.full((6, count), NOBODY, np.int64)
-        self._writer, self._writes, self._reader, self._read, self._reading, self._warp = arrays
+        self._shelve(np.full((6, count), NOBODY, np.int64))
         self._operands: list[tuple[int, int, str]] = []
         self._atomic = np.zeros(count, bool)
         #: When an element was written and read last, by the clock of the order of blocks.
@@ -88,18 +83,24 @@ class Space:
         self._contests = Contests(count if apart and threads > 1 else 0)
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
 
+    def _shelve(self, books: Lanes) -> None:
+        """Keep books of who wrote and who read, a row each."""
+        self._writer, self._writes, self._reader, self._read, self._reading, self._warp = self._books = books
+
     def allow(self, name: str, runs: list[tuple[int, int]]) -> None:
         """Let addresses reach the elements of an operand, from the first byte to before the last one of each run."""
         for first, last in runs:
-            cells = self.slice(first, last)
-            self.allowed[cells] = self.defined[cells] = True
+            self.allowed[first:last] = self.defined[first:last] = True
         if runs:
             self._operands.append((min(first for first, _ in runs), max(last for _, last in runs), name))
 
-    def slice(self, first: int, last: int) -> slice:
-        """The cells of a run of addresses in no gap, from the first byte to before the last one."""
-        cell = int(self.gaps.cells(np.int64(first)))
-        return slice(cell, cell + last - first)
+    def _cells_of(self, at: Lanes) -> Lanes:
+        """The cells of addresses."""
+        return at
+
+    def _address_of(self, cell: int) -> int:
+        """The address of a cell."""
+        return cell
 
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks pass a barrier: what their threads did before it comes before what they do from now on."""
@@ -261,7 +262,7 @@ class Space:
             return
         first = int(np.flatnonzero(~self.defined[at])[0])
         thread = self._thread(int(access.threads[first]))
-        self.unwritten = f"{access.where}: {thread} reads {self._place(self.gaps.address(int(at[first])))}"
+        self.unwritten = f"{access.where}: {thread} reads {self._place(self._address_of(int(at[first])))}"
 
     def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
         self._writer[at], self._writes[at], self._atomic[at] = access.threads, now, atomic
@@ -323,7 +324,7 @@ class Space:
         title = (
             f"{access.where}: {self._thread(int(access.threads[first]))} {does} what {other} {did}, in no decided order"
         )
-        place = self._place(self.gaps.address(int(at[first])))
+        place = self._place(self._address_of(int(at[first])))
         violation = Violation(Code.RACE, title, [f"{place}; {int(racing.sum())} elements in all"])
         if not doubtful:
             raise violation
@@ -337,17 +338,17 @@ class Space:
 
     def _located(self, access: Access) -> Access:
         """The access with cells as addresses; a Violation where one is misaligned or outside."""
-        at, whole, size = access.addresses, access.width * access.count, self.cells.size + self.gaps.count
+        at, whole, size = access.addresses, access.width * access.count, self._size
         if not at.size:
             return access
-        cells, low, high = self.gaps.cells(at), int(at.min()), int(at.max())
+        cells, low, high = self._cells_of(at), int(at.min()), int(at.max())
         if low < 0 or high + whole > size:
             wrong = (at < 0) | (at + whole > size)
         elif self._apart:
             block = access.threads // self._threads
             wrong = (at < block * self.part) | (at + whole > (block + 1) * self.part)
         else:
-            wrong = ~(self.allowed[cells] & self.allowed[self.gaps.cells(at + whole - 1)])
+            wrong = ~(self.allowed[cells] & self.allowed[self._cells_of(at + whole - 1)])
         whole_title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
         self._require_none(access, at % whole != 0, Code.MISALIGNED, f"{whole_title} at no multiple of {whole}")
         self._require_none(access, wrong, Code.OUT_OF_BOUNDS, f"{whole_title} that is no operand's")

@@ -12,7 +12,6 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.machine.ptx import hardware
 from opassay.oracles.machine.ptx.approximations import approximate
-from opassay.oracles.machine.ptx.windows import Gaps
 from opassay.oracles.op.declaration import Op, Promises, Sample
 from opassay.oracles.verdicts.verdict import Code
 from opassay.oracles.verdicts.violation import Unsupported, Violation
@@ -65,13 +64,6 @@ def test_rows_far_apart_take_no_memory_and_what_is_between_them_is_no_operands()
             run(entry(body.format(kind, step), 1), [y], blocks=2)
         assert fault.value.code is Code.OUT_OF_BOUNDS
         assert place in str(fault.value)
-
-
-def test_gaps_keep_cells_and_addresses_apart() -> None:
-    gaps = Gaps([(16, 48), (64, 1024)])
-    at = np.array([0, 15, 16, 47, 48, 63, 64, 1023, 1024, 2000])
-    assert gaps.cells(at).tolist() == [0, 15, 0, 0, 16, 31, 0, 0, 32, 1008]
-    assert [gaps.address(cell) for cell in (0, 15, 16, 31, 32, 1008)] == [0, 15, 48, 63, 1024, 2000]
 
 
 def test_a_register_of_an_inner_scope_is_another_one() -> None:

@@ -1,0 +1,89 @@
+"""Memory of which pages exist when they are touched, and operands by their shapes and strides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from opassay.oracles.machine.ptx import executor
+from opassay.oracles.machine.ptx.extents import Extent
+from opassay.oracles.machine.ptx.space import Access
+from opassay.oracles.machine.ptx.sparse import PAGE, SparseSpace, StorageRegion
+from opassay.oracles.verdicts.violation import Code, Violation
+from tests.oracles.machine.ptx.running import at, entry, run
+
+
+def _space(size: int) -> tuple[SparseSpace, np.ndarray]:
+    """A storage of so many numbers, behind a guard, of which every second one is an operand's."""
+    content = np.arange(size, dtype=np.uint32).view(np.uint8)
+    extent = Extent("x", 4096, 4, (size // 2,), (8,))
+    return SparseSpace([StorageRegion(4096, content)], [extent], 4096 + content.size + 4096, 1, 32, 0xFF), content
+
+
+def _access(*addresses: int) -> Access:
+    return Access(np.array(addresses), np.arange(len(addresses)), 4, 1, "here")
+
+
+def test_pages_exist_when_they_are_touched() -> None:
+    space, content = _space(1 << 20)
+    last = 4096 + content.size - 8
+    assert space.load(_access(4096, last))[0].tolist() == [0, (1 << 20) - 2]
+    space.store(_access(4104, 8192), [np.array([7, 9], np.uint32)])
+    assert sorted(space.changes()) == [4, 8]
+    assert len(space._pages) == 4
+    assert content[8:12].tolist() != [7, 0, 0, 0]
+    space.write_back()
+    assert content[8:12].tolist() == [7, 0, 0, 0]
+
+
+@pytest.mark.parametrize("address", [4100, 0, 4096 - 4, 4096 + (4 << 20) - 4, 4096 + (4 << 20)])
+def test_what_no_element_has_is_outside(address: int) -> None:
+    space, _ = _space(1 << 20)
+    with pytest.raises(Violation) as failure:
+        space.load(_access(4096, address))
+    assert failure.value.code is Code.OUT_OF_BOUNDS
+    assert f"byte {address} of global memory" in failure.value.message
+
+
+def test_many_pages_are_kept_apart() -> None:
+    space, _ = _space(1 << 20)
+    addresses = 4096 + 2 * PAGE * np.arange(200)
+    for number in range(0, 200, 40):
+        some = addresses[number : number + 40]
+        space.store(Access(some, np.arange(40) % 32, 4, 1, "here"), [some.astype(np.uint32)])
+    loaded = space.load(Access(addresses[:32], np.arange(32), 4, 1, "here"))[0]
+    assert loaded.tolist() == addresses[:32].tolist()
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (2, 3, 4)])
+def test_an_extent_holds_what_its_elements_take(shape: tuple[int, ...]) -> None:
+    whole = torch.empty(4000, dtype=torch.float16)
+    strides = [(40, 3), (2, 17)] if len(shape) == 2 else [(100, 30, 2), (4, 50, 12)]
+    for stride in strides:
+        tensor = whole.as_strided(shape, stride, 5)
+        numbers = np.arange(tensor.numel()).reshape(shape)
+        owner = np.full(8000, -1)
+        for index in np.ndindex(shape):
+            first = 2 * (5 + int(np.dot(index, stride)))
+            owner[first : first + 2] = numbers[index]
+        extent = Extent.of(tensor)
+        everywhere = np.arange(8000)
+        assert (extent.holds(everywhere) == (owner >= 0)).all()
+        inside = np.flatnonzero(owner >= 0)
+        assert (extent.index(inside, 0) == np.unravel_index(owner[inside], shape)[0]).all()
+        rows = np.flatnonzero(np.isin(owner, numbers[1]) & (everywhere % 2 == 0))
+        assert sorted(extent.places(1).tolist()) == rows.tolist()
+
+
+def test_elements_over_each_other_are_all_held() -> None:
+    tensor = torch.empty(100).as_strided((10, 8), (2, 1))
+    assert Extent.of(tensor).holds(np.arange(4 * (9 * 2 + 8))).all()
+
+
+def test_a_launch_on_sparse_memory_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = f"{at(0, 4)}ld.global.b32 %r1, [%rd60];\nadd.s32 %r1, %r1, 3;\nst.global.b32 [%rd60], %r1;"
+    x = torch.arange(32, dtype=torch.int32)
+    monkeypatch.setattr(executor, "_SPARSE", 0)
+    run(entry(body, 1), [x])
+    assert x.tolist() == list(range(3, 35))
