@@ -18,7 +18,8 @@ from . import integers
 from .approximations import approximate, is_power_of_two, upper_word
 from .chunk import Chunk
 from .conversions import FROM_HALF, TO_HALF, conversion
-from .formats import BITS, NUMBERS, WIDTHS, Lanes, as_type, canonical, flush, from_bfloat16
+from .extremes import extreme
+from .formats import BITS, NUMBERS, WIDTHS, Lanes, as_type, canonical, flush, from_bfloat16, not_negative, within_one
 from .listing import Instruction, Listing
 from .operands import Step, active, destination, reader
 from .windows import WINDOWS
@@ -45,6 +46,15 @@ def comparison(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
     if combine is None:
         return lambda a, b: compare(before(a), before(b)), (kind, kind)
     return lambda a, b, truth: combine(compare(before(a), before(b)), truth), (kind, kind, "pred")
+
+
+def _set(instruction: Instruction) -> Operation:
+    """set: a comparison whose truth is 1.0, of an integer type all bits, and 0 otherwise (9.7.6.1)."""
+    *how, into, kind = instruction.modifiers
+    truth, kinds = comparison(replace(instruction, modifiers=(*how, kind)))
+    one: Lanes = {"f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80), "f32": np.uint32(0x3F800000)}.get(into)
+    yes = BITS[WIDTHS[into]](-1 & ((1 << 8 * WIDTHS[into]) - 1)) if one is None else one
+    return Operation(lambda *operands: np.where(truth(*operands), yes, yes.dtype.type(0)), kinds)
 
 
 def compare_pairs(instruction: Instruction, entry: Listing) -> Step:
@@ -85,17 +95,32 @@ def operation(instruction: Instruction) -> Operation | None:
     if make is None:
         return None
     if instruction.kind.endswith("x2") and instruction.name in _PACKED:
-        return _in_pairs(make(replace(instruction, modifiers=(*instruction.modifiers[:-1], instruction.kind[:-2]))))
+        single = [m.removesuffix("x2") for m in instruction.modifiers]
+        if instruction.name == "set":  # each half of an integer is all ones or zero
+            single[-2] = single[-2].replace("32", "16")
+        return _in_pairs(make(replace(instruction, modifiers=tuple(single))))
     return make(instruction)
 
 
 def _rounded(instruction: Instruction, function: Compute) -> Compute:
     """A function as its kind rounds it: float32 with canonical NaNs, and with .ftz without subnormal numbers."""
+    if "sat" in instruction.modifiers:
+        unlimited = replace(instruction, modifiers=tuple(m for m in instruction.modifiers if m != "sat"))
+        inner = _rounded(unlimited, function)
+        return lambda *operands: within_one(inner(*operands))
     if instruction.kind != "f32":
         return function
     if "ftz" in instruction.modifiers:
         return lambda *operands: canonical(flush(function(*map(flush, operands))))
     return lambda *operands: canonical(function(*operands))
+
+
+def _to_half(instruction: Instruction) -> Compute:
+    """A function that rounds numbers to the half format of an instruction, between ends where it says so."""
+    narrow = TO_HALF[instruction.kind]
+    if "sat" in instruction.modifiers:
+        return lambda x: narrow(within_one(x))
+    return (lambda x: narrow(not_negative(x))) if "relu" in instruction.modifiers else narrow
 
 
 def _of(count: int, function: Compute) -> Callable[[Instruction], Operation]:
@@ -116,7 +141,7 @@ def _sum(function: Compute) -> Callable[[Instruction], Operation]:
             return _of(2, lambda a, b: _directed(how, b, sign, a))(instruction)
         if kind not in TO_HALF:
             return _of(2, function)(instruction)
-        wide, narrow = FROM_HALF[kind], TO_HALF[kind]
+        wide, narrow = FROM_HALF[kind], _to_half(instruction)
         if "f32" in instruction.modifiers:  # a half and a float32 number
             return Operation(lambda a, b: canonical(function(wide(a), b)), ("b16", "f32"))
         return Operation(lambda a, b: narrow(function(wide(a), wide(b))), ("b16", "b16"))
@@ -159,10 +184,14 @@ def _product_and_sum(instruction: Instruction) -> Operation:
     kind, first = instruction.kind, instruction.modifiers[0]
     if first in _DIRECTIONS:
         return _of(3, functools.partial(_directed, first))(instruction)
+    mixed = instruction.modifiers[-1]
+    if mixed in TO_HALF and "f32" in instruction.modifiers:  # a product of halves, and float32
+        wide_half = FROM_HALF[mixed]
+        return Operation(lambda a, b, c: canonical(fma(wide_half(a), wide_half(b), c)), ("b16", "b16", "f32"))
     if kind in ("f32", "f64"):
         return _of(3, fma)(instruction)
     if kind in TO_HALF:
-        wide_half, narrow = FROM_HALF[kind], TO_HALF[kind]
+        wide_half, narrow = FROM_HALF[kind], _to_half(instruction)
         return Operation(lambda a, b, c: narrow(fma_to_odd(*map(wide_half, (a, b, c)))), ("b16",) * 3)
     if first == "hi":
         upper = integers.upper_product(kind)
@@ -224,42 +253,22 @@ def _remainder(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _extreme(larger: bool) -> Callable[[Instruction], Operation]:
-    """max or min: the number where one operand is NaN, unless .NaN; -0 is less than +0; with .relu at least 0."""
+    return lambda instruction: Operation(*extreme(larger, instruction))
+
+
+def _sign(negates: bool) -> Callable[[Instruction], Operation]:
+    """abs or neg; of a NaN the payload stays."""
 
     def make(instruction: Instruction) -> Operation:
-        if instruction.kind[0] != "f":
-            least = 0 if "relu" in instruction.modifiers else np.iinfo(NUMBERS[instruction.kind]).min
-            extreme = np.maximum if larger else np.minimum
-            return _of(2, lambda a, b: np.maximum(extreme(a, b), a.dtype.type(least)))(instruction)
-        strict = "NaN" in instruction.modifiers
-        function = (np.maximum if strict else np.fmax) if larger else (np.minimum if strict else np.fmin)
-
-        def compute(a: Lanes, b: Lanes) -> Lanes:
-            result = np.asarray(function(a, b))
-            zeros = (a == 0) & (b == 0)
-            if not np.any(zeros):
-                return result
-            negative = np.signbit(a) & np.signbit(b) if larger else np.signbit(a) | np.signbit(b)
-            return np.where(zeros, np.where(negative, -np.abs(result), np.abs(result)), result)
-
-        return _of(2, compute)(instruction)
+        kind = instruction.kind
+        if kind.startswith(("f16", "bf16")):
+            bits = BITS[WIDTHS[kind]]
+            sign = bits(0x80008000 & ((1 << 8 * WIDTHS[kind]) - 1))
+            return Operation(lambda a: a ^ sign if negates else a & ~sign, (f"b{8 * WIDTHS[kind]}",))
+        function: Compute = np.negative if negates else np.abs
+        return Operation((lambda a: function(flush(a))) if "ftz" in instruction.modifiers else function, (kind,))
 
     return make
-
-
-def _absolute(instruction: Instruction) -> Operation:
-    kind = instruction.kind
-    if kind.startswith(("f16", "bf16")):
-        mask = BITS[WIDTHS[kind]](0x7FFF7FFF & ((1 << 8 * WIDTHS[kind]) - 1))
-        return Operation(lambda a: a & mask, (f"b{8 * WIDTHS[kind]}",))
-    if kind == "f32":  # of a NaN the payload stays
-        return Operation((lambda a: np.abs(flush(a))) if "ftz" in instruction.modifiers else np.abs, (kind,))
-    return Operation(np.abs, (kind,))
-
-
-def _negated(instruction: Instruction) -> Operation:
-    ftz = "ftz" in instruction.modifiers
-    return Operation((lambda a: -flush(a)) if ftz else (lambda a: -a), (instruction.kind,))
 
 
 def _root(name: str, exact: Compute) -> Callable[[Instruction], Operation]:
@@ -348,16 +357,16 @@ def _select(instruction: Instruction) -> Operation:
 
 
 #: Those whose types ending in x2 are two numbers side by side.
-_PACKED = frozenset({"add", "sub", "mul", "fma"})
+_PACKED = frozenset({"add", "sub", "mul", "fma", "max", "min", "set"})
 _MAKERS: dict[str, Callable[[Instruction], Operation]] = {
     "add": _sum(lambda a, b: a + b), "sub": _sum(lambda a, b: a - b), "mul": _product, "mad": _product_and_sum,
-    "fma": _product_and_sum, "div": _quotient, "rem": _of(2, _remainder), "max": _extreme(True),
-    "min": _extreme(False), "abs": _absolute, "neg": _negated, "and": _of(2, lambda a, b: a & b),
+    "fma": _product_and_sum, "div": _quotient, "rem": _of(2, _remainder), "max": _extreme(True), "min": _extreme(False),
+    "abs": _sign(False), "neg": _sign(True), "and": _of(2, lambda a, b: a & b),
     "or": _of(2, lambda a, b: a | b), "xor": _of(2, lambda a, b: a ^ b), "not": _of(1, lambda a: ~a),
     "shl": _shift(True), "shr": _shift(False), "bfe": _field, "prmt": _of(3, _permute), "selp": _select,
     "ex2": _root("ex2", np.exp2), "lg2": _root("lg2", np.log2), "rcp": _root("rcp", lambda x: 1 / x),
     "rsqrt": _root("rsqrt", lambda x: 1 / np.sqrt(x)), "sqrt": _root("sqrt", np.sqrt), "sin": _root("sin", np.sin),
     "cos": _root("cos", np.cos), "tanh": _root("tanh", np.tanh), "cvta": _window,
-    "setp": lambda instruction: Operation(*comparison(instruction)),
+    "set": _set, "setp": lambda instruction: Operation(*comparison(instruction)),
     "cvt": lambda instruction: Operation(*conversion(instruction)),
 }  # fmt: skip

@@ -18,6 +18,8 @@ from .space import WARP, Access, Space
 
 #: Sizes along x, y and z.
 Extents: TypeAlias = tuple[int, int, int]
+#: By how many cycles a clock goes on from one look at it to the next.
+_CYCLES = 64
 #: Which lanes, of all, the masks of a lane name.
 _MASKS = {"eq": np.equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 
@@ -32,6 +34,7 @@ class Context:
         shared: bytes of a block's shared memory. symbols: the addresses of the module's variables.
         unordered: whether the order of sums of floats, several into one element, was not decided.
         unwritten: the first read of memory or of a register to which nothing was written, in words.
+        cycles: that a clock has.
     """
 
     entry: Listing
@@ -44,6 +47,7 @@ class Context:
     symbols: dict[str, int] = field(default_factory=dict)
     unwritten: str = ""
     unordered: bool = False
+    cycles: int = 0
 
     @property
     def threads(self) -> int:
@@ -132,6 +136,11 @@ class Chunk:
             if (missing if self.mask is None else missing & self.mask).any():
                 self._note_unwritten(name)
         return value
+
+    def read_clock(self) -> int:
+        """Cycles since the launch began: more each time that somebody asks."""
+        self.context.cycles += _CYCLES
+        return self.context.cycles
 
     def _note_unwritten(self, name: str) -> None:
         self.context.unwritten = self.context.unwritten or f"register {name}"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..compiling import ARCHITECTURE
 from .accesses import copy, is_strong, load, store
 from .arithmetic import compare_pairs
 from .atomics import update
+from .extern import call_outside, trap
 from .flow import barrier, branch, end, fence, rank_blocks
 from .grammar import require_known, unknown
 from .integers import carry
 from .listing import Instruction, Listing, read_entry
-from .moves import compute, move
+from .moves import compute, create_policy, move
 from .operands import Step
 from .tensor_cores import multiply_matrices
 from .warps import active_mask, load_matrix, match, reduce, shuffle, store_matrix, vote
@@ -20,7 +22,7 @@ from .warps import active_mask, load_matrix, match, reduce, shuffle, store_matri
 _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "mov": move, "ld": load, "st": store, "cp": copy, "bra": branch, "ret": end, "exit": end, "bar": barrier,
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
-    "activemask": active_mask, "atom": update,
+    "activemask": active_mask, "createpolicy": create_policy, "call": call_outside, "trap": trap, "atom": update,
     "mma": multiply_matrices, "red": update, "membar": fence, "fence": fence, "barrier": barrier,
 }  # fmt: skip
 
@@ -57,6 +59,8 @@ class Kernel:
 
     def _step(self, instruction: Instruction) -> Step:
         require_known(instruction)
+        if "L2::cache_hint" in instruction.modifiers:  # a policy, behind the other operands
+            instruction = replace(instruction, operands=instruction.operands[:-1])
         if instruction.name in ("addc", "subc", "madc") or "cc" in instruction.modifiers:
             return carry(instruction, self.entry)
         if instruction.name == "setp" and instruction.modifiers[-1].endswith("x2"):

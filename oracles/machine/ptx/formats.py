@@ -12,7 +12,8 @@ Lanes: TypeAlias = Any
 #: Bytes of a type; a predicate takes one.
 WIDTHS = {
     "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4,
-    "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4, "f32x2": 8, "b64": 8, "u64": 8, "s64": 8, "f64": 8,
+    "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "s16x2": 4, "u16x2": 4, "tf32": 4,
+    "f32x2": 8, "b64": 8, "u64": 8, "s64": 8, "f64": 8,
 }  # fmt: skip
 #: Bits without a type, by their bytes.
 BITS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -68,11 +69,6 @@ def to_bfloat16(x: Lanes) -> Lanes:
     return np.where(np.isnan(x), _CANONICAL_HALF, ((bits + up) >> np.uint32(16)).astype(np.uint16))
 
 
-def cut_to_bfloat16(x: Lanes) -> Lanes:
-    """Bits of bfloat16 next to float32 numbers, towards zero."""
-    return np.where(np.isnan(x), _CANONICAL_HALF, (np.asarray(x).view(np.uint32) >> np.uint32(16)).astype(np.uint16))
-
-
 def from_bfloat16(bits: Lanes) -> Lanes:
     """float32 numbers of bits of bfloat16, exactly."""
     return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -88,8 +84,11 @@ def to_float16(x: Lanes) -> Lanes:
     return np.where(np.isnan(x), _CANONICAL_HALF, np.asarray(x).astype(np.float16).view(np.uint16))
 
 
-def cut_to_float16(x: Lanes) -> Lanes:
-    """Bits of float16 next to float32 numbers, towards zero."""
-    nearest = to_float16(x)
-    above = np.abs(from_float16(nearest)) > np.abs(x)
-    return np.where(above, nearest - np.uint16(1), nearest)
+def within_one(x: Lanes) -> Lanes:
+    """Numbers as .sat has them: 0 below 0 and of a NaN, 1 above 1."""
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def not_negative(x: Lanes) -> Lanes:
+    """Numbers as .relu has them: 0 below 0; a NaN remains one."""
+    return np.where(x > 0, x, np.where(np.isnan(x), x, x.dtype.type(0)))

@@ -16,7 +16,6 @@ _ROUNDED = rf"rn\.{_WITH_FTZ}|rn\.f64"
 _SUM = rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_INTEGER}"
 _ROUNDED_OR_APPROXIMATE = rf"{_ROUNDED}|approx\.{_WITH_FTZ}"
 _LOGICAL = "pred|b(16|32|64)"
-_EXTREME = rf"(ftz\.)?(NaN\.)?f32|f64|{_INTEGER}|relu\.s32"
 _PLAIN = "pred|[bus](16|32|64)|f32|f64"
 _COMPARED = r"(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)(\.(and|or|xor))?"
 _CACHED = r"(\.L[12]::[\w:]+)*"
@@ -33,32 +32,47 @@ _CHANGED = (
 )
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
 _HALF = "(bf16|f16)"
-_PAIRS = r"rn\.(ftz\.)?f32x2"
+_EXTREME = (
+    rf"(ftz\.)?(NaN\.)?((xorsign\.)?abs\.)?f32|f64|{_INTEGER}|[us]16x2|relu\.s(32|16x2)"
+    rf"|(ftz\.)?(NaN\.)?(xorsign\.abs\.)?f16(x2)?|(NaN\.)?(xorsign\.abs\.)?bf16(x2)?"
+)
+_PAIRS = r"(rn\.)?(ftz\.)?f32x2"
+_LOW_BITS = "(e4m3|e5m2)x2"
+_NARROWED = r"r[nzmp]\.(relu\.)?(satfinite\.)?"
 _DIRECTED = rf"r[mpz]\.{_WITH_FTZ}"
 _WITH_CARRY = "cc\\.[us](32|64)"
-_SUM_OF_HALVES = rf"{_SUM}|{_WITH_CARRY}|(rn\.)?{_HALF}(x2)?|rn\.f32\.{_HALF}|{_PAIRS}|{_DIRECTED}"
+_OF_HALVES = rf"(rn\.)?(sat\.)?{_HALF}(x2)?|(rn\.)?(ftz\.)?sat\.f32"
+_SUM_OF_HALVES = rf"{_SUM}|{_WITH_CARRY}|{_OF_HALVES}|rn\.f32\.{_HALF}|{_PAIRS}|{_DIRECTED}"
 
 #: The modifiers of an instruction, by its name.
 _MODIFIERS = {
-    "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES, "fma": rf"{_ROUNDED}|{_DIRECTED}|rn\.{_HALF}(x2)?|{_PAIRS}",
-    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_PAIRS}|{_DIRECTED}|(rn\.)?{_HALF}(x2)?|(lo|hi)\.{_INTEGER}"
+    "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES,
+    "fma": rf"{_ROUNDED}|{_DIRECTED}|rn\.(sat\.|relu\.)?{_HALF}(x2)?|{_PAIRS}"
+           rf"|rn\.f32\.{_HALF}|rn\.(ftz\.)?sat\.f32",
+    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_PAIRS}|{_DIRECTED}|{_OF_HALVES}|(lo|hi)\.{_INTEGER}"
            r"|wide\.[us](16|32)",
     "mad": rf"{_ROUNDED}|(lo|hi)\.{_INTEGER}|wide\.[us](16|32)|(lo|hi)\.{_WITH_CARRY}",
     "madc": r"(lo|hi)(\.cc)?\.[us](32|64)", **dict.fromkeys(("addc", "subc"), r"(cc\.)?[us](32|64)"),
     **dict.fromkeys(("popc", "clz", "brev", "bfi"), "b(32|64)"), "lop3": "b32", "shf": r"[lr]\.(wrap|clamp)\.b32",
     "copysign": "f(32|64)",
     "div": rf"{_ROUNDED}|(full|approx)\.{_WITH_FTZ}|{_INTEGER}", "rem": _INTEGER, "max": _EXTREME, "min": _EXTREME,
-    "abs": rf"{_WITH_FTZ}|f64|s(16|32|64)|{_HALF}(x2)?", "neg": rf"{_WITH_FTZ}|f64|s(16|32|64)",
+    "abs": rf"{_WITH_FTZ}|f64|s(16|32|64)|{_HALF}(x2)?", "neg": rf"{_WITH_FTZ}|f64|s(16|32|64)|{_HALF}(x2)?",
     "and": _LOGICAL, "or": _LOGICAL, "xor": _LOGICAL, "not": _LOGICAL, "shl": "b(16|32|64)", "shr": "[bus](16|32|64)",
-    "bfe": "[us](32|64)", "prmt": "b32", "sqrt": _ROUNDED_OR_APPROXIMATE, "rsqrt": rf"approx\.{_WITH_FTZ}",
+    "bfe": "[us](32|64)", "bfind": r"(shiftamt\.)?[us](32|64)",
+    "prmt": "b32", "sqrt": _ROUNDED_OR_APPROXIMATE, "rsqrt": rf"approx\.{_WITH_FTZ}",
     "rcp": rf"{_ROUNDED_OR_APPROXIMATE}|approx\.ftz\.f64", "tanh": r"approx\.f32",
     **dict.fromkeys(("ex2", "lg2", "sin", "cos"), rf"approx\.{_WITH_FTZ}"),
     "mov": _PLAIN, "selp": "[bus](16|32|64)|f32|f64",
     "setp": rf"{_COMPARED}(\.ftz)?\.f32|{_COMPARED}\.(f64|b?f16(x2)?|[bus](16|32|64))",
-    "cvt": rf"sat\.f32\.f32|rna\.tf32\.f32|r[nz]\.{_HALF}(x2\.f32|\.f32)|f32\.{_HALF}|f64\.f32|rn\.(ftz\.)?f32\.f64"
-           rf"|r[nzmp]i\.(ftz\.)?f32\.f32"
-           rf"|r[nzmp]i\.f64\.f64|rn\.f(32|64)\.[us](8|16|32|64)|r[nzmp]i\.(ftz\.)?[us](16|32|64)\.f32"
-           rf"|r[nzmp]i\.[us](16|32|64)\.f64|[us](8|16|32|64)\.[us](8|16|32|64)",
+    "set": rf"{_COMPARED}(\.ftz)?\.([us]32|f32)\.f32|{_COMPARED}\.([us]32|f32)\.[us]32"
+           rf"|{_COMPARED}\.(f16\.f16|bf16\.bf16|f16x2\.f16x2|bf16x2\.bf16x2|[us]32\.{_HALF}(x2)?)",
+    "cvt": rf"sat\.f32\.f32|rna\.tf32\.f32|{_NARROWED}{_HALF}(x2)?\.f32|f(32|64)\.{_HALF}|f64\.f32"
+           rf"|rn\.(ftz\.)?f32\.f64|(rn\.)?bf16\.f16|rn\.f16\.bf16|r[nzmp]\.{_HALF}\.([us](8|16|32|64)|f64)"
+           rf"|rn\.satfinite\.(relu\.)?{_LOW_BITS}\.(f32|f16x2)|rn\.(relu\.)?f16x2\.{_LOW_BITS}"
+           rf"|r[nzmp]i\.((ftz\.)?f32\.f32|f64\.f64|f16\.f16|bf16\.bf16)|rn\.f(32|64)\.[us](8|16|32|64)"
+           rf"|r[nzmp]i\.(ftz\.)?[us](8|16|32|64)\.f32|r[nzmp]i\.[us](8|16|32|64)\.(f64|{_HALF})"
+           rf"|[us](8|16|32|64)\.[us](8|16|32|64)",
+    "createpolicy": r"(fractional|range)\.L2::\w+(\.L2::\w+)?\.b64|cvt\.L2\.b64",
     "cvta": r"(to\.)?(global|shared|local|const)\.u64",
     "ld": rf"param\.[bus](8|16|32|64)|param\.f(32|64)|{_PLACED}{_VECTOR}"
           rf"|global\.nc{_CACHED}\.{_VECTOR}|const\.{_VECTOR}",
@@ -66,10 +80,14 @@ _MODIFIERS = {
     "red": rf"{_ORDERED}({_CHANGED})", "membar": "cta|gl|sys", "fence": rf"(sc|acq_rel)\.{_SCOPE}",
     "mma": rf"sync\.aligned\.(m16n8k(8|16)\.row\.col\.f32\.{_HALF}\.{_HALF}"
            r"|m16n8k(4|8)\.row\.col\.f32\.tf32\.tf32)\.f32"
-           r"|sync\.aligned\.m16n8k(16|32)\.row\.col\.s32\.[us]8\.[us]8\.s32",
+           r"|sync\.aligned\.m16n8k(16|32)\.row\.col\.(satfinite\.)?s32\.[us]8\.[us]8\.s32"
+           r"|sync\.aligned\.m16n8k(16|32)\.row\.col\.f32\.(e4m3|e5m2)\.(e4m3|e5m2)\.f32"
+           r"|sync\.aligned\.m16n8k(8|16)\.row\.col\.f16\.f16\.f16\.f16"
+           r"|sync\.aligned\.(m8n8k4|m16n8k(4|8|16))\.row\.col\.(rn\.)?f64\.f64\.f64\.f64",
     "vote": r"sync\.((all|any|uni)\.pred|ballot\.b32)", "match": r"(any|all)\.sync\.b(32|64)", "activemask": "b32",
     "cp": rf"async\.c[ag]\.shared\.global{_CACHED}|async\.(commit_group|wait_group|wait_all)",
     "ldmatrix": _MATRIX, "stmatrix": _MATRIX, "bra": "(uni)?", "ret": "(uni)?", "exit": "",
+    "call": "(uni)?", "trap": "",
     "bar": r"sync|warp\.sync", "barrier": r"sync(\.aligned)?",
     "shfl": r"sync\.(bfly|idx|up|down)\.b32", "redux": r"sync\.((max|min|add)\.[us]32|(and|or|xor)\.b32)",
 }  # fmt: skip

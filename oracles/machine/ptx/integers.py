@@ -60,6 +60,23 @@ def count_leading_zeros(a: Lanes) -> Lanes:
     return (bits - np.bitwise_count(value)).astype(np.uint32)
 
 
+def find_leading(kind: str, shifts: bool) -> Callable[[Lanes], Lanes]:
+    """bfind: the position of the highest bit that is not the sign, or by how much to shift it to the top (9.7.1.19).
+
+    "bfind returns 0xffffffff if no non-sign bit is found."
+    """
+    bits = 8 * WIDTHS[kind]
+
+    def compute(a: Lanes) -> Lanes:
+        value = np.asarray(a)
+        value = (np.where(value < 0, ~value, value) if kind[0] == "s" else value).view(BITS[bits // 8])
+        zeros = count_leading_zeros(value)
+        position = zeros if shifts else np.uint32(bits - 1) - zeros
+        return np.where(value == 0, np.uint32(0xFFFFFFFF), position)
+
+    return compute
+
+
 def reverse_bits(a: Lanes) -> Lanes:
     """brev."""
     value = np.asarray(a)
@@ -145,6 +162,7 @@ def carry(instruction: Instruction, entry: Listing) -> Step:
 #: By instruction: its function, and the types of its sources.
 MAKERS: dict[str, Callable[[Instruction], tuple[Any, tuple[str, ...]]]] = {
     "popc": lambda i: (count_ones, (i.kind,)), "clz": lambda i: (count_leading_zeros, (i.kind,)),
+    "bfind": lambda i: (find_leading(i.kind, "shiftamt" in i.modifiers), (i.kind,)),
     "brev": lambda i: (reverse_bits, (i.kind,)), "lop3": lambda i: (look_up, ("b32",) * 4),
     "shf": lambda i: (funnel_shift(i.modifiers[0] == "l", i.modifiers[1] == "wrap"), ("b32",) * 3),
     "bfi": lambda i: (insert_field(i.kind), (i.kind, i.kind, "u32", "u32")),

@@ -13,12 +13,16 @@ from dataclasses import dataclass, field, replace
 from .formats import WIDTHS, read_number
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(")
+_BODY = re.compile(r"\.(?:entry|func)\b[^;{]*\{")
+_FUNCTION = re.compile(r"\.func\s*(\([^)]*\))?\s*([\w$]+)\s*(\([^)]*\))?[^(]*\{$")
+_BRACE = re.compile("[{}]")
+_FORMAL = re.compile(r"([\w$%.]+)(?:\[\d*\])?\s*[,)]")
 _KIND = re.compile(r"\.(b8|[busf](?:8|16|32|64))\b")
 _PARAMETER = re.compile(r"(\w+)\s*(?:\[(\d+)\])?\s*$")
-_REGISTERS = re.compile(r"^\.reg\s+\.(\w+)\s+(.*)$")
+_REGISTERS = re.compile(r"^\.reg\s*\.(\w+)\s+(.*)$")
 _RANGE = re.compile(r"([%\w$.]+)<(\d+)>")
 _VARIABLE = re.compile(
-    r"\.(shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$%.]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?",
+    r"\.(shared|local|global|const|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$%.@]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?",
     re.DOTALL,
 )
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', re.MULTILINE)
@@ -27,7 +31,7 @@ _OUTSIDE = re.compile(r"^[^\S\n]*(?:\.(?:visible|extern|weak)\s+)*\.(?:shared|gl
 _STOP = re.compile(r"[;{}\n]|:(?!:)")
 _LABEL = re.compile(r"\s*[$\w]+\s*")
 _PREDICATE = re.compile(r"^@(!?)([%\w$.]+)\s+")
-_NAME = re.compile(r"[%\w$.]+")
+_NAME = re.compile(r"[%\w$.@]+")
 #: Behind these a block ends: lanes part there, or wait for each other.
 _ENDING = frozenset({"bra", "ret", "exit", "bar", "barrier"})
 
@@ -88,11 +92,14 @@ class Listing:
     labels: dict[str, int] = field(default_factory=dict)
 
     def declare(self, declaration: str) -> None:
-        """Record the offset of a variable in shared or local memory, or the bytes of one of the module."""
+        """Record the offset of a variable in shared or local memory, or the bytes of one of the module.
+
+        What a function gets and gives (.param) is in local memory.
+        """
         match = _VARIABLE.search(declaration)
         if match is None or match[4] in self.places:
             return
-        space, width, name = match[1], WIDTHS[match[3]], match[4]
+        space, width, name = match[1].replace("param", "local"), WIDTHS[match[3]], match[4]
         if space in ("global", "const"):
             self.constants[name] = _initial(match[6] or "", match[3], int(match[5] or 1))
             return
@@ -109,8 +116,17 @@ def _initial(text: str, kind: str, count: int) -> bytes:
     return b"".join(numbers).ljust(WIDTHS[kind] * count, b"\0")
 
 
+@dataclass(frozen=True)
+class _Function:
+    """A function of the module: what it gives and gets, its text behind the first brace, and the line of that."""
+
+    formals: tuple[str, ...]
+    text: str
+    line: int
+
+
 def read_entry(text: str, name: str = "") -> Listing:
-    """An entry of a module, by its name; by default the first one.
+    """An entry of a module, by its name; by default the first one. Functions that it calls are read in their places.
 
     Raises:
         ValueError: the module has no such entry.
@@ -121,7 +137,8 @@ def read_entry(text: str, name: str = "") -> Listing:
     if head is None:
         raise ValueError(f"the module has no .entry {name}")
     entry = Listing(head[1])
-    for variable in _OUTSIDE.findall(re.split(r"\.(?:entry|func)\b", text)[0]):
+    functions, outside = _split(text)
+    for variable in _OUTSIDE.findall(outside):
         entry.declare(variable)
     close = text.index(")", head.end())
     for piece in text[head.end() : close].split(","):
@@ -130,8 +147,29 @@ def read_entry(text: str, name: str = "") -> Listing:
             entry.parameters[parameter[1]] = WIDTHS[kind[0]] * int(parameter[2] or 1)
             entry.kinds[parameter[1]] = "" if parameter[2] else kind[0]
     start = text.index("{", close)
-    _Body(entry, text.count("\n", 0, start) + 1, files).read(text[start + 1 :])
+    body = _Body(entry, text.count("\n", 0, start) + 1, files, functions)
+    body.read(text[start + 1 :])
+    body.finish()
     return entry
+
+
+def _split(text: str) -> tuple[dict[str, _Function], str]:
+    """The functions of a module by their names, and its text without functions and entries."""
+    functions, outside, end = {}, "", 0
+    for head in _BODY.finditer(text):
+        if head.start() < end:
+            continue
+        outside += text[end : head.start()]
+        depth = 1
+        for brace in _BRACE.finditer(text, head.end()):
+            depth, end = depth + (1 if brace[0] == "{" else -1), brace.end()
+            if not depth:
+                break
+        function = _FUNCTION.match(head[0])
+        if function:
+            formals = tuple(_FORMAL.findall(f"{function[1] or ''}{function[3] or ''}"))
+            functions[function[2]] = _Function(formals, text[head.end() : end], text.count("\n", 0, head.end()) + 1)
+    return functions, outside + text[end:]
 
 
 def _without_comments(text: str) -> str:
@@ -140,16 +178,25 @@ def _without_comments(text: str) -> str:
 
 
 class _Body:
-    """Reads the body of an entry: statements, one after the other, in nested scopes of registers."""
+    """Reads the body of an entry: statements, one after the other, in nested scopes of registers, labels, variables.
 
-    def __init__(self, entry: Listing, line: int, files: Mapping[str, str]) -> None:
+    A call reads the function's body in its place, in a scope of its own in which the names of what it gets and gives
+    are those that the call has. So threads that part there come together again as anywhere else.
+    """
+
+    def __init__(self, entry: Listing, line: int, files: Mapping[str, str], functions: Mapping[str, _Function]) -> None:
         self._entry, self._line, self._files, self._source = entry, line, files, ""
+        self._functions, self._returns = functions, [("", "")]
         self._scopes: list[dict[str, str]] = [{}]
+        #: Where local memory began to be used by each scope, and how much of it was ever used.
+        self._tops, self._most = [0], 0
+        self._jumps: list[tuple[int, int, tuple[dict[str, str], ...]]] = []
+        self._count = 0
         entry.blocks.append([])
 
     def read(self, text: str) -> None:
         """Read the text behind the first brace, up to the brace that closes it."""
-        statement, position = "", 0
+        statement, position, outer = "", 0, len(self._scopes)
         for stop in _STOP.finditer(text):
             statement += text[position : stop.start()]
             position, sign = stop.end(), stop[0]
@@ -160,35 +207,106 @@ class _Body:
             elif sign in "{}" and statement.strip():
                 statement += sign  # of a vector
             elif sign == "{":
-                self._scopes.append({})
+                self._open_scope({})
             elif sign == "}":
-                self._scopes.pop()
-                if not self._scopes:
+                self._close_scope()
+                if len(self._scopes) < outer:
                     break
             elif sign == ":" and not _LABEL.fullmatch(statement):
                 statement += sign
             else:
                 self._take(" ".join(statement.split()), sign)
                 statement = ""
+
+    def finish(self) -> None:
+        """Have jumps name the labels of their scopes, which may stand behind them."""
+        for block, number, scopes in self._jumps:
+            jump = self._entry.blocks[block][number]
+            label = str(jump.operands[0])
+            known = next((scope[label] for scope in reversed(scopes) if label in scope), label)
+            self._entry.blocks[block][number] = replace(jump, operands=(known,))
+        self._entry.sizes["local"] = self._most
         if not self._entry.blocks[-1]:
             self._entry.blocks.pop()
+
+    def _open_scope(self, names: dict[str, str]) -> None:
+        self._scopes.append(names)
+        self._tops.append(self._entry.sizes["local"])
+
+    def _close_scope(self) -> None:
+        self._scopes.pop()
+        self._most = max(self._most, self._entry.sizes["local"])
+        self._entry.sizes["local"] = self._tops.pop() if self._scopes else 0
 
     def _take(self, statement: str, sign: str) -> None:
         """A label or a whole statement."""
         registers = _REGISTERS.match(statement)
         if sign == ":":
-            self._open_block()
-            self._entry.labels[statement] = len(self._entry.blocks) - 1
+            self._mark(self._local(statement))
         elif registers:
             for name in _expanded(registers[2]):
                 self._entry.registers[self._local(name)] = WIDTHS[registers[1]]
         elif statement.startswith("."):
+            variable = _VARIABLE.search(statement)
+            if variable and variable[1] in ("local", "param"):
+                start, end = variable.span(4)
+                statement = f"{statement[:start]}{self._local(variable[4])}{statement[end:]}"
             self._entry.declare(statement)
         elif statement:
             instruction = replace(_instruction(statement, self._line, self._renaming()), source=self._source)
-            self._entry.blocks[-1].append(instruction)
-            if instruction.name in _ENDING:
-                self._open_block()
+            if instruction.name == "call":
+                self._call(instruction)
+            else:
+                self._append(self._in_place(instruction))
+
+    def _append(self, instruction: Instruction) -> None:
+        block = self._entry.blocks[-1]
+        block.append(instruction)
+        if instruction.name == "bra":
+            self._jumps.append((len(self._entry.blocks) - 1, len(block) - 1, tuple(self._scopes)))
+        if instruction.name in _ENDING:
+            self._open_block()
+
+    def _in_place(self, instruction: Instruction) -> Instruction:
+        """An instruction of a function as it is in the place of a call."""
+        function, end = self._returns[-1]
+        if function and instruction.name == "ret":
+            return replace(instruction, name="bra", operands=(end,))
+        place = instruction.operands[0 if instruction.name == "st" else -1] if instruction.operands else ""
+        name = _NAME.search(place) if isinstance(place, str) else None
+        if instruction.modifiers[:1] == ("param",) and name and name[0] in self._entry.places:
+            return replace(instruction, modifiers=("local", *instruction.modifiers[1:]))
+        return instruction
+
+    def _call(self, call: Instruction) -> None:
+        """A call: the function's body; as an instruction where the module has none, or it is called within itself."""
+        names = [operand for operand in call.operands if isinstance(operand, str)]
+        callee = next((name for name in names if not name.startswith("(")), "")
+        actual = [each.strip() for name in names if name.startswith("(") for each in name[1:-1].split(",")]
+        actual = [each for each in actual if each]
+        function = self._functions.get(callee)
+        if function is None or callee in (name for name, _ in self._returns) or len(actual) != len(function.formals):
+            self._append(replace(call, operands=(callee, *actual)))
+            return
+        self._count += 1
+        end = f"{callee}@{self._count}"
+        if call.predicate:
+            self._append(replace(call, name="bra", modifiers=(), operands=(end,), negated=not call.negated))
+        outer = self._scopes, self._line, self._source
+        self._scopes, self._line = [{}], function.line
+        self._tops.append(self._entry.sizes["local"])
+        self._scopes.append(dict(zip(function.formals, actual, strict=True)))
+        self._returns.append((callee, end))
+        self._open_block()
+        self.read(function.text)
+        self._returns.pop()
+        self._scopes, self._line, self._source = outer
+        self._mark(end)
+
+    def _mark(self, label: str) -> None:
+        """Begin a block that a label names."""
+        self._open_block()
+        self._entry.labels[label] = len(self._entry.blocks) - 1
 
     def _take_location(self, statement: str) -> bool:
         """Note where the next instructions come from, where a line says so; whether it is one of a line table."""
@@ -203,9 +321,10 @@ class _Body:
             self._entry.blocks.append([])
 
     def _local(self, name: str) -> str:
-        """The name of a register that is declared here; in an inner scope it is one of its own."""
+        """The name of what is declared here; in an inner scope it is one of its own."""
         if len(self._scopes) > 1:
-            self._scopes[-1][name] = f"{name}@{len(self._entry.registers)}"
+            self._count += 1
+            self._scopes[-1][name] = f"{name}@{self._count}"
             return self._scopes[-1][name]
         return name
 

@@ -69,3 +69,9 @@ def _take_apart(instruction: Instruction, entry: Listing, targets: tuple[str, ..
                 chunk.write(name, part.astype(BITS[width]), threads)
 
     return step
+
+
+def create_policy(instruction: Instruction, entry: Listing) -> Step:
+    """createpolicy: how long a cache is to keep what an instruction names it for, which no value depends on."""
+    name, where = destination(instruction, instruction.operands[0], entry), active(instruction)
+    return lambda chunk: chunk.write(name, np.uint64(0), where(chunk))

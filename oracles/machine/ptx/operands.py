@@ -18,6 +18,7 @@ Reader: TypeAlias = Callable[[Chunk], Lanes]
 Step: TypeAlias = Callable[[Chunk], None]
 
 _ADDRESS = re.compile(r"\[\s*([%\w$.@]+)\s*(?:\+\s*(-?\w+))?\s*\]")
+_CLOCKS = frozenset({"%clock", "%clock64", "%globaltimer"})
 _SPECIAL = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid"})
 
 
@@ -38,6 +39,8 @@ def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing
         return (lambda chunk: chunk.read(name)) if kind == "pred" else (lambda chunk: as_type(chunk.read(name), dtype))
     if operand.partition(".")[0] in _SPECIAL or operand.startswith("%lanemask_"):
         return lambda chunk: as_type(chunk.special[operand], dtype)
+    if operand in _CLOCKS:
+        return lambda chunk: dtype(chunk.read_clock())
     try:
         constant: Lanes
         if kind == "pred":

@@ -18,31 +18,34 @@ from typing import Any
 
 import numpy as np
 
+from ..fused import fma
 from . import approximations, hardware
 from .chunk import Chunk
 from .conversions import FROM_HALF
-from .formats import Lanes, canonical
+from .formats import NUMBERS, WIDTHS, Lanes, canonical, to_float16
 from .grammar import unknown
 from .listing import Instruction, Listing
+from .low_bits import from_low_bits
 from .operands import Step, active, destination, elements, reader
 from .space import WARP
 
-_SHAPE = re.compile(r"m16n8k(\d+)")
+_SHAPE = re.compile(r"m(\d+)n8k(\d+)")
 #: Digits of a sum, and bits that an H100 keeps of an addend behind the leading one of the largest.
-_DIGITS, _KEPT_DIGITS = 24, 25
+_DIGITS, KEPT_DIGITS = 24, 25
 
 
 def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
-    """mma.sync of a shape m16n8k4 to m16n8k32, into float32 or int32."""
+    """mma.sync of a shape m16n8k4 to m16n8k32, or m8n8k4, into float32, float64 or int32."""
     match = next(shape for name in instruction.modifiers if (shape := _SHAPE.fullmatch(name)))
-    depth, kinds, whole = int(match[1]), instruction.modifiers[-3:-1], instruction.kind == "s32"
+    rows, depth, kinds, kind = int(match[1]), int(match[2]), instruction.modifiers[-3:-1], instruction.kind
     target, *sources = instruction.operands
     names = [destination(instruction, name, entry) for name in elements(target)]
-    a, b, c = ([reader(instruction, each, "b32", entry) for each in elements(source)] for source in sources)
-    pack = 4 // _WIDTHS[kinds[0]]
-    if (len(names), len(a), len(b), len(c)) != (4, depth // pack // 2, depth // pack // 4, 4):
+    bits = f"b{max(8 * WIDTHS[kind], 32)}"
+    a, b, c = ([reader(instruction, each, bits, entry) for each in elements(source)] for source in sources)
+    pack, sums = max(4 // _WIDTHS[kinds[0]], 1), rows // (8 if kind == "f16" else 4)
+    if (len(names), len(a), len(b), len(c)) != (sums, rows * depth // pack // WARP, depth // pack // 4, sums):
         raise unknown(instruction, f"the operands {instruction.operands}")
-    where, label = active(instruction), str(instruction)
+    where, label, saturates = active(instruction), str(instruction), "satfinite" in instruction.modifiers
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
@@ -50,54 +53,94 @@ def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
         left, right, start = (
             [chunk.spread(reader(chunk)).reshape(-1, WARP) for reader in readers] for readers in (a, b, c)
         )
-        first, second = _matrix_a(kinds[0], depth, left), _matrix_b(kinds[1], depth, right)
-        addend = np.zeros((first.shape[0], 16, 8), np.int32 if whole else np.float32)
-        for number, register in enumerate(start):
-            row, column = _place_of_sum(number)
-            addend[:, row, column] = register.view(addend.dtype)
-        if whole:
-            product = np.einsum("wik,wkj->wij", first.astype(np.int64), second.astype(np.int64)) + addend
-            result: Any = product.astype(np.uint64).astype(np.uint32)
-        else:
-            approximations.executed[approximations.MMA] += 1
-            result = canonical(add_products(first, second, addend))
-        for number, name in enumerate(names):
-            row, column = _place_of_sum(number)
-            chunk.write(name, np.ascontiguousarray(result[:, row, column]).reshape(-1), threads)
+        first, second = matrix_a(kinds[0], rows, depth, left), _matrix_b(kinds[1], depth, right)
+        result = accumulate(first, second, read_sums(start, rows, NUMBERS[kind]), saturates=saturates)
+        for name, register in zip(names, sum_registers(result), strict=True):
+            chunk.write(name, register, threads)
 
     return step
 
 
+def read_sums(registers: list[Lanes], rows: int, dtype: Any) -> Lanes:
+    """Sums as (warps, rows, columns), of registers as (warps, lanes); two halves lie in one register."""
+    if dtype == np.float16:
+        registers = [(each >> np.uint32(by)).astype(np.uint16) for each in registers for by in (0, 16)]
+    sums = np.zeros((registers[0].shape[0], rows, 16 * len(registers) * 2 // rows), dtype)
+    for number, register in enumerate(registers):
+        row, column = _place_of_sum(number)
+        sums[:, row, column] = np.ascontiguousarray(register).view(dtype)
+    return sums
+
+
+def sum_registers(sums: Lanes) -> list[Lanes]:
+    """Registers of sums, with an element for every thread: the reverse of `read_sums`."""
+    places = map(_place_of_sum, range(sums.shape[1] * sums.shape[2] // WARP))
+    registers = [np.ascontiguousarray(sums[:, row, column]).reshape(-1) for row, column in places]
+    if sums.dtype != np.float16:
+        return registers
+    bits = [each.view(np.uint16).astype(np.uint32) for each in registers]
+    return [low | (high << np.uint32(16)) for low, high in zip(bits[::2], bits[1::2], strict=True)]
+
+
+def accumulate(a: Lanes, b: Lanes, c: Lanes, *, saturates: bool = False, digits: int = KEPT_DIGITS) -> Lanes:
+    """A B + C of matrices of several warps, in the type of C.
+
+    Args:
+        a, b, c: (warps, rows, depth), (warps, depth, columns) and (warps, rows, columns); a and b in float64.
+        saturates: whether sums of integers beyond int32 become its ends (.satfinite), and do not wrap around.
+        digits: as for `add_products`.
+    """
+    if c.dtype == np.int32:
+        whole = np.einsum("wik,wkj->wij", a.astype(np.int64), b.astype(np.int64)) + c
+        limits = np.iinfo(np.int32)
+        return (np.clip(whole, limits.min, limits.max) if saturates else whole).astype(np.int32)
+    if c.dtype == np.float64:  # each product is added with one rounding
+        for k in range(a.shape[2]):
+            c = fma(a[:, :, k, None], b[:, k, None, :], c)
+        return c
+    approximations.executed[approximations.MMA] += 1
+    sums = canonical(add_products(a, b, c.astype(np.float32), digits))
+    return to_float16(sums).view(np.float16) if c.dtype == np.float16 else sums
+
+
 #: Bytes of an element of a factor.
-_WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}
+_WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "f64": 8}
 _LANES = np.arange(WARP)
 _GROUP, _MEMBER = _LANES // 4, _LANES % 4
 
 
 def _place_of_sum(number: int) -> tuple[Lanes, Lanes]:
     """Row and column of register `number` of the sums, in each lane."""
-    return _GROUP + 8 * (number // 2), 2 * _MEMBER + number % 2
+    return _GROUP + 8 * (number // 2 % 2), 8 * (number // 4) + 2 * _MEMBER + number % 2
 
 
 def _numbers(kind: str, register: Lanes) -> list[Lanes]:
     """The elements that a register holds, from the lowest bits on, in float64."""
-    if kind == "tf32":  # the lower 13 bits are not looked at
-        return [(register & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)]
+    if kind == "f64":
+        return [register.view(np.float64)]
     width = _WIDTHS[kind]
     parts = [(register >> np.uint32(8 * width * i)).astype(f"u{width}") for i in range(4 // width)]
-    if width == 1:
-        return [part.view(np.int8 if kind[0] == "s" else np.uint8).astype(np.float64) for part in parts]
-    return [FROM_HALF[kind](part).astype(np.float64) for part in parts]
+    return [read_elements(kind, part) for part in parts]
 
 
-def _matrix_a(kind: str, depth: int, registers: list[Lanes]) -> Lanes:
-    """A as (warps, 16, depth): registers go first down eight rows, then on to the columns behind."""
-    matrix = np.zeros((registers[0].shape[0], 16, depth))
+def read_elements(kind: str, bits: Lanes) -> Lanes:
+    """Elements of a factor, in float64."""
+    if kind == "tf32":  # the lower 13 bits are not looked at
+        return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+    if kind in ("s8", "u8"):
+        return bits.view(NUMBERS[kind]).astype(np.float64)
+    numbers = FROM_HALF[kind](bits) if kind in FROM_HALF else from_low_bits(kind, bits)
+    return np.asarray(numbers).astype(np.float64)
+
+
+def matrix_a(kind: str, rows: int, depth: int, registers: list[Lanes]) -> Lanes:
+    """A as (warps, rows, depth): registers go first down eight rows, then on to the columns behind."""
+    matrix, down = np.zeros((registers[0].shape[0], rows, depth)), rows // 8
     for number, register in enumerate(registers):
         parts = _numbers(kind, register)
-        column = len(parts) * (_MEMBER + 4 * (number // 2))
+        column = len(parts) * (_MEMBER + 4 * (number // down))
         for more, part in enumerate(parts):
-            matrix[:, _GROUP + 8 * (number % 2), column + more] = part
+            matrix[:, _GROUP + 8 * (number % down), column + more] = part
     return matrix
 
 
@@ -112,11 +155,12 @@ def _matrix_b(kind: str, depth: int, registers: list[Lanes]) -> Lanes:
     return matrix
 
 
-def add_products(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+def add_products(a: Lanes, b: Lanes, c: Lanes, digits: int = KEPT_DIGITS) -> Lanes:
     """The sums in float32, as the hardware in use has them.
 
     Args:
         a, b, c: (warps, 16, k) and (warps, k, 8), in float64, and (warps, 16, 8) in float32.
+        digits: bits that an H100 keeps behind the leading one; of the sum, too, where they are fewer than it has.
     """
     how = hardware.current().approximation
     addend = c.astype(np.float64)
@@ -128,8 +172,12 @@ def add_products(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     if how == "truncating":
         # The exponent of a product is the sum of its factors', whatever the product of their digits is.
         exponents = _exponent(a)[:, :, :, None] + _exponent(b)[:, None, :, :]
-        unit = np.ldexp(1.0, np.maximum(exponents.max(2), _exponent(addend)) - _KEPT_DIGITS)
-        result = _towards_zero((np.trunc(products / unit[:, :, None, :]).sum(2) + np.trunc(addend / unit)) * unit)
+        unit = np.ldexp(1.0, np.maximum(exponents.max(2), _exponent(addend)) - digits)
+        exact_cut = (np.trunc(products / unit[:, :, None, :]).sum(2) + np.trunc(addend / unit)) * unit
+        if digits < _DIGITS:
+            last = np.ldexp(1.0, _exponent(exact_cut) - digits)
+            exact_cut = np.trunc(exact_cut / last) * last
+        result = _towards_zero(exact_cut)
     else:
         largest = np.maximum(np.abs(products).max(2), np.abs(addend))
         unit = np.ldexp(1.0, np.maximum(np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1] - _DIGITS, -149))

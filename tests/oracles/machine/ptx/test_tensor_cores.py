@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import struct
@@ -22,21 +23,33 @@ from tests.oracles.machine.ptx.running import entry, run
 
 _SHAPES = [
     ("f16", 8, "f32"), ("f16", 16, "f32"), ("bf16", 16, "f32"), ("tf32", 4, "f32"), ("tf32", 8, "f32"),
-    ("s8", 16, "s32"), ("u8", 32, "s32"),
+    ("s8", 16, "s32"), ("u8", 32, "s32"), ("e4m3", 32, "f32"), ("e5m2", 32, "f32"), ("f16", 16, "f16"),
+    ("f64", 4, "f64"), ("f64", 8, "f64"), ("f64", 16, "f64"),
 ]  # fmt: skip
 _BITS: dict[str, Any] = {
     "f16": lambda v: int.from_bytes(struct.pack("<e", v), "little"),
     "bf16": lambda v: int.from_bytes(struct.pack("<f", v), "little") >> 16,
     "tf32": lambda v: int.from_bytes(struct.pack("<f", v), "little"),
     "s8": lambda v: int(v) & 255, "u8": lambda v: int(v) & 255,
+    "e4m3": lambda v: _low_bits(int(v), 3, 7), "e5m2": lambda v: _low_bits(int(v), 2, 15),
+    "f64": lambda v: int.from_bytes(struct.pack("<d", v), "little"),
 }  # fmt: skip
-_WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}
+_WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "f64": 8}
+
+
+def _low_bits(value: int, digits: int, bias: int) -> int:
+    """Those of an integer that is -7 to 7, in a format of 8 bits whose exponents are counted from `bias`."""
+    if not value:
+        return 0
+    exponent = abs(value).bit_length() - 1
+    fraction = (abs(value) << digits >> exponent) - (1 << digits)
+    return (128 if value < 0 else 0) | exponent + bias << digits | fraction
 
 
 def _element_of_a(kind: str, lane: int, number: int) -> tuple[int, int]:
     """Row and column of element `number` of a thread, as the ISA's formulas have them (9.7.15.5)."""
     group, member = lane >> 2, lane % 4
-    if _WIDTHS[kind] == 4:
+    if _WIDTHS[kind] >= 4:
         return group + 8 * (number % 2), member + 4 * (number // 2)
     if _WIDTHS[kind] == 2:
         return group + 8 * (number // 2 % 2), member * 2 + number % 2 + 8 * (number // 4)
@@ -45,57 +58,90 @@ def _element_of_a(kind: str, lane: int, number: int) -> tuple[int, int]:
 
 def _element_of_b(kind: str, lane: int, number: int) -> tuple[int, int]:
     group, member = lane >> 2, lane % 4
-    if _WIDTHS[kind] == 4:
+    if _WIDTHS[kind] >= 4:
         return member + 4 * number, group
     if _WIDTHS[kind] == 2:
         return member * 2 + number % 2 + 8 * (number // 2), group
     return member * 4 + number % 4 + 16 * (number // 4), group
 
 
-def _multiplied(kind: str, depth: int, into: str, a: Any, b: Any, c: Any) -> Any:
+_SUMS: dict[str, Any] = {"f32": np.float32, "s32": np.int32, "f16": np.float16, "f64": np.float64}
+
+
+def _multiplied(kind: str, depth: int, into: str, a: Any, b: Any, c: Any, how: str = "") -> Any:
     """D by one mma.sync of a warp, whose registers are filled one element at a time."""
-    width, of_c = _WIDTHS[kind], np.float32 if into == "f32" else np.int32
-    counts = (4 * depth // (8 // width) // width * 0 + depth * width // 8, depth * width // 16, 4)
-    registers = np.zeros((sum(counts), 32), np.uint32)
-    for lane in range(32):
-        for start, count, place, matrix in (
-            (0, counts[0], _element_of_a, a), (counts[0], counts[1], _element_of_b, b),
-        ):  # fmt: skip
-            for number in range(count * 4 // width):
-                bits = _BITS[kind](matrix[place(kind, lane, number)])
-                register, shift = divmod(number * width, 4)
-                registers[start + register, lane] |= np.uint32(bits << 8 * shift)
-        for number in range(4):
-            at = (lane >> 2) + 8 * (number // 2), lane % 4 * 2 + number % 2
-            registers[counts[0] + counts[1] + number, lane] = np.array(c[at], of_c).view(np.uint32)
-    names = [f"%r{i}" for i in range(len(registers))]
-    body = "".join(
-        f"mad.wide.u32 %rd9, %t, 4, %rd0;\nld.global.b32 {name}, [%rd9+{128 * i}];\n" for i, name in enumerate(names)
+    of_c, rows = np.dtype(_SUMS[into]), len(a)
+    width = 8 if into == "f64" else 4  # of a register
+    encode = _BITS[kind]
+    fragments = []
+    for matrix, place, bits, size in (
+        (a, _element_of_a if rows == 16 else _element_of_b_transposed, encode, _WIDTHS[kind]),
+        (b, _element_of_b, encode, _WIDTHS[kind]),
+        (c, _element_of_sum, lambda v: int.from_bytes(np.array(v, of_c).tobytes(), "little"), of_c.itemsize),
+    ):
+        registers = np.zeros((matrix.size * size // 32 // width, 32), f"u{width}")
+        for lane, number in itertools.product(range(32), range(matrix.size // 32)):
+            register, at = divmod(number * size, width)
+            registers[register, lane] |= registers.dtype.type(bits(matrix[place(kind, lane, number)]) << 8 * at)
+        fragments.append(registers)
+    names = [[f"%x{i}_{j}" for j in range(len(each))] for i, each in enumerate(fragments)]
+    sums = [f"%d{i}" for i in range(len(fragments[2]))]
+    declared = "".join(f".reg .b{8 * width} {name};\n" for name in itertools.chain(sums, *names))
+    body = f"mad.wide.u32 %rd9, %t, {width}, %rd0;\nmad.wide.u32 %rd10, %t, {width}, %rd1;\n" + "".join(
+        f"ld.global.b{8 * width} {name}, [%rd9+{32 * width * i}];\n" for i, name in enumerate(itertools.chain(*names))
     )
-    groups = [names[: counts[0]], names[counts[0] : -4], names[-4:]]
-    fragments = ", ".join("{" + ", ".join(group) + "}" for group in (["%r50", "%r51", "%r52", "%r53"], *groups))
-    body += f"mma.sync.aligned.m16n8k{depth}.row.col.{into}.{kind}.{kind}.{into} {fragments};\n"
-    body += "mad.wide.u32 %rd9, %t, 4, %rd1;\n" + "".join(
-        f"st.global.b32 [%rd9+{128 * i}], %r{50 + i};\n" for i in range(4)
-    )
-    y = torch.zeros(4, 32, dtype=torch.int32)
-    run(entry(body, 2), [torch.from_numpy(registers.view(np.int32)), y], on=hardware.current())
-    d = np.zeros((16, 8), of_c)
-    for lane in range(32):
-        for number in range(4):
-            d[(lane >> 2) + 8 * (number // 2), lane % 4 * 2 + number % 2] = y.numpy()[number, lane].view(of_c)
+    groups = ", ".join("{" + ", ".join(group) + "}" for group in (sums, *names))
+    body += f"mma.sync.aligned.m{rows}n8k{depth}.row.col.{how}{into}.{kind}.{kind}.{into} {groups};\n"
+    body += "".join(f"st.global.b{8 * width} [%rd10+{32 * width * i}], {name};\n" for i, name in enumerate(sums))
+    y = np.zeros_like(fragments[2])
+    run(entry(body, 2, declared), [torch.from_numpy(each.view(f"i{width}")) for each in (np.concatenate(fragments), y)],
+        on=hardware.current())  # fmt: skip
+    d = np.zeros((rows, 8), of_c)
+    for lane, number in itertools.product(range(32), range(d.size // 32)):
+        register, at = divmod(number * of_c.itemsize, width)
+        d[_element_of_sum(kind, lane, number)] = y[register, lane : lane + 1].view(of_c)[at // of_c.itemsize]
     return d
+
+
+def _element_of_b_transposed(kind: str, lane: int, number: int) -> tuple[int, int]:
+    """Of A with eight rows, m8n8k4."""
+    return _element_of_b(kind, lane, number)[::-1]
+
+
+def _element_of_sum(kind: str, lane: int, number: int) -> tuple[int, int]:
+    return (lane >> 2) + 8 * (number // 2), lane % 4 * 2 + number % 2
 
 
 @pytest.mark.parametrize(("kind", "depth", "into"), _SHAPES)
 def test_products_of_integers_are_exact_on_every_hardware(kind: str, depth: int, into: str) -> None:
     rng = np.random.default_rng(depth)
-    low = 0 if kind == "u8" else -9
-    a, b = rng.integers(low, 10, (16, depth)), rng.integers(low, 10, (depth, 8))
-    c = rng.integers(-1000, 1000, (16, 8))
+    low, rows = 0 if kind == "u8" else -7, 8 if depth == 4 and kind == "f64" else 16
+    a, b = rng.integers(low, 8, (rows, depth)), rng.integers(low, 8, (depth, 8))
+    c = rng.integers(-1000, 1000, (rows, 8))
     for machine in (hardware.NEAREST, hardware.TRUNCATING, *hardware.ENDS):
         with hardware.on(machine):
             assert np.array_equal(_multiplied(kind, depth, into, a, b, c), a @ b + c)
+
+
+def test_integers_beyond_the_largest_wrap_around_unless_they_are_to_saturate() -> None:
+    a, b = np.full((16, 32), 127), np.full((32, 8), 127)
+    c = np.where(np.arange(128).reshape(16, 8) % 2, 2**31 - 1, -(2**31))
+    a[3] = -128
+    exact = a @ b + c
+    assert np.array_equal(_multiplied("s8", 32, "s32", a, b, c), exact.astype(np.int32))
+    saturated = _multiplied("s8", 32, "s32", a, b, c, how="satfinite.")
+    assert np.array_equal(saturated, np.clip(exact, -(2**31), 2**31 - 1))
+
+
+def test_products_of_float64_are_added_with_one_rounding_each() -> None:
+    rng = np.random.default_rng(4)
+    a, b, c = rng.standard_normal((16, 8)), rng.standard_normal((8, 8)), rng.standard_normal((16, 8))
+    d = _multiplied("f64", 8, "f64", a, b, c)
+    for i, j in itertools.product(range(16), range(8)):
+        total = Fraction(c[i, j])
+        for k in range(8):
+            total = Fraction(float(Fraction(a[i, k]) * Fraction(b[k, j]) + total))
+        assert Fraction(d[i, j]) == total
 
 
 def product_of_registers(kind: str, depth: int, threads: int) -> tuple[str, int]:
@@ -173,7 +219,7 @@ def test_the_sum_is_rounded_once_or_cut_off_as_was_measured_and_the_ends_hold_bo
     assert differs > 20
 
 
-@pytest.mark.parametrize(("kind", "depth", "into"), [row for row in _SHAPES if row[2] == "f32"])
+@pytest.mark.parametrize(("kind", "depth", "into"), [row for row in _SHAPES if row[2] == "f32" and row[0][0] != "e"])
 def test_sums_have_the_bits_that_an_h100_gave(kind: str, depth: int, into: str) -> None:
     """Two warps of numbers whose magnitudes differ by twelve binary orders (`benchmarks/gpu/tensor_sums.py`)."""
     record = np.load(Path(__file__).with_name("h100_sums.npz"))[f"{kind}_{depth}"]
