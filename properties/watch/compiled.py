@@ -15,7 +15,7 @@ import itertools
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -27,6 +27,9 @@ from .stand_ins.lookup import stand_in_of
 
 #: Views of memory that has other strides where a graph is read.
 _VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+#: Of a part that is computed again for its gradients: draws, and keeps the generator's state; draws again from it.
+_KEEPS_STATE = torch.ops.higher_order.run_and_save_rng_state
+_FROM_STATE = torch.ops.higher_order.run_with_rng_state
 _NUMBERS = itertools.count()
 
 
@@ -118,7 +121,7 @@ class GraphRegion:
         pairs = {
             node: y for node, y in zip(self.result_nodes, call.results, strict=False) if node.op == "call_function"
         }
-        return [(node, y) for node, y in pairs.items() if is_floating(y)]
+        return [(node, y) for node, y in pairs.items() if is_floating(y) or _is_beside(node)]
 
     def _draws(self, call: DispatcherCall) -> list[Tensor]:
         """The numbers that the graph drew: an eager run from the same state of the generator draws them again."""
@@ -141,6 +144,9 @@ class GraphRunner(torch.fx.Interpreter):
             return args[0].reshape(args[1])
         if target is torch.ops.prims.convert_element_type.default:
             return args[0].to(args[1])
+        if target is torch.ops.higher_order.with_effects:  # an operation in order behind the one that gave its token
+            value = self.call_function(args[1], args[2:], kwargs)
+            return (args[0], *(value if isinstance(value, tuple) else (value,)))
         # Primitives of the compiler say themselves what they are in operations of torch.
         return super().call_function(getattr(target, "impl_aten", None) or target, args, kwargs)
 
@@ -159,26 +165,49 @@ class _GraphReader(GraphRunner):
         value = super().run_node(n)
         if n.name not in self._known:
             return value
-        self._own[n] = value
+        if value is not None:
+            self._own[n] = value
         return self._known[n.name]
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is _FROM_STATE:
+            return self.call_function(args[1], args[2:], kwargs)
+        if target is _KEEPS_STATE:
+            return self._draws.pop(0), self.call_function(args[0], args[1:], kwargs)
         if target is DROPOUT:
             return drop_by_mask(*args, mask=self._draws.pop(0))
         if draws_numbers(target):
             return self._draws.pop(0)
+        if target is operator.getitem and isinstance(args[0], _FirstAlone):
+            return args[0].value if args[1] == 0 else None
         word = reference_of(target) if isinstance(target, torch._ops.OpOverload) else None
-        return super().call_function(target, args, kwargs) if word is None else word(*args, **kwargs)
+        if word is None:
+            return super().call_function(target, args, kwargs)
+        value = word(*args, **kwargs)
+        return _FirstAlone(value) if isinstance(value, Tensor) and len(target._schema.returns) > 1 else value
+
+
+class _FirstAlone(NamedTuple):
+    """What an operation with several results gives, where what stands for it gives the first alone."""
+
+    value: Tensor
 
 
 class _Drawing(torch.fx.Interpreter):
-    """An eager run that keeps what is drawn."""
+    """An eager run that keeps what is drawn, and the states of generators that the graph keeps."""
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
         super().__init__(graph)
         self.draws: list[Tensor] = []
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is _FROM_STATE:
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(args[0])
+                return self.call_function(args[1], args[2:], kwargs)
+        if target is _KEEPS_STATE:
+            self.draws.append(torch.get_rng_state())
+            return self.draws[-1], self.call_function(args[0], args[1:], kwargs)
         value = super().call_function(target, args, kwargs)
         if draws_numbers(target):
             # The product with a mask is rounded, and what it would have to be is asked.
@@ -207,17 +236,19 @@ def watched(backend: str = "inductor") -> Callable[..., Any]:
 
     def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
         with config.patch(fallback_random=True, force_disable_caches=True):
-            return compile_fx(graph, inputs, inner_compile=_compile_inner, **options)
+            return compile_fx(graph, inputs, inner_compile=compile_inner, **options)
 
     return compile_graph
 
 
-def _compile_inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+def compile_inner(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
     """Compile a graph, and stand around what runs it."""
     from torch._inductor.compile_fx import compile_fx_inner
 
     text = copy.deepcopy(graph)
     code: Any = compile_fx_inner(graph, inputs, **options)
+    if not hasattr(code, "current_callable"):  # A graph without an operation is handed back as it is.
+        return code
     side = "backward" if options.get("is_backward") else "forward"
     region, run = GraphRegion(f"compiled graph {next(_NUMBERS)} {side}", text), code.current_callable
 
@@ -252,8 +283,15 @@ def _writes_operand(node: torch.fx.Node) -> bool:
     return node.target is torch.ops.aten.copy_.default and node.all_input_nodes[0].op == "placeholder"
 
 
+def _is_beside(node: torch.fx.Node) -> bool:
+    """Whether a node is a second or later result of an operation, of which a stand-in may know nothing."""
+    return node.target is operator.getitem and bool(node.args[1])
+
+
 def draws_numbers(target: Any) -> bool:
     """Whether an operation of a graph gives other numbers at each call."""
+    if target in (_KEEPS_STATE, _FROM_STATE):
+        return True
     draws = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     return draws and (target is DROPOUT or stand_in_of(target) is None)
 

@@ -12,10 +12,13 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 import opassay
 from opassay.oracles.verdicts.verdict import Outcome
-from opassay.properties.watch.compiled import GraphRegion
+from opassay.properties.watch.call import DispatcherCall, Origin, Switches
+from opassay.properties.watch.compiled import GraphRegion, compile_inner
 from opassay.properties.watch.judging import CallJudge
 from opassay.properties.watch.recorder import Recorder, active_recorder
 
@@ -67,6 +70,25 @@ def test_a_graph_is_held_from_each_result_as_it_was_computed() -> None:
     wrong = CallJudge().hold(call).wrong
     assert wrong is not None
     assert wrong.title.startswith("view[")
+
+
+def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the second result what stands for the operation knows nothing."""
+    rounded, inside = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 0, -8, 7)
+    return rounded.t().exp(), inside
+
+
+def test_an_operation_of_which_the_first_result_alone_is_known_is_read_in_a_graph() -> None:
+    x = torch.linspace(-1.5, 1.5, 12).reshape(3, 4)
+    region, results = GraphRegion("graph", make_fx(_quantize)(x)), _quantize(x)
+    leaves, structure = pytree.tree_flatten(((x,), {}))
+    call = DispatcherCall(region, tuple(leaves), structure, results, Origin(), Switches(), 0)
+    right = CallJudge().hold(call)
+    assert (right.reason, right.wrong) == ("", None)
+    call.results = (results[0] * 1.001, results[1])
+    wrong = CallJudge().hold(call).wrong
+    assert wrong is not None
+    assert wrong.title.startswith("exp[")
 
 
 class _GraphCall(torch.autograd.Function):
@@ -181,6 +203,37 @@ def test_a_gradient_is_followed_through_compiled_graphs() -> None:
     assert facts is not None
     assert abs(facts.error - error) <= 1e-5 * facts.size
     assert abs(facts.explained - error) <= 0.01 * facts.size
+
+
+class _Recomputed(nn.Module):
+    """Draws in a part that is computed again for its gradients, and a factor, which is checked in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = checkpoint(self.part, x, use_reentrant=False)
+        factor: torch.Tensor = torch.linalg.cholesky(y @ y.t() + torch.eye(len(y)))
+        return factor
+
+
+@pytest.mark.slow
+def test_parts_that_are_computed_again_and_effects_in_order_are_read() -> None:
+    watcher = _watch(_Recomputed(), lambda m: m(torch.randn(4, 8)).square().mean())
+    assert _outcomes(watcher) == [Outcome.VERIFIED, Outcome.VERIFIED]
+    assert watcher.result is not None
+    facts = watcher.result.loss
+    assert facts is not None
+    assert facts.error  # it could be made again in float64
+    assert abs(facts.error - facts.explained) <= 0.01 * facts.size
+
+
+@pytest.mark.slow
+def test_a_graph_without_an_operation_runs() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: x)
+    x = torch.randn(3)
+    assert compile_inner(graph, [x])([x]) is x
 
 
 def test_another_backend_is_refused() -> None:
