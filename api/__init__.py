@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from opassay.oracles.bound.terms import PRESETS as PRESETS
     from opassay.oracles.bound.terms import Terms as Terms
     from opassay.oracles.machine.ptx.cuda_source import cuda_kernel as cuda_kernel
+    from opassay.oracles.machine.ptx.cuda_source import ptx_kernel as ptx_kernel
     from opassay.oracles.op.declaration import Draft as Draft
     from opassay.oracles.op.declaration import Law as Law
     from opassay.oracles.op.declaration import Op as Op
@@ -77,8 +78,7 @@ def _homes() -> dict[str, str]:
 
     with open(__file__, encoding="utf-8") as file:
         (block,) = (node for node in ast.parse(file.read()).body if isinstance(node, ast.If))
-    lines = [line for line in block.body if isinstance(line, ast.ImportFrom)]
-    return {alias.name: str(line.module) for line in lines for alias in line.names}
+    return {a.name: str(line.module) for line in block.body if isinstance(line, ast.ImportFrom) for a in line.names}
 
 
 def __getattr__(name: str) -> Any:

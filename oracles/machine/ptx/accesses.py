@@ -135,13 +135,17 @@ def _require_count(instruction: Instruction, count: int) -> None:
 def _load_parameter(instruction: Instruction, entry: Listing) -> Step:
     kind, where = instruction.kind, active(instruction)
     target, source = instruction.operands
-    register, (name, start) = destination(instruction, target, entry), offset(instruction, source)
+    registers, (name, start) = (
+        [destination(instruction, x, entry) for x in elements(target)],
+        offset(instruction, source),
+    )
     if name not in entry.parameters:
         raise unknown(instruction, f"the parameter {name}")
 
     def step(chunk: Chunk) -> None:
-        raw = chunk.context.parameters[name][start : start + WIDTHS[kind]]
-        chunk.write(register, np.frombuffer(raw, NUMBERS[kind])[0], where(chunk))
+        raw = chunk.context.parameters[name][start : start + WIDTHS[kind] * len(registers)]
+        for register, value in zip(registers, np.frombuffer(raw, NUMBERS[kind]), strict=True):
+            chunk.write(register, value, where(chunk))
 
     return step
 

@@ -14,6 +14,7 @@ from .account import ACCOUNT
 from .executable import Kernel
 from .executor import Geometry, PlacedLaunch, three_extents
 from .nvrtc import compile_source
+from .parameters import lay_out, loads_of, tensors_of
 
 Sizes: TypeAlias = int | Sequence[int]
 #: Sizes, or a function of the arguments of a launch that gives them.
@@ -41,8 +42,10 @@ def cuda_kernel(
         shared: bytes of dynamic shared memory, or a function of the arguments. options: further ones of NVRTC.
 
     Returns:
-        A function of the kernel's arguments: a tensor on the CPU for each pointer, an int or a float for each number.
-        It returns None; what the kernel writes stands in the tensors.
+        A function of the kernel's arguments: a tensor on the CPU for each pointer, an int or a float for each number,
+        for each structure a tuple of its members or all of its bytes. In a tuple a number of Python is as wide as the
+        kernel loads it there, one of NumPy as wide as it is. The function returns None; what the kernel writes stands
+        in the tensors.
 
     Raises:
         ImportError: NVRTC is not installed. RuntimeError: the source does not compile.
@@ -50,6 +53,26 @@ def cuda_kernel(
     """
     text, lowered = compile_source(source, name, architecture(), options)
     return CudaKernel(name, Kernel(text, lowered), grid, block, shared)
+
+
+def ptx_kernel(
+    text: str, entry: str = "", *, grid: SizesOfLaunch, block: SizesOfLaunch, shared: int | Callable[..., int] = 0
+) -> CudaKernel:
+    """A kernel of PTX, whatever compiler made it, as a function of tensors on the CPU and numbers, which needs no GPU.
+
+    Args:
+        text: of the module, for any architecture. entry: the name of the kernel in it; by default the first one.
+        grid, block, shared: as for `cuda_kernel`.
+
+    Returns:
+        As `cuda_kernel`.
+
+    Raises:
+        ValueError: the module has no such kernel.
+        Unsupported: it has an instruction that no meaning is built for.
+    """
+    kernel = Kernel(text, entry)
+    return CudaKernel(kernel.entry.name, kernel, grid, block, shared)
 
 
 class CudaKernel:
@@ -74,7 +97,7 @@ class CudaKernel:
         if len(arguments) != len(entry.parameters):
             raise TypeError(f"{self.__name__}: got {len(arguments)} arguments, need {len(entry.parameters)}")
         rows = [
-            (self._kind(number, parameter, value), value, f"argument {number}")
+            self._row(number, parameter, value)
             for number, (parameter, value) in enumerate(zip(entry.parameters, arguments, strict=True))
         ]
         grid, block = (_sizes(each, arguments) for each in (self._grid, self._block))
@@ -96,20 +119,39 @@ class CudaKernel:
             raise
         ACCOUNT.enter(self.__name__)
 
+    def _row(self, number: int, parameter: str, value: Any) -> tuple[str, object, str]:
+        """The type of an argument, as Triton names types, its value, and its name."""
+        name, entry = f"argument {number}", self._kernel.entry
+        if entry.kinds[parameter] or not isinstance(value, bytes | tuple):
+            return self._kind(number, parameter, value), value, name
+        try:
+            structure = lay_out(value, entry.parameters[parameter], loads_of(entry, parameter))
+        except (TypeError, ValueError) as err:
+            raise type(err)(f"{self.__name__}: {name}: {err}") from None
+        for label, tensor in tensors_of(structure, name):
+            self._require_on_cpu(tensor, label)
+        return "struct", structure, name
+
+    def _require_on_cpu(self, tensor: torch.Tensor, name: str) -> None:
+        if tensor.device.type != "cpu":
+            raise ValueError(f"{self.__name__}: {name}: got a tensor on {tensor.device}, need one on the CPU")
+
     def _kind(self, number: int, parameter: str, value: Any) -> str:
         """The type of an argument, as Triton names types."""
         kind, where = self._kernel.entry.kinds[parameter], f"{self.__name__}: argument {number}"
         if isinstance(value, torch.Tensor):
             if kind not in ("u64", "b64", "s64"):
                 raise TypeError(f"{where}: got a tensor, need a number for a parameter of type {kind}")
-            if value.device.type != "cpu":
-                raise ValueError(f"{where}: got a tensor on {value.device}, need one on the CPU")
+            self._require_on_cpu(value, f"argument {number}")
             return "*"
         if kind in ("f32", "f64") and isinstance(value, int | float):
             return f"fp{kind[1:]}"
         if kind and kind[0] in "bsu" and isinstance(value, int):
             return kind
-        raise TypeError(f"{where}: got a {type(value).__name__}, need one for a parameter of type {kind or 'struct'}")
+        raise TypeError(
+            f"{where}: got a {type(value).__name__}, need one for a parameter of type {kind or 'struct'}"
+            + ": a tuple of its members, or bytes" * (not kind)
+        )
 
 
 ACCOUNT.launchers.add((CudaKernel, "__call__"))

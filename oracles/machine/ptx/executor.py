@@ -26,6 +26,7 @@ from .executable import Kernel
 from .execution import execute
 from .extents import Extent
 from .hardware import ORDERS, Hardware
+from .parameters import Structure, tensors_of
 from .space import WARP, Space
 from .sparse import SparseSpace, StorageRegion
 from .windows import BASE
@@ -128,9 +129,9 @@ class PlacedLaunch:
         for name, content in kernel.entry.constants.items():
             self._symbols[name] = BASE + self._end
             self._end += -(-len(content) // _ALIGNMENT) * _ALIGNMENT + _GUARD
-        for _, value, _ in self._arguments:
-            if isinstance(value, Tensor):
-                self._place(value)
+        self._tensors = [each for _, value, name in self._arguments for each in tensors_of(value, name)]
+        for _, tensor in self._tensors:
+            self._place(tensor)
         self._parameters = self._packed()
 
     def _place(self, tensor: Tensor) -> None:
@@ -149,14 +150,19 @@ class PlacedLaunch:
         return parameters
 
     def _raw(self, kind: str, value: Any, width: int) -> bytes:
+        if isinstance(value, Structure):
+            return value.packed(self._address)
         if isinstance(value, Tensor):
-            place, _ = self._places[value.untyped_storage().data_ptr()]
-            return struct.pack("<Q", BASE + place + int(value.storage_offset()) * value.element_size())
+            return struct.pack("<Q", self._address(value))
         if kind == "fp32":
             return np.float32(value).tobytes()
         if kind == "fp64":
             return struct.pack("<d", value)
         return (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+
+    def _address(self, tensor: Tensor) -> int:
+        place, _ = self._places[tensor.untyped_storage().data_ptr()]
+        return BASE + place + int(tensor.storage_offset()) * tensor.element_size()
 
     def run(self) -> None:
         """Execute on the hardware in use, and write the operands; errors as `Executor.launch`."""
@@ -199,10 +205,7 @@ class PlacedLaunch:
         count, threads = math.prod(self._geometry.grid), whole_warps(self._geometry.block)
         constants = self._kernel.entry.constants
         symbols = [(name, at - BASE, np.frombuffer(constants[name], np.uint8)) for name, at in self._symbols.items()]
-        tensors = [
-            (name, value, self._places[value.untyped_storage().data_ptr()][0])
-            for _, value, name in self._arguments if isinstance(value, Tensor)
-        ]  # fmt: skip
+        tensors = [(name, each, self._places[each.untyped_storage().data_ptr()][0]) for name, each in self._tensors]
         if self._end > _SPARSE:
             regions = [StorageRegion(place, content) for _, place, content in symbols]
             regions += [StorageRegion(place, content) for place, content in self._places.values()]

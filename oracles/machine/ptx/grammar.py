@@ -74,7 +74,7 @@ _MODIFIERS = {
            rf"|[us](8|16|32|64)\.[us](8|16|32|64)",
     "createpolicy": r"(fractional|range)\.L2::\w+(\.L2::\w+)?\.b64|cvt\.L2\.b64",
     "cvta": r"(to\.)?(global|shared|local|const)\.u64",
-    "ld": rf"param\.[bus](8|16|32|64)|param\.f(32|64)|{_PLACED}{_VECTOR}"
+    "ld": rf"param\.{_VECTOR}|{_PLACED}{_VECTOR}"
           rf"|global\.nc{_CACHED}\.{_VECTOR}|const\.{_VECTOR}",
     "st": rf"{_PLACED}{_VECTOR}", "atom": rf"{_ORDERED}({_CHANGED}|exch\.b(32|64)|cas\.b(16|32|64))",
     "red": rf"{_ORDERED}({_CHANGED})", "membar": "cta|gl|sys", "fence": rf"(sc|acq_rel)\.{_SCOPE}",
