@@ -75,7 +75,7 @@ def _derived_once(derive: Callable[..., Any]) -> Callable[..., Any]:
 def _bits(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return repr(leaf)
-    bits = leaf.detach().contiguous().reshape(-1).view(torch.uint8)
+    bits = leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return leaf.shape, leaf.stride(), leaf.dtype, leaf.requires_grad, bits.numpy().tobytes()
 
 

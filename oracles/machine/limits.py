@@ -20,6 +20,12 @@ _WANTS_GPU = re.compile(
     re.IGNORECASE,
 )
 _LOOKS_FOR_GPU = ("is_cuda", "current_accelerator")
+#: What is said of it, and what torch's version of CUDA is where a GPU is rehearsed, which has not all of one.
+ASKS, REHEARSED = "asks for a GPU, and there is none here", "rehearsed"
+_LACKS = re.compile(
+    r"module 'torch\._C' has no attribute|object has no attribute '_[Cc]uda|from the 'CUDA' backend|libcuda|cudart"
+    r"|Torch not compiled with CUDA|built without CUDA|without CUDA support|'DeviceUtilities' object",
+)
 _CUDA, _TORCH, _NUMPY = (f"{Path(file).parent}/" for file in (torch.cuda.__file__, torch.__file__, np.__file__))
 
 
@@ -43,13 +49,17 @@ def beyond_machine(err: BaseException) -> str:
         return (
             "has Triton kernels, and there is no GPU here: add --compiled or --interpret (in Python compiled='sm_90')"
         )
+    if torch.version.cuda == REHEARSED:
+        is_lacking = isinstance(cause, AttributeError | AssertionError) and file.startswith(_CUDA)
+        lacks = is_lacking or _LACKS.search(text) is not None
+        return f"the rehearsal device has not all of a GPU: {place}; judge it where there is one" if lacks else ""
     looks = any(sign in str(frames[-1].line) for sign in _LOOKS_FOR_GPU)
     of_driver = "'_Driver' object" in text
     if of_driver or (
         not torch.cuda.is_available() and (file.startswith(_CUDA) or looks or _WANTS_GPU.search(text) is not None)
     ):
-        advice = "take the device of its inputs (x.device) in place of cuda, or judge it where there is a GPU"
-        return f"asks for a GPU, and there is none here: {place}; {advice}"
+        advice = "judge it by --device rehearsal, or take the device of its inputs (x.device) in place of cuda"
+        return f"{ASKS}: {place}; {advice}"
     return ""
 
 

@@ -12,6 +12,7 @@ loads and stores, each of which is checked: most of them take neighbours in orde
 from __future__ import annotations
 
 import bisect
+import ctypes
 import functools
 from collections import Counter
 from collections.abc import Sequence
@@ -276,7 +277,12 @@ class Memory:
 
 
 def bytes_of(storage: torch.UntypedStorage) -> Any:
-    return torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
+    """The bytes of a storage in the memory of this process, whatever device it is said to be on."""
+    if storage.device.type == "cpu":
+        return torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
+    if storage.nbytes() == 0:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr()))
 
 
 def runs_of(operand: Tensor) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ class JudgedCase(
         candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
         seed: a number, or the digits of `--draws`.
         contract, dtype, calls, seconds: as `opassay judge` takes them.
-        flags: options without a value: "interpret" or "compiled" for Triton's kernels, "eval".
+        flags: options without a value: "interpret" or "compiled" for Triton's kernels, "eval"; and a device by name.
         sha256: of what was executed, by "candidate" and "spec". cell: of the question.
     """
 
@@ -39,7 +39,7 @@ class JudgedCase(
     dtype: str = ""
     calls: int | None = None
     seconds: float = 60.0
-    flags: tuple[Literal["interpret", "compiled", "eval"], ...] = ()
+    flags: tuple[Literal["interpret", "compiled", "eval", "device=rehearsal"], ...] = ()
     question: str = ""
     sha256: dict[str, str] = {}
     cell: Cell = Cell("", "", "", "", "")
@@ -54,9 +54,8 @@ class JudgedCase(
         draws = f"--{'seed' if isinstance(self.seed, int) else 'draws'}={self.seed}"
         words = ["opassay", "judge", self.candidate, "--spec", self.spec, draws]
         words += [f"--contract={self.contract}"] if self.contract != "torch" else []
-        words += [f"--dtype={self.dtype}"] if self.dtype else []
-        words += ["--device=cuda"] if self.cell.device == "cuda" else []
-        words += [f"--calls={self.calls}"] if self.calls else []
+        words += ["--device=cuda"] if self.cell.device == "cuda" and "device=rehearsal" not in self.flags else []
+        words += [f"--{name}={value}" for name, value in (("dtype", self.dtype), ("calls", self.calls)) if value]
         words += [word for pair in self.given for word in ("--input", pair)]
         words += [f"--{flag}" for flag in self.flags]
         return words + (["-k", self.question] if self.question else [])

@@ -91,7 +91,7 @@ class Judgement:
         arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
         error: why there is no verdict on the candidate; empty where there is one.
         coverage: of each output and of what the spec writes, in order; empty where no value was held.
-        execution: how kernels were executed as PTX, in lines; empty where none was.
+        execution: how kernels were executed as PTX, and where, in lines; empty where none was.
         seconds: how long the questions took. timing: of spec and candidate; no part of the verdict.
         operations: what a call runs, as its process tells it; no part of the verdict. None where that was not asked.
     """
@@ -203,7 +203,7 @@ class Judgement:
         lines += [f"  suspect: {finding.text}" for finding in self.suspicions]
         lines += [f"  spread, not counted: {finding.text}" for finding in self.spreads]
         lines += [f"  weak: {text}" for text in self.weaknesses]
-        lines += [f"  executed as PTX: {line}" for line in self.execution]
+        lines += [f"  executed{'' if line.startswith('on ') else ' as PTX'}: {line}" for line in self.execution]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
         lines += [f"  time: {self.timing}"] if self.timing is not None else []
         of = self.assignment

@@ -19,6 +19,7 @@ from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Violation
 from ..declaring.user_samples import call_seeded, takes
 from ..places.executing import execute_launches
+from ..rehearsal.environment import place_of_work
 from ..table import KINDS, TABLE, property_of
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
@@ -172,7 +173,7 @@ def ask_all(
         of = replace(of, others=session.domain.summarize(session.arguments))
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
-        time.monotonic() - start, execution=() if executed is None else tuple(executed.tale),
+        time.monotonic() - start, execution=(*place_of_work(), *(executed.tale if executed else ())),
         operations=session.history.operations,
     )  # fmt: skip
 

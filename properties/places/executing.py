@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ...oracles.machine.compiling import ARCHITECTURE, architecture, compiling_alone, prepare_to_compile
+from ...oracles.machine.compiling import require_architecture as require_known
+from ..rehearsal.environment import is_rehearsed
+
 if TYPE_CHECKING:
     from ...oracles.machine.ptx.executor import Executor
 
@@ -18,8 +22,6 @@ def install() -> Executor:
     Raises:
         ValueError: the variable names another architecture than the executor knows.
     """
-    from ...oracles.machine.compiling import architecture, prepare_to_compile
-
     prepare_to_compile()
     from ...impl.gpu import launching  # imports no kernel; those must be imported after the line above
     from ...impl.operator.operator import Operator
@@ -34,14 +36,12 @@ def install() -> Executor:
 def install_for_others() -> None:
     """Have this process execute Triton kernels that are launched in their own way, on tensors of the CPU, for good.
 
-    Where Triton is not installed there is nothing to do: kernels of CUDA C++ are executed in any process.
+    Without Triton there is nothing to do, for kernels of CUDA C++ are executed in any process; nor where it rehearses.
 
     Raises:
         ValueError: as `install`.
     """
-    from ...oracles.machine.compiling import architecture, prepare_to_compile
-
-    if importlib.util.find_spec("triton") is None:
+    if importlib.util.find_spec("triton") is None or is_rehearsed():
         return
     prepare_to_compile()
     from ...oracles.machine.ptx.triton_launches import TritonLaunches
@@ -59,12 +59,10 @@ def execute_launches(compiled: str) -> Iterator[None]:
     Raises:
         ValueError: it is no architecture that the machine knows. RuntimeError: Triton was imported as an interpreter.
     """
-    from ...oracles.machine.compiling import ARCHITECTURE, compiling_alone, prepare_to_compile, require_architecture
-
     before = os.environ.get(ARCHITECTURE)
-    os.environ[ARCHITECTURE] = require_architecture("compiled", compiled)
+    os.environ[ARCHITECTURE] = require_known("compiled", compiled)
     try:
-        if importlib.util.find_spec("triton") is None:
+        if importlib.util.find_spec("triton") is None or is_rehearsed():
             yield  # kernels of CUDA C++ are executed in any process
             return
         prepare_to_compile()

@@ -24,11 +24,11 @@ class TritonLaunches:
     """Executes what is launched.
 
     Args:
-        architecture: of `compiling.CAPABILITIES`.
+        architecture: of `compiling.CAPABILITIES`. executor: which executes them; by default one on tensors of the CPU.
     """
 
-    def __init__(self, architecture: str) -> None:
-        self._executor, self._limit = Executor(architecture), SHARED_MEMORY[architecture]
+    def __init__(self, architecture: str, executor: Executor | None = None) -> None:
+        self._executor, self._limit = executor or Executor(architecture), SHARED_MEMORY[architecture]
         self._tuned: set[tuple[object, ...]] = set()
         self._fit: dict[tuple[object, ...], bool] = {}
 
@@ -66,9 +66,20 @@ class TritonLaunches:
         values = {p.name: p.default for p in function.params if p.has_default}
         values |= dict(zip(function.arg_names, args, strict=False))
         values |= {name: value for name, value in kwargs.items() if name in function.arg_names}
-        sizes = tuple(grid(values)) if callable(grid) else tuple(grid)
+        self.execute(binary, tuple(grid(values)) if callable(grid) else tuple(grid), values)
+        return binary
+
+    def execute(self, binary: Any, sizes: tuple[int, ...], values: Mapping[str, Any]) -> None:
+        """Execute what was compiled, and enter it in the account.
+
+        Args:
+            binary: of Triton. sizes: of the grid. values: of its arguments, by name.
+
+        Raises:
+            Violation, Unsupported: as `Executor.launch`.
+        """
         if 0 in sizes:
-            return binary
+            return
         name = binary.metadata.name
         try:
             _require_plain(binary)
@@ -79,7 +90,6 @@ class TritonLaunches:
             ACCOUNT.enter(name, fault)
             raise fault from None
         ACCOUNT.enter(name)
-        return binary
 
     def _require_room(self, binary: Any) -> None:
         """Refuse what no GPU of the architecture launches, as Triton does."""

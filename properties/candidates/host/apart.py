@@ -97,6 +97,8 @@ class CandidateApart:
             isolation = msgspec.convert(self._next_reply(_START)["ready"], Isolation)
         except (KeyError, ValueError) as err:
             raise GoneError(f"did not say what isolates it: {err}") from err
+        except GoneError as err:  # nothing of the candidate has run yet
+            raise CandidateError(str(err), f"a process for the candidate {err}") from err
         self._quarters.isolation = isolation
         if self._required and isolation.lacks:
             raise GivenError(f"isolation=required: got {isolation}")

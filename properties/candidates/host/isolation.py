@@ -26,6 +26,7 @@ import msgspec
 from ...places import landlock, seccomp
 from ...places.lifeline import running
 from ...places.namespaces import enter_namespace, offers_namespace
+from ...rehearsal.environment import LIBRARY
 
 #: What a process may be kept from: to read and write files of others, to reach into other processes, to signal them,
 #: to open sockets of the network; and to see other processes, or have its own go on after its end.
@@ -34,21 +35,11 @@ GUARDS = ("files", "memory", "signals", "network", "processes")
 _DISPENSABLE = "processes"
 #: Where installed software and the kernel's files are; those of Python and of the environment are found besides.
 _SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/bin",
-    "/sbin",
-    "/opt",
-    "/etc",
-    "/proc",
-    "/sys",
-    "/nix",
-    "/gnu",
-    "/snap",
-)
-_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH")
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/etc", "/proc", "/sys", "/nix", "/gnu", "/snap",
+)  # fmt: skip
+_VARIABLES = (
+    "PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", LIBRARY,
+)  # fmt: skip
 #: Device files: of no hardware, and GPUs. And where memory is shared by name, which other programs do, too.
 _DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri", "kfd", "dxg")
 _SHARED = "/dev/shm"

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ....oracles.machine.limits import beyond_machine
 from ....oracles.specs.evaluation import without_dropout
 from ....oracles.verdicts.violation import error_lines, error_name
 from ....reference.missing import nearest_of
@@ -110,6 +111,8 @@ def blamed(address: str) -> Iterator[None]:
     try:
         yield
     except Exception as err:
+        if beyond := beyond_machine(err):
+            raise RaisedError(f"{address} {beyond}") from err
         first, *more = [*error_lines(err), ""]
         lines = [f"{address} raised {error_name(err)}: {first}", *filter(None, more), *frames_of(err)]
         raise RaisedError("\n".join(lines)) from err

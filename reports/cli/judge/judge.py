@@ -24,6 +24,7 @@ from ....properties import candidates
 from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan, nearest_code
 from ....properties.collector import imports_set_aside
 from ....properties.names import nearest_of
+from ....properties.rehearsal.deciding import rehearse_instead, settle_way
 from ....properties.table import FORMER_NAMES, TABLE
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
@@ -124,7 +125,8 @@ class _Command(click.Command):
 @click.option("--compiled", is_flag=True, help="Compile the candidate's Triton kernels; execute their PTX on the CPU.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
-@click.option("--device", type=click.Choice(("cpu", "cuda")), help="Move inputs and parameters there.")
+@click.option("--device", type=click.Choice(("cpu", "cuda", "rehearsal")),
+              help="Move inputs and parameters there; rehearsal: a GPU's place in memory.")  # fmt: skip
 @click.option("--eval", "evaluation", is_flag=True, help="Put modules in evaluation; call the spec without dropout.")
 @click.option(
     "--calls", type=click.IntRange(min=2), help="Calls in a row at CALLS:again; by default those of half a second."
@@ -154,7 +156,8 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     with _telling_in_json(options["as_json"]):
         addresses = _addresses(candidate or (spec if options["domain"] else None), spec, demo=options["demo"])
         _require_questions(options["questions"])
-        _require_one_way(options)
+        if clash := settle_way(options):
+            raise Stop(exit_codes.USAGE, clash)
         if options["draws"] is not None:
             if options["seed"] is not None:
                 raise Stop(exit_codes.USAGE, "--draws: got --seed, too; need one of them")
@@ -231,13 +234,15 @@ def _judge(
     terms = {"contract": options["contract"], "seed": options["seed"], "confinement": confinement}
     terms |= {"plan": _plan_of(options, sooner)}
     same = ("seed", "contract", "given", "dtype", "calls", "seconds")
-    named: Any = {"interpret": "interpret", "compiled": "compiled", "evaluation": "eval"}
-    flags = tuple(flag for name, flag in named.items() if options[name])
+    named = {"compiled": "compiled", "interpret": "interpret", "evaluation": "eval", "rehearsed": "device=rehearsal"}
+    flags: Any = tuple(flag for name, flag in named.items() if options[name])
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:
         judge_candidate = functools.partial(judge_file, candidate, spec, **terms, progress=progress)
-        judgement = run_on_user_files(functools.partial(judge_candidate, values=parse_inputs(options["given"])))
+        judge_given = functools.partial(judge_candidate, values=parse_inputs(options["given"]))
+        rehearses = alone and options["compiled"] and not options["watch"]
+        judgement = run_on_user_files(functools.partial(rehearse_instead, judge_given) if rehearses else judge_given)
         fault = None if folder is None else write_judgement(folder, judgement, case)
     if options["demo"] and not options["as_json"]:
         click.echo(f"{_DEMO}:\n\n{textwrap.indent(_DEMO.read_text(), '    ')}")
@@ -266,18 +271,6 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
         missing, need = "--spec" if candidate else "CANDIDATE", "judge mine.py:kernel --spec mine.py:reference"
         raise Stop(exit_codes.USAGE, f"{missing}: got none, as in `opassay {need}`; --demo shows what a judgement is")
     return candidate, spec
-
-
-def _require_one_way(options: dict[str, Any]) -> None:
-    """Stop where kernels are to run in two ways, or for their times where they run on no GPU."""
-    ways = [f"--{name}" for name in ("interpret", "compiled") if options[name]]
-    if len(ways) > 1:
-        raise Stop(exit_codes.USAGE, "--compiled: got --interpret, too; kernels run in one way")
-    if options["device"] == "cuda" and ways:
-        raise Stop(exit_codes.USAGE, f"--device: got cuda, and {ways[0]}, too, which takes the CPU")
-    if options["timed"] and ways:
-        of = "the interpreter's times" if options["interpret"] else "times of executed PTX"
-        raise Stop(exit_codes.USAGE, f"--time: got {ways[0]}, too; {of} say nothing")
 
 
 def _require_questions(names: Sequence[str]) -> None:

@@ -151,14 +151,9 @@ def test_kernels_run_where_their_operands_are(kind: ShapeClass) -> None:
 
 
 def _launch(x: Tensor, grid: tuple[int, ...] = (1,)) -> None:
-    import triton
+    from tests.properties.rehearsal.said_cuda import double_each
 
-    from opassay.impl.norms.kernels_triton import layer_norm  # any kernel: nothing of it is reached
-
-    kernel: Any = next(
-        value for value in vars(layer_norm).values() if isinstance(value, triton.runtime.jit.JITFunction)
-    )
-    kernel[grid](x)
+    double_each[grid](x, x, x.numel(), BLOCK=16)
 
 
 def test_launches_are_refused_as_cuda_refuses_them() -> None:
@@ -166,9 +161,14 @@ def test_launches_are_refused_as_cuda_refuses_them() -> None:
         _launch(torch.ones(3))
     with pytest.raises(RuntimeError, match="illegal memory access"):
         _launch(torch.ones(3, device=OTHER))
-    for grid in ((0,), (1, 65536), (1, 1, 65536), (2**31,)):
+    for grid in ((1, 65536), (1, 1, 65536), (2**31,)):
         with pytest.raises(RuntimeError, match="invalid argument"):
             _launch(torch.ones(3, device="cuda"), grid)
+    x = torch.ones(3, device="cuda")
+    _launch(x, (0,))  # no blocks are no mistake: Triton launches nothing then
+    assert x.tolist() == [1, 1, 1]
+    _launch(x, (1,))
+    assert x.tolist() == [2, 2, 2]
 
 
 # ------------------------------------------------------------------------------------------------------------ streams

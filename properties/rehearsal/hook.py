@@ -87,5 +87,6 @@ def install(library: str) -> None:
     def replace_samples() -> None:
         importlib.import_module(".samples", __package__).install()
 
-    steps = {"torch": (load, replace_functions), "triton.runtime.jit": (_nothing, replace_launches)}
-    sys.meta_path.insert(0, _Finder({**steps, "opassay.properties.engine.cells": (_nothing, replace_samples)}))
+    steps = {"torch": (load, replace_functions), "triton": (_nothing, replace_launches)}
+    engine = __package__.replace("rehearsal", "engine.cells")
+    sys.meta_path.insert(0, _Finder({**steps, engine: (_nothing, replace_samples)}))

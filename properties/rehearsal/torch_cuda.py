@@ -14,16 +14,23 @@ from typing import Any
 
 import torch
 
+from ...oracles.machine.compiling import CAPABILITIES, SHARED_MEMORY, architecture
+from ...oracles.machine.limits import REHEARSED
 from . import peer_copies
+from .environment import NAME
 from .graphs import Graphs, graph_class
 
-#: What the device is called, wherever a name is shown.
-NAME = "rehearsal device (host memory)"
-#: What is told of each device: an H100's numbers where a choice of code depends on them.
+_ARCHITECTURE = architecture()
+_CAPABILITY = divmod(CAPABILITIES[_ARCHITECTURE], 10)
+#: Multiprocessors of an A100, an H100 and a B200.
+_PROCESSORS = {"sm_80": 108, "sm_90": 132, "sm_100": 148}
+#: What is told of each device: the numbers of one of the architecture where a choice of code depends on them.
 PROPERTIES = types.SimpleNamespace(
-    name=NAME, major=9, minor=0, total_memory=1 << 34, multi_processor_count=132, L2_cache_size=1 << 20, warp_size=32,
-    max_threads_per_multi_processor=2048, max_threads_per_block=1024, regs_per_multiprocessor=65536,
-    shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, is_integrated=0,
+    name=NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], total_memory=1 << 34, L2_cache_size=1 << 20, warp_size=32,
+    multi_processor_count=_PROCESSORS[_ARCHITECTURE], max_threads_per_multi_processor=2048, max_threads_per_block=1024,
+    regs_per_multiprocessor=65536, shared_memory_per_block=48 << 10,
+    shared_memory_per_block_optin=SHARED_MEMORY[_ARCHITECTURE],
+    shared_memory_per_multiprocessor=SHARED_MEMORY[_ARCHITECTURE] + 1024, is_integrated=0,
     is_multi_gpu_board=0, gcnArchName="", uuid="rehearsal", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
 )  # fmt: skip
 _CUDA = 1  # the number of torch's kind of device
@@ -205,7 +212,7 @@ def _of_devices() -> dict[str, Any]:
         "get_device_properties": _properties,
         "get_device_capability": lambda device=None: (_properties(device).major, PROPERTIES.minor),
         "get_device_name": lambda device=None: NAME,
-        "get_arch_list": lambda: ["sm_90"],
+        "get_arch_list": lambda: [_ARCHITECTURE],
         "is_bf16_supported": lambda including_emulation=True: True,
         "can_device_access_peer": lambda device, peer: index_of(device) != index_of(peer),
         "synchronize": _synchronize,
@@ -268,7 +275,7 @@ def install(path: str) -> None:
             setattr(module, name, getattr(cuda, name))
     _make_storages()
     peer_copies.install()
-    torch.version.cuda = "rehearsed"
+    torch.version.cuda = REHEARSED
     private: Any = torch._C
     private._cuda_getCurrentRawStream = lambda index: _library.current_stream(index)
     private._cuda_getCurrentStream = lambda index: (_library.current_stream(index), index, _CUDA)

@@ -9,8 +9,8 @@ from typing import Any
 
 def install() -> None:
     """Have cells on the device draw no sample with more elements than the cells of subject "ptx" have."""
-    from opassay.properties.declaring import strategies
-    from opassay.properties.engine import cells, draws
+    from ..declaring import strategies
+    from ..engine import cells, draws
 
     original = cells.open_cell
 

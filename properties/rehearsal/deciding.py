@@ -1,0 +1,75 @@
+"""In which way the kernels of a candidate run, as the options of a command say; and whether they run again in another.
+
+What this is for: whether a file's host code asks for a GPU is known when it was judged without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .building import BuildError
+from .environment import is_rehearsed, start_again
+
+_Judgement = TypeVar("_Judgement")
+
+
+def settle_way(options: dict[str, Any]) -> str:
+    """Settle the way, in the options; what is wrong with them, in a sentence, empty for nothing.
+
+    Where they say so, this process becomes its command again, and rehearses. One that does has "rehearsed" in its
+    options, its kernels are compiled, and its device is CUDA's.
+
+    Args:
+        options: of `opassay judge`, by name.
+    """
+    ways = [f"--{name}" for name in ("interpret", "compiled") if options[name]]
+    device, rehearses = options["device"], options["device"] == "rehearsal"
+    if len(ways) > 1:
+        return "--compiled: got --interpret, too; kernels run in one way"
+    if ways and (device == "cuda" or (rehearses and options["interpret"])):
+        return f"--device: got {device}, and {ways[0]}, too, which takes the CPU"
+    ways += ["--device rehearsal"] * rehearses
+    if options["timed"] and ways:
+        of = "the interpreter's times" if options["interpret"] else "times of executed PTX"
+        return f"--time: got {ways[0]}, too; {of} say nothing"
+    options["rehearsed"] = is_rehearsed() and (options["compiled"] or rehearses)
+    if options["rehearsed"]:
+        options |= {"compiled": True, "device": "cuda"}
+    elif rehearses:
+        if "torch" in sys.modules:
+            return "--device: got rehearsal in a process that has imported torch, need another"
+        try:
+            start_again()
+        except BuildError as err:
+            return str(err)
+    return ""
+
+
+def rehearse_instead(judge: Callable[[], _Judgement]) -> _Judgement:
+    """A judgement; where it says that a file asks for a GPU, this process becomes its command again, and rehearses.
+
+    Args:
+        judge: makes it, as long as no file asks for a GPU.
+
+    Raises:
+        ValueError: as `judge` does where a file raised.
+    """
+    try:
+        judgement = judge()
+    except ValueError as err:
+        _start_for(str(err))
+        raise
+    _start_for(str(judgement))
+    return judgement
+
+
+def _start_for(text: str) -> None:
+    from ...oracles.machine.limits import ASKS  # which imports torch
+
+    _, asks, why = text.partition(f"{ASKS}: ")
+    if asks and not is_rehearsed():
+        with contextlib.suppress(BuildError):  # what was said names the device, whose own command says what it lacks
+            start_again(f"asks for a GPU: {why.splitlines()[0].partition('; judge it')[0]}")

@@ -1,0 +1,93 @@
+"""Triton's launches on the rehearsal device: compiled as for a GPU, and executed as PTX on its memory.
+
+What a GPU or its driver refuses of a launch is refused here: an operand that is not on the current device, a grid that
+is too large.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...oracles.machine.compiling import architecture, prepare_to_compile
+from ...oracles.machine.memory import bytes_of
+from ...oracles.machine.ptx.executor import Executor
+from ...oracles.machine.ptx.triton_launches import TritonLaunches
+from . import torch_cuda
+
+#: The most blocks in each dim of a grid (CUDA C++ Programming Guide, "Compute Capabilities").
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+
+
+def require_launchable(grid: tuple[int, ...], operands: Mapping[str, object]) -> None:
+    """Refuse what CUDA refuses.
+
+    Raises:
+        RuntimeError: a grid that is too large; an operand on another GPU. ValueError: one on the host.
+    """
+    for blocks, most in zip((*grid, 1, 1)[:3], MOST_BLOCKS, strict=True):
+        if not 0 <= blocks <= most:
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid={grid}, need at most {MOST_BLOCKS})")
+    here = torch.cuda.current_device()
+    for name, operand in operands.items():
+        if not isinstance(operand, torch.Tensor) or operand.numel() == 0 or operand.is_pinned():
+            continue
+        if not operand.is_cuda:
+            raise ValueError(f"Pointer argument ({name}) cannot be accessed from Triton (cpu tensor?)")
+        if operand.device.index != here:
+            raise RuntimeError(
+                f"CUDA error: an illegal memory access was encountered ({name} is on {operand.device}, and the kernel "
+                f"was launched on cuda:{here})"
+            )
+
+
+class DeviceExecutor(Executor):
+    """Executes kernels on the current stream of the current device, and keeps them for a graph that is captured."""
+
+    def __init__(self, of: str) -> None:
+        super().__init__(of)
+        self._alone = threading.Lock()  # each device has a thread for backward passes
+
+    def execute(self, binary: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
+        """As that of any executor; errors also as `require_launchable`, and RuntimeError where it races with others."""
+        require_launchable(grid, values)
+        launch = functools.partial(self._execute_booked, super().execute, binary, grid, values)
+        torch_cuda.graphs.keep(torch.cuda.current_device(), launch)
+        launch()
+
+    def _execute_booked(self, execute: Any, binary: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
+        """Execute, and book what was used on the current stream: what has changed was written, the rest read."""
+        tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+        storages = {t.data_ptr(): t for t in (each.untyped_storage() for each in tensors) if t.nbytes()}
+        with self._alone:
+            before = {at: bytes_of(storage).copy() for at, storage in storages.items()}
+            execute(binary, grid, values)
+            changes = {at: (bytes_of(storage) != before[at]).nonzero()[0] for at, storage in storages.items()}
+        for at, changed in changes.items():
+            uses = [(0, storages[at].nbytes(), False)]
+            uses += [(int(changed[0]), int(changed[-1]) + 1, True)] if changed.size else []
+            for first, last, writes in uses:
+                index = max(storages[at].device.index or 0, 0)
+                torch_cuda.graphs.ask(
+                    "use", index, ctypes.c_void_p(at), ctypes.c_int64(first), ctypes.c_int64(last), writes,
+                    binary.metadata.name.encode(),
+                )  # fmt: skip
+
+
+def install() -> None:
+    """Have Triton launch on the rehearsal device, in this process; it must have been imported."""
+    from triton.runtime import driver
+
+    from . import triton_driver
+
+    prepare_to_compile()
+    launches = TritonLaunches(architecture(), DeviceExecutor(architecture()))
+    launches.install()
+    driver.set_active(triton_driver.RehearsalDriver())
+    triton_driver.take_no_times()
+    triton_driver.launch_binaries(launches.execute)
