@@ -171,18 +171,21 @@ def store(instruction: Instruction, entry: Listing) -> Step:
 
 def copy(instruction: Instruction, entry: Listing) -> Step:
     """cp.async: what is copied is there once the thread has waited for its group, and not before."""
-    verb = instruction.modifiers[1]
+    verb, where = instruction.modifiers[1], active(instruction)
     if verb == "commit_group":
-        return lambda chunk: chunk.copies.groups.append([])
-    if verb == "wait_group":
-        (count,) = instruction.operands
-        if not isinstance(count, str):
-            raise unknown(instruction, f"the number {count}")
-        pending = int(count, 0)
-        return lambda chunk: complete(chunk, len(chunk.copies.groups) - 1 - pending)
-    if verb == "wait_all":
-        return lambda chunk: complete(chunk, len(chunk.copies.groups))
+        return lambda chunk: chunk.begun.copies.close(chunk.select_lanes(where(chunk)))
+    if verb in ("wait_group", "wait_all"):
+        pending = read_count(instruction) if verb == "wait_group" else None
+        return lambda chunk: complete(chunk, where(chunk), pending)
     return _begin_copy(instruction, entry)
+
+
+def read_count(instruction: Instruction) -> int:
+    """The number that is an instruction's only operand."""
+    (count,) = instruction.operands
+    if not isinstance(count, str) or not count.isdecimal():
+        raise unknown(instruction, f"the number {count}")
+    return int(count)
 
 
 def _begin_copy(instruction: Instruction, entry: Listing) -> Step:
@@ -209,15 +212,14 @@ def _begin_copy(instruction: Instruction, entry: Listing) -> Step:
             for word, value in zip(words, loaded, strict=True):
                 word[full] = value
         at = to(chunk)[lanes] + chunk.block[lanes] * chunk.context.shared
-        chunk.copies.groups[-1].append((Access(at, lanes, width, len(words), label), words))
+        access = Access(at, lanes, width, len(words), label)
+        chunk.shared.begin(access, words)
+        chunk.begun.copies.begin(access, words)
 
     return step
 
 
-def complete(chunk: Chunk, count: int) -> None:
-    """End the oldest groups of copies, so many of them, for the threads that wait for them."""
-    groups = chunk.copies.groups
-    for group in groups[: max(count, 0)]:
-        for access, words in group:
-            chunk.shared.store(access, words)
-    chunk.copies.groups = groups[max(count, 0) :] or [[]]
+def complete(chunk: Chunk, threads: Lanes | None, but: int | None) -> None:
+    """End copies for threads that wait for all of their groups but some; None: for all copies that they began."""
+    for each in chunk.begun.copies.wait(chunk.select_lanes(threads), but):
+        chunk.shared.end(each.access, each.words)

@@ -14,7 +14,8 @@ import numpy as np
 from ...verdicts.violation import Code, Violation
 from .formats import BITS, Lanes
 from .listing import Listing
-from .space import WARP, Access, Space
+from .ongoing import WorkGroups
+from .space import WARP, Space
 
 #: Sizes along x, y and z.
 Extents: TypeAlias = tuple[int, int, int]
@@ -61,10 +62,15 @@ def whole_warps(block: Extents) -> int:
 
 
 @dataclass
-class Copies:
-    """Asynchronous copies into shared memory, in groups; the last group is open."""
+class Asynchronous:
+    """What threads have begun and not waited for.
 
-    groups: list[list[tuple[Access, list[Lanes]]]] = field(default_factory=lambda: [[]])
+    Attributes:
+        copies: of cp.async. products: of wgmma.
+    """
+
+    copies: WorkGroups
+    products: WorkGroups
 
 
 class Chunk:
@@ -78,7 +84,7 @@ class Chunk:
         within: the number of each in its block. special: the special registers.
         mask: the threads that execute the current block of instructions; None for all.
         alive: the threads that have not ended. shared: the shared memory of all blocks. local: that of all threads.
-        copies: that are pending.
+        begun: what goes on by itself.
         target: the block of instructions that comes next. parting: the threads that go elsewhere, and where.
         waiting: the threads that came to a barrier in this block of instructions.
     """
@@ -98,7 +104,7 @@ class Chunk:
         # A thread is the only one of a block of its own as far as its local memory goes.
         size = -(-context.entry.sizes["local"] // 16) * 16
         self.local = Space("local", size * self.size, self.size, 1, poison=context.poison, apart=True)
-        self.copies = Copies()
+        self.begun = Asynchronous(WorkGroups(self.size), WorkGroups(self.size))
         self.mask: Lanes | None = None
         self.alive = self.within < math.prod(context.block)
         self.target = 0

@@ -16,19 +16,18 @@ from .integers import carry
 from .listing import Instruction, Listing, read_entry
 from .moves import compute, create_policy, move
 from .operands import Step
+from .space import WARP
 from .tensor_cores import multiply_matrices
+from .warpgroups import GROUP, multiply_groups
 from .warps import active_mask, load_matrix, match, reduce, shuffle, store_matrix, vote
 
 _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "mov": move, "ld": load, "st": store, "cp": copy, "bra": branch, "ret": end, "exit": end, "bar": barrier,
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
     "activemask": active_mask, "createpolicy": create_policy, "call": call_outside, "trap": trap, "atom": update,
-    "mma": multiply_matrices, "red": update, "membar": fence, "fence": fence, "barrier": barrier,
+    "wgmma": multiply_groups, "mma": multiply_matrices, "red": update, "membar": fence, "fence": fence,
+    "barrier": barrier,
 }  # fmt: skip
-
-
-#: Products of matrices that a warp begins and waits for.
-_ASYNCHRONOUS = frozenset({"wgmma", "tcgen05"})
 
 
 class Kernel:
@@ -40,6 +39,7 @@ class Kernel:
     Attributes:
         entry: as it was read. steps: of every basic block. ranks: the order of blocks in which parted threads run.
         waits: whether a thread may wait for what another one does to memory.
+        together: how many threads run together, whatever the order of warps: a warp, or with wgmma four.
 
     Raises:
         Unsupported: an instruction, a modifier or an operand that no meaning is built for, wherever in the text.
@@ -49,11 +49,11 @@ class Kernel:
         self.entry = read_entry(text, name)
         every = [instruction for block in self.entry.blocks for instruction in block]
         self.waits = any(each.name == "atom" or is_strong(each) for each in every)
+        self.together = GROUP if any(each.name == "wgmma" for each in every) else WARP
         for each in every:
-            if each.name in _ASYNCHRONOUS:
-                text = "what tensor cores do by themselves is not executed; Triton takes mma.sync for sm_80:"
-                text += f" set {ARCHITECTURE}=sm_80"
-                raise unknown(each, text)
+            if each.name == "tcgen05":
+                text = "tensor memory is not executed; Triton takes wgmma for sm_90, and mma.sync for sm_80:"
+                raise unknown(each, f"{text} set {ARCHITECTURE}=sm_90")
         self.steps = [[self._step(instruction) for instruction in block] for block in self.entry.blocks]
         self.ranks = rank_blocks(self.entry)
 

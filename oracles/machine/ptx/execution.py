@@ -13,7 +13,6 @@ from .accesses import complete
 from .chunk import Chunk, Context
 from .executable import Kernel
 from .formats import Lanes
-from .space import WARP
 
 #: Threads of a chunk, about: a step of fewer costs as much, for Python takes as long as NumPy.
 _CHUNK = 1 << 14
@@ -52,8 +51,8 @@ class _Run:
         self.chunk = chunk
         self.at = np.where(chunk.alive, 0, self._end)
         self.waiting = np.zeros(chunk.size, bool)
-        self._warps = chunk.lanes // WARP
-        self._turns, self._ran = 0, np.zeros(chunk.size // WARP, np.int64)
+        self._warps = chunk.lanes // kernel.together
+        self._turns, self._ran = 0, np.zeros(-(-chunk.size // kernel.together), np.int64)
 
     def to_the_end(self) -> None:
         """Execute until every thread has ended."""
@@ -69,7 +68,7 @@ class _Run:
                 self._run_some(ready)
             self._let_pass()
             together = self._place_of_all()
-        complete(self.chunk, len(self.chunk.copies.groups))
+        complete(self.chunk, None, None)
 
     def _run_all(self, number: int) -> int | None:
         """Run a block of instructions for all threads; where all are then, or None if they have parted."""
@@ -89,7 +88,7 @@ class _Run:
         if self._kernel.waits:
             ready = self._in_turn(ready)
         elif self._order != "together":
-            ready = ready & self._next_warp(ready, self.chunk.within // WARP)
+            ready = ready & self._next_warp(ready, self.chunk.within // self._kernel.together)
         there = self.at[ready]
         earliest = int(there[self._kernel.ranks[there].argmin()])
         mask = ready & (self.at == earliest)

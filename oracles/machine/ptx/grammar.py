@@ -77,13 +77,19 @@ _MODIFIERS = {
     "ld": rf"param\.{_VECTOR}|{_PLACED}{_VECTOR}"
           rf"|global\.nc{_CACHED}\.{_VECTOR}|const\.{_VECTOR}",
     "st": rf"{_PLACED}{_VECTOR}", "atom": rf"{_ORDERED}({_CHANGED}|exch\.b(32|64)|cas\.b(16|32|64))",
-    "red": rf"{_ORDERED}({_CHANGED})", "membar": "cta|gl|sys", "fence": rf"(sc|acq_rel)\.{_SCOPE}",
+    "red": rf"{_ORDERED}({_CHANGED})", "membar": "cta|gl|sys", "fence": rf"(sc|acq_rel|acquire|release)\.{_SCOPE}"
+                                                     r"|proxy\.async(\.(global|shared::cta|shared::cluster))?",
     "mma": rf"sync\.aligned\.(m16n8k(8|16)\.row\.col\.f32\.{_HALF}\.{_HALF}"
            r"|m16n8k(4|8)\.row\.col\.f32\.tf32\.tf32)\.f32"
            r"|sync\.aligned\.m16n8k(16|32)\.row\.col\.(satfinite\.)?s32\.[us]8\.[us]8\.s32"
            r"|sync\.aligned\.m16n8k(16|32)\.row\.col\.f32\.(e4m3|e5m2)\.(e4m3|e5m2)\.f32"
            r"|sync\.aligned\.m16n8k(8|16)\.row\.col\.f16\.f16\.f16\.f16"
            r"|sync\.aligned\.(m8n8k4|m16n8k(4|8|16))\.row\.col\.(rn\.)?f64\.f64\.f64\.f64",
+    "wgmma": r"(fence|commit_group|wait_group)\.sync\.aligned"
+             r"|mma_async\.sync\.aligned\.m64n\d+k16\.(f32\.(f16\.f16|bf16\.bf16)|f16\.f16\.f16)"
+             r"|mma_async\.sync\.aligned\.m64n\d+k8\.f32\.tf32\.tf32"
+             r"|mma_async\.sync\.aligned\.m64n\d+k32\.((f32|f16)\.(e4m3|e5m2)\.(e4m3|e5m2)"
+             r"|(satfinite\.)?s32\.[us]8\.[us]8)",
     "vote": r"sync\.((all|any|uni)\.pred|ballot\.b32)", "match": r"(any|all)\.sync\.b(32|64)", "activemask": "b32",
     "cp": rf"async\.c[ag]\.shared\.global{_CACHED}|async\.(commit_group|wait_group|wait_all)",
     "ldmatrix": _MATRIX, "stmatrix": _MATRIX, "bra": "(uni)?", "ret": "(uni)?", "exit": "",

@@ -14,37 +14,17 @@ threads, or threads of several blocks, have read it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from ...verdicts.violation import Code, Violation
+from .access import Access as Access
 from .block_order import BlockOrder
 from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, rank_stores
 from .contests import WARP as WARP
 from .formats import BITS, Lanes
-
-
-@dataclass(frozen=True)
-class Access:
-    """Who touches memory, and by which instruction.
-
-    Attributes:
-        addresses: of every thread, bytes from the start of the space. threads: their numbers, in the space's counting.
-        width, count: bytes of an element, and how many elements one thread touches in a row.
-        where: the instruction in words.
-    """
-
-    addresses: Lanes
-    threads: Lanes
-    width: int
-    count: int
-    where: str
-
-    def choose(self, choice: Any) -> Access:
-        """The access of some of the threads."""
-        return Access(self.addresses[choice], self.threads[choice], self.width, self.count, self.where)
+from .ongoing import Ongoing
 
 
 class Space:
@@ -82,6 +62,7 @@ class Space:
         self._order = BlockOrder()
         self._contests = Contests(count if apart and threads > 1 else 0)
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
+        self._ongoing = Ongoing(count)
 
     def _shelve(self, books: Lanes) -> None:
         """Keep books of who wrote and who read, a row each."""
@@ -132,6 +113,9 @@ class Space:
             at = access.addresses + number * access.width
             self._note_unwritten(access, at)
             wrote = self._writer[at]
+            if self._ongoing.any:
+                who, busy = self._ongoing.find_writers(at, access.threads)
+                self._require_no_race(access, at, who, busy, ("reads", "still copies there"))
             racing = self._recent(wrote, self._writes[at], access, now)
             if strong:
                 racing = racing & ~self._atomic[at]
@@ -164,6 +148,10 @@ class Space:
             changed = self._views[access.width][at // access.width] != value
             if strong:
                 changed = changed & ~self._atomic[at]
+            if self._ongoing.any:
+                who, busy = self._ongoing.find_users(at)
+                who = np.where(who == access.threads, SEVERAL, who)  # its own work is no excuse
+                self._require_no_race(access, at, who, busy & changed, ("writes", "still copies or multiplies there"))
             if self._apart and self._threads > 1:
                 self._contest(access, at, value, now, changed)
             else:
@@ -173,6 +161,39 @@ class Space:
             self._note_writer(at, access, now, strong)
         if strong:
             self._order.pass_through(blocks)
+
+    def begin(self, access: Access, values: list[Lanes] | None = None) -> None:
+        """Begin what goes on by itself until `end`: a copy of bits into memory or, without them, reading.
+
+        Raises:
+            Violation: as `store` and `load`, by what others did so far.
+        """
+        if values is None:
+            self.load(access)
+        else:
+            located = self._located(access)
+            now = self._now(located)
+            for number, value in enumerate(values):
+                at = located.addresses + number * access.width
+                changed = self._views[access.width][at // access.width] != value
+                self._require_ordered(located, at, access.threads // self._threads, now, changed)
+        for number in range(access.count):
+            self._ongoing.add(access.addresses + number * access.width, access.threads, values is not None)
+
+    def end(self, access: Access, values: list[Lanes] | None = None) -> None:
+        """End what was begun: what was copied is there, and what was read has been read now.
+
+        Raises:
+            Violation: as `begin`.
+        """
+        for number in range(access.count):
+            self._ongoing.remove(access.addresses + number * access.width, values is not None)
+        if values is not None:
+            self.store(access, values)
+            return
+        for number in range(access.count):
+            at, blocks = access.addresses + number * access.width, access.threads // self._threads
+            self._note_reader(at, access.threads, blocks, self._now(access))
 
     def _put(self, access: Access, at: Lanes, value: Lanes) -> Lanes:
         """Write bits, and say where another thread of the access has written others to the same element."""

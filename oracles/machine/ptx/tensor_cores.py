@@ -32,6 +32,8 @@ from .space import WARP
 _SHAPE = re.compile(r"m(\d+)n8k(\d+)")
 #: Digits of a sum, and bits that an H100 keeps of an addend behind the leading one of the largest.
 _DIGITS, KEPT_DIGITS = 24, 25
+#: Products that are looked at one by one at once.
+_AT_ONCE = 1 << 22
 
 
 def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
@@ -42,7 +44,7 @@ def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
     names = [destination(instruction, name, entry) for name in elements(target)]
     bits = f"b{max(8 * WIDTHS[kind], 32)}"
     a, b, c = ([reader(instruction, each, bits, entry) for each in elements(source)] for source in sources)
-    pack, sums = max(4 // _WIDTHS[kinds[0]], 1), rows // (8 if kind == "f16" else 4)
+    pack, sums = max(4 // ELEMENT_WIDTHS[kinds[0]], 1), rows // (8 if kind == "f16" else 4)
     if (len(names), len(a), len(b), len(c)) != (sums, rows * depth // pack // WARP, depth // pack // 4, sums):
         raise unknown(instruction, f"the operands {instruction.operands}")
     where, label, saturates = active(instruction), str(instruction), "satfinite" in instruction.modifiers
@@ -91,7 +93,7 @@ def accumulate(a: Lanes, b: Lanes, c: Lanes, *, saturates: bool = False, digits:
         digits: as for `add_products`.
     """
     if c.dtype == np.int32:
-        whole = np.einsum("wik,wkj->wij", a.astype(np.int64), b.astype(np.int64)) + c
+        whole = np.matmul(a, b).astype(np.int64) + c  # float64 has all digits of these sums
         limits = np.iinfo(np.int32)
         return (np.clip(whole, limits.min, limits.max) if saturates else whole).astype(np.int32)
     if c.dtype == np.float64:  # each product is added with one rounding
@@ -99,12 +101,15 @@ def accumulate(a: Lanes, b: Lanes, c: Lanes, *, saturates: bool = False, digits:
             c = fma(a[:, :, k, None], b[:, k, None, :], c)
         return c
     approximations.executed[approximations.MMA] += 1
-    sums = canonical(add_products(a, b, c.astype(np.float32), digits))
+    wide = c.astype(np.float32)
+    step = max(1, _AT_ONCE // (a[0].size * b.shape[2]))
+    parts = [slice(first, first + step) for first in range(0, len(a), step)]
+    sums = canonical(np.concatenate([add_products(a[part], b[part], wide[part], digits) for part in parts]))
     return to_float16(sums).view(np.float16) if c.dtype == np.float16 else sums
 
 
 #: Bytes of an element of a factor.
-_WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "f64": 8}
+ELEMENT_WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "f64": 8}
 _LANES = np.arange(WARP)
 _GROUP, _MEMBER = _LANES // 4, _LANES % 4
 
@@ -118,7 +123,7 @@ def _numbers(kind: str, register: Lanes) -> list[Lanes]:
     """The elements that a register holds, from the lowest bits on, in float64."""
     if kind == "f64":
         return [register.view(np.float64)]
-    width = _WIDTHS[kind]
+    width = ELEMENT_WIDTHS[kind]
     parts = [(register >> np.uint32(8 * width * i)).astype(f"u{width}") for i in range(4 // width)]
     return [read_elements(kind, part) for part in parts]
 
@@ -164,7 +169,7 @@ def add_products(a: Lanes, b: Lanes, c: Lanes, digits: int = KEPT_DIGITS) -> Lan
     """
     how = hardware.current().approximation
     addend = c.astype(np.float64)
-    exact = np.einsum("wik,wkj->wij", a, b) + addend
+    exact = np.matmul(a, b) + addend
     nearest = exact.astype(np.float32)
     if how == "nearest":
         return nearest

@@ -147,6 +147,44 @@ def test_an_asynchronous_copy_is_there_once_it_was_waited_for() -> None:
         assert re.search(read, str(error.value)), error.value
 
 
+_REUSE = """
+mad.wide.u32 %rd10, %t, 4, %rd1;
+mov.u32 %r2, tile;
+mad.lo.s32 %r3, %t, 4, %r2;
+xor.b32 %r4, %t, 32;
+mad.lo.s32 %r4, %r4, 4, %r2;
+st.shared.b32 [%r3], %t;
+bar.sync 0;
+{early}
+ld.shared.b32 %r1, [%r4];
+{before}
+{late}
+cp.async.commit_group;
+cp.async.wait_group 0;
+bar.sync 0;
+ld.shared.b32 %r5, [%r4];
+add.s32 %r1, %r1, %r5;
+"""
+_ISSUE = "cp.async.ca.shared.global [%r3], [%rd10], 4, 4;"
+
+
+@pytest.mark.parametrize("order", hardware.ORDERS)
+def test_a_copy_begins_where_it_is_issued(order: str) -> None:
+    """Another warp still reads what is overwritten, or reads it before the wait: a race, whatever the order."""
+    x, y = torch.arange(64, dtype=torch.int32) + 100, torch.zeros(64, dtype=torch.int32)
+
+    def execute(**parts: str) -> list[int]:
+        body = _REUSE.format(**({"early": "", "before": "", "late": ""} | parts)) + _PUT
+        run(entry(body, 2, outside=_TILE), [y, x], warps=2, on=hardware.Hardware(order=order))
+        return [int(number) for number in y]
+
+    assert execute(before="bar.sync 0;", late=_ISSUE) == [2 * (thread ^ 32) + 100 for thread in range(64)]
+    for parts in ({"late": _ISSUE}, {"early": _ISSUE}, {"early": _ISSUE, "before": "bar.sync 0;"}):
+        with pytest.raises(Violation) as error:
+            execute(**parts)
+        assert error.value.code is Code.RACE
+
+
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 @pytest.mark.parametrize(
     ("body", "code"),

@@ -256,9 +256,9 @@ def test_tf32_looks_at_eleven_digits() -> None:
     assert (_multiplied("tf32", 8, "f32", a + 2.0**-11, b, c) == 8 + 2.0**-7).all()
 
 
-def test_what_a_warp_begins_and_waits_for_is_refused_by_name() -> None:
-    with pytest.raises(Unsupported, match=r"wgmma\.fence.*mma.sync for sm_80: set OPASSAY_PTX_ARCH"):
-        Kernel(entry("fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;", 0))
+def test_what_tensor_memory_is_for_is_refused_with_the_way_out() -> None:
+    with pytest.raises(Unsupported, match=r"tcgen05\.wait.*mma.sync for sm_80: set OPASSAY_PTX_ARCH"):
+        Kernel(entry("fence.proxy.async.shared::cta;\ntcgen05.wait::ld.sync.aligned;", 0))
 
 
 @pytest.mark.parametrize(
