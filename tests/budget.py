@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 109_950
+TOTAL = 109_953
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 224),
@@ -21,7 +21,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "exact values": ("reference/exact", 703),
     "accept sets and contracts": ("oracles/bound", 1_652),
     "rounding errors": ("oracles/bound/rounding", 5_810),
-    "specs as they are read": ("oracles/specs", 3_960),
+    "specs as they are read": ("oracles/specs", 3_963),
     "rules of torch's functions": ("oracles/specs/rules", 4_294),
     "judge and verdicts": ("oracles oracles/judge oracles/verdicts oracles/op", 4_398),
     "kernels without a GPU": ("oracles/machine properties/rehearsal", 7_277),

@@ -18,7 +18,10 @@ from .storage import is_floating
 
 _aten = torch.ops.aten
 #: Operations that give memory as it is, and those that change its size and keep its elements as far as they go.
-_TAKING = {_aten.empty.memory_format, _aten.empty_permuted.default, _aten.empty_strided.default}
+_TAKING = {
+    _aten.empty.memory_format, _aten.empty_permuted.default, _aten.empty_strided.default,
+    _aten.new_empty_strided.default,
+}  # fmt: skip
 RESIZING = {_aten.resize_as.default, _aten.resize.default}
 
 

@@ -57,6 +57,7 @@ def test_memory_that_is_written_is_read(spec: Spec) -> None:
     [
         torch.empty_like,
         lambda x: x.new_empty(4),
+        lambda x: x.new_empty_strided((4,), (1,)),
         lambda x: torch.empty_strided((2,), (1,)) + x[:2],
         _a_part,
         lambda x: x.clone().resize_(5),
