@@ -292,8 +292,7 @@ _OF_CANDIDATES = (
     Property("CALLS:kept", "earlier outputs as they were after a later call",
         "The outputs of a call have the same bits after another call with other values."),
     Property("CALLS:reborn", "other tensors in the same memory",
-        "New tensors in the memory of earlier ones are given: a result that was remembered by the address is "
-        "wrong then."),
+        "New tensors in the memory of earlier ones are given: a result remembered by the address is wrong then."),
     Property("CALLS:again", "every later call as the first",
         "Many calls are made in a row. One whose bits differ from the first is compared with the spec, too, "
         "and the process is compared afterwards."),
@@ -353,15 +352,16 @@ _OF_CANDIDATES = (
         "Every size of the inputs in its turn becomes one of 129, 1025 and 4099, one of 128, 1024 and 4096, and 1 "
         "or 37, and one becomes 0, where the spec takes that; and one call has many rows, and several "
         "threads of torch. A clear error is no fault."),
+    Property("FAR", "values: beyond 2^31 elements",
+        "There are rows beyond 2^31 elements; of each launch the blocks at the ends and where 32 bits end are held."),
     Property("LIKELY", "values no farther off than random errors are",
         "The errors of many elements together are no larger, and no more of one sign, than independent "
         "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "
         "rejected. Of a spec that draws random numbers, what many calls draw is distributed as what torch draws "
         "of the spec; what is not is rejected, at a risk of 1e-9."),
     Property("PURE:left", "nothing left running, no file written",
-        "After the last call no thread or process is running that the candidate began, no file was "
-        "written, nothing of torch is replaced, no output was changed after it was returned, and no call "
-        "wrote an input or gave it back."),
+        "After the last call no thread or process of the candidate is running, no file was written, nothing of torch "
+        "is replaced, no output was changed after it was returned, and no call wrote an input or gave it back."),
 )  # fmt: skip
 
 #: code -> property of an op; the order is the order of the report's columns.

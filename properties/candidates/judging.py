@@ -31,7 +31,7 @@ from .judge_draws import Draws
 from .judgement import OF_OTHER_CALLS, Assignment, Judgement, Ruling, ruling
 from .other_calls import ask_within_signs
 from .precision import arithmetic
-from .question_plan import QuestionPlan
+from .question_plan import FAR, QuestionPlan
 from .reasons import with_advice
 from .results import without_numbers
 from .row_sample import part_of
@@ -46,6 +46,8 @@ Progress = Callable[[str, int, int], None]
 AskProperty = Callable[[str], Verdict]
 #: What keeps a kernel from being run here, and is no fault of it.
 _OF_THE_MACHINE = (Code.OPCODE, Code.NO_DEVICE)
+#: Questions that few candidates have.
+_OF_FEW = ("FWD:ties", FAR)
 #: Every question, to its end.
 ALL = QuestionPlan()
 
@@ -204,8 +206,8 @@ def _ask(
                 continue
             finding = ASKING[code](session) if wrong_ones else ask_within_signs(session, ASKING[code])
             # A question that few specs have is no question of this one, unless it was asked for by name.
-            beside = finding.question == "FWD:ties" and finding.outcome is Outcome.UNSUPPORTED
-            findings += [] if beside and "FWD:ties" not in plan.questions else [finding]
+            beside = finding.question in _OF_FEW and finding.outcome is Outcome.UNSUPPORTED
+            findings += [] if beside and not plan.names(finding.question) else [finding]
             if code == "FWD:given" and _repeats_itself(finding):
                 rest = [each for each in order[number + 1 :] if each != "PURE:left"]
                 findings += [ASKING["PURE:left"](session)] if len(rest) < len(order) - number - 1 else []
@@ -243,7 +245,9 @@ def _repeats_itself(finding: Finding) -> bool:
 def _unanswered(findings: Sequence[Finding], plan: QuestionPlan) -> list[str]:
     """Properties that were asked for by name and not judged, and those of which the judge failed: a sentence each."""
     verdicts = [finding.verdict for finding in findings if finding.verdict is not None]
-    return [
+    unsupported = [each for each in findings if each.outcome is Outcome.UNSUPPORTED and each.question == FAR]
+    far = [f"{FAR} was not judged: {each.text}" for each in unsupported if plan.names(FAR)]
+    return far + [
         f"{verdict.cell.property} was not judged: {verdict.reason}"
         for verdict in verdicts
         if verdict.outcome is Outcome.ERROR

@@ -6,13 +6,13 @@ import contextlib
 import enum
 import math
 import mmap
-import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
 import torch
 
+from ...oracles.machine.reserved import UNFILLED, repeat_rows, untouched
 from .arguments import Tensor
 from .results import elements_of, overlaps, overlaps_itself
 
@@ -21,9 +21,6 @@ _GAP = 8
 #: In elements, from the first row to the last of a tensor that an offset in 32 bits cannot reach; and at most so many
 #: rows lie so, because each takes a page of memory.
 _BEYOND, _ROWS = 2**31, 2**12
-#: Memory is mapped with a promise not to fill it, where the system knows that (MAP_NORESERVE of Linux' mman.h); and
-#: shared, because limits of a process count what is its own.
-_UNFILLED = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | (0x4000 if sys.platform == "linux" else 0)
 #: Gaps are filled wherever memory has so many times the elements of the views in it, and so many more, at most; else
 #: so many elements of each, which move no view to another alignment.
 _TIMES, _FEW, _GUARD = 16, 2**16, 64
@@ -88,11 +85,14 @@ class Placing(msgspec.Struct, frozen=True):
         memories: of each the number of its memory, which others may share, and its first element there; empty where
             each has memory of its own.
         destinations: name of the `MemoryLayout` of what the call writes its outputs into; empty for contiguous.
+        rows: how many rows those have that are `repeated`, each the ones that are there again and again.
     """
 
     strides: list[list[int]] = []
     memories: list[tuple[int, int]] = []
     destinations: str = ""
+    rows: int = 0
+    repeated: list[bool] = []
 
 
 def is_far(tensor: Tensor) -> bool:
@@ -126,6 +126,9 @@ def placing_of(tensors: Sequence[Tensor], layout: AnyLayout | None, writes: Call
 
 def place_all(tensors: Sequence[Tensor], placing: Placing) -> list[Tensor]:
     """Copies of tensors in new memory, as a placing says."""
+    if placing.rows:
+        pairs = zip(tensors, placing.repeated, strict=True)
+        return [repeat_rows(t, placing.rows) if again else t for t, again in pairs]
     views: dict[int, dict[int, Any]] = {}
     for i, (number, start) in enumerate(placing.memories or [(i, 0) for i in range(len(tensors))]):
         views.setdefault(number, {})[i] = tensors[i], placing.strides[i], start
@@ -185,8 +188,7 @@ def _untouched(count: int, like: Tensor) -> Tensor:
     """Memory of so many elements, of which pages cost nothing that nobody writes."""
     if like.device.type != "cpu":
         return torch.empty(count, dtype=like.dtype, device=like.device)
-    memory = mmap.mmap(-1, count * like.itemsize, flags=_UNFILLED)
-    return torch.frombuffer(memory, dtype=torch.uint8).view(like.dtype)
+    return untouched(count, like.dtype)
 
 
 def can_be_far(tensors: Sequence[Tensor]) -> bool:
@@ -197,7 +199,7 @@ def can_be_far(tensors: Sequence[Tensor]) -> bool:
     if not far or any(t.device.type != "cpu" for t in tensors):
         return False
     with contextlib.suppress(OSError):
-        mmap.mmap(-1, 2 * sum(sizes), flags=_UNFILLED).close()
+        mmap.mmap(-1, 2 * sum(sizes), flags=UNFILLED).close()
         return True
     return False
 

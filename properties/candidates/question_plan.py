@@ -15,6 +15,8 @@ from .judge_draws import Draws
 NO_SECRET = Draws(0)
 #: The word for every question and every property.
 ALL_CODES = "ALL"
+#: Few kernels are called with so many rows: whoever wants to know of it names it.
+FAR = "FAR"
 #: Other answers are compared with what comes of these, which are asked first.
 _AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
@@ -41,6 +43,7 @@ class QuestionPlan:
         timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
         device: to which inputs, parameters and buffers are moved, "cpu" or "cuda"; empty for their own.
         evaluation: whether modules are put in evaluation, and the spec is called without dropout.
+        far: whether FAR is asked, too; by default it is only where it is named.
     """
 
     questions: Sequence[str] = ()
@@ -52,6 +55,7 @@ class QuestionPlan:
     timed: bool = False
     device: str = ""
     evaluation: bool = False
+    far: bool = False
 
     def __post_init__(self) -> None:
         for name, codes in (("questions", collect_names(self.questions)), ("sooner", self.sooner)):
@@ -66,6 +70,10 @@ class QuestionPlan:
         if self.calls is not None and self.calls < 2:
             raise ValueError(f"calls={self.calls}: need 2 or more calls in a row")
 
+    def names(self, code: str) -> bool:
+        """Whether a question is asked because somebody has named it."""
+        return code in self.questions or (code == FAR and self.far)
+
     def order(self, draws: Draws = NO_SECRET) -> list[str]:
         """The codes in the order in which they are asked.
 
@@ -73,7 +81,8 @@ class QuestionPlan:
             draws: if secret, so is the order, but for what `sooner` names and what has its place: a candidate
                 that knows its judge cannot count calls to tell which question it is asked.
         """
-        selection = TABLE if ALL_CODES in self.questions else self.questions or KINDS
+        usual = [code for code in KINDS if code != FAR]
+        selection = [*TABLE] if ALL_CODES in self.questions else [*(self.questions or usual), *[FAR] * self.far]
         codes = [code for code in KINDS if code in selection or property_of(code) in selection]
         sooner = set(self.sooner) - _BEHIND
         if draws.secret:

@@ -121,8 +121,10 @@ def _has_rows(x: Any) -> bool:
 
 
 def _matrices(operands: Operands, params: Params) -> bool:
-    # A batch of matrices that has an axis 0 of its own would meet the rows there.
+    # A batch of matrices that has an axis 0 of its own would meet the rows there; one that has the rows there does not.
     batches = np.ndim(operands[0]) > 2 and np.ndim(operands[1]) == np.ndim(operands[0])
+    if batches and all(map(_has_rows, operands)):
+        return True
     return _only_first(operands, params) and not (batches and np.shape(operands[1])[0] != 1)
 
 

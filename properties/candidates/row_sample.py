@@ -109,7 +109,7 @@ def part_of(spec: Specification, arguments: CallArguments, terms: Terms, read: i
     rows = min(max(read * count // elements, 1), count - 1)
     for having in _who_may_have_rows(tensors, count):
         part = Part(count, rows, having, shapes)
-        at = functools.partial(_with_rows, spec, arguments, part)
+        at = functools.partial(with_rows, spec, arguments, part)
         flags = (*(False for _ in state), *having)
         if keeps_rows(at, flags, (count, rows), terms.contract(spec.dtype_of(arguments, state))):
             return part
@@ -125,7 +125,7 @@ def _who_may_have_rows(tensors: Sequence[Tensor], count: int) -> Iterator[tuple[
         yield tuple(i == may.index(most) for i in range(len(may)))
 
 
-def _with_rows(spec: Specification, arguments: CallArguments, part: Part, rows: int) -> tuple[Any, Any]:
+def with_rows(spec: Specification, arguments: CallArguments, part: Part, rows: int) -> tuple[Any, Any]:
     """The spec with so many rows as a function of arrays, and their shapes."""
     few = arguments if rows == part.count else part.of(arguments, range(rows))
     return spec.traced_at(few, spec.state), [*(tuple(t.shape) for t in spec.state.values()), *few.shapes]

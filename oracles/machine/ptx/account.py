@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ...verdicts.violation import Unsupported, Violation
 from . import approximations, hardware
+from .far import FarCall
 from .hardware import APART, ENDS, NEAREST, Hardware
 
 
@@ -40,6 +41,7 @@ class LaunchAccount:
         earlier: how often approximations were executed before `start`.
         fault: what was wrong since `begin`; the first one.
         launchers: classes and the names of their methods that launch, which torch.compile must not trace into.
+        far: the call whose operands are beyond 2^31 elements; None for any other.
         variant: that runs now. words: about the variant of the last launch or, if there is one, of the fault.
     """
 
@@ -53,6 +55,7 @@ class LaunchAccount:
     launchers: set[tuple[type, str]] = field(default_factory=set)
     variant: Variant = Variant()
     words: str = ""
+    far: FarCall | None = None
 
     def start(self) -> None:
         """Begin with another candidate."""

@@ -36,6 +36,7 @@ class Context:
         unordered: whether the order of sums of floats, several into one element, was not decided.
         unwritten: the first read of memory or of a register to which nothing was written, in words.
         cycles: that a clock has.
+        deadline: when the blocks have to have ended, on the clock of the process.
     """
 
     entry: Listing
@@ -49,6 +50,7 @@ class Context:
     unwritten: str = ""
     unordered: bool = False
     cycles: int = 0
+    deadline: float = math.inf
 
     @property
     def threads(self) -> int:

@@ -12,7 +12,7 @@ from ...verdicts.violation import Unsupported, Violation
 from ..compiling import SHARED_MEMORY, architecture
 from .account import ACCOUNT
 from .executable import Kernel
-from .executor import Geometry, PlacedLaunch, three_extents
+from .executor import MOST_BLOCKS, Geometry, PlacedLaunch, three_extents
 from .nvrtc import compile_source
 from .parameters import lay_out, loads_of, tensors_of
 
@@ -20,9 +20,9 @@ Sizes: TypeAlias = int | Sequence[int]
 #: Sizes, or a function of the arguments of a launch that gives them.
 SizesOfLaunch: TypeAlias = Sizes | Callable[..., Sizes]
 
-#: The largest numbers of blocks, and of threads of a block, along x, y and z; and of threads in all (CUDA C++
-#: Programming Guide, technical specifications).
-_MOST_BLOCKS, _MOST_THREADS, _MOST = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024
+#: The largest numbers of threads of a block along x, y and z, and of threads in all (CUDA C++ Programming Guide,
+#: technical specifications).
+_MOST_THREADS, _MOST = (1024, 1024, 64), 1024
 
 
 def cuda_kernel(
@@ -101,7 +101,7 @@ class CudaKernel:
             for number, (parameter, value) in enumerate(zip(entry.parameters, arguments, strict=True))
         ]
         grid, block = (_sizes(each, arguments) for each in (self._grid, self._block))
-        _require_sizes(self.__name__, "grid", grid, _MOST_BLOCKS)
+        _require_sizes(self.__name__, "grid", grid, MOST_BLOCKS)
         _require_sizes(self.__name__, "block", block, _MOST_THREADS)
         if math.prod(block) > _MOST:
             raise ValueError(f"{self.__name__}: block={block}: got {math.prod(block)} threads, need at most {_MOST}")

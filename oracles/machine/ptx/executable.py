@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 
 from ..compiling import ARCHITECTURE
-from .accesses import copy, is_strong, load, store
+from .accesses import copy as copy_shared
+from .accesses import is_strong, load, store
 from .arithmetic import compare_pairs
 from .atomics import update
 from .extern import call_outside, trap
@@ -20,9 +22,10 @@ from .space import WARP
 from .tensor_cores import multiply_matrices
 from .warpgroups import GROUP, multiply_groups
 from .warps import active_mask, load_matrix, match, reduce, shuffle, store_matrix, vote
+from .wraps import Wraps, watch
 
 _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
-    "mov": move, "ld": load, "st": store, "cp": copy, "bra": branch, "ret": end, "exit": end, "bar": barrier,
+    "mov": move, "ld": load, "st": store, "cp": copy_shared, "bra": branch, "ret": end, "exit": end, "bar": barrier,
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
     "activemask": active_mask, "createpolicy": create_policy, "call": call_outside, "trap": trap, "atom": update,
     "wgmma": multiply_groups, "mma": multiply_matrices, "red": update, "membar": fence, "fence": fence,
@@ -38,7 +41,8 @@ class Kernel:
 
     Attributes:
         entry: as it was read. steps: of every basic block. ranks: the order of blocks in which parted threads run.
-        waits: whether a thread may wait for what another one does to memory.
+        waits: whether a thread may wait for what another one does to memory. joint: whether several blocks may
+            change one element, or wait for each other.
         together: how many threads run together, whatever the order of warps: a warp, or with wgmma four.
 
     Raises:
@@ -49,6 +53,8 @@ class Kernel:
         self.entry = read_entry(text, name)
         every = [instruction for block in self.entry.blocks for instruction in block]
         self.waits = any(each.name == "atom" or is_strong(each) for each in every)
+        changes = [each for each in every if each.name in ("atom", "red") and "shared" not in each.modifiers]
+        self.joint = bool(changes) or any(map(is_strong, every))
         self.together = GROUP if any(each.name == "wgmma" for each in every) else WARP
         for each in every:
             if each.name == "tcgen05":
@@ -56,6 +62,13 @@ class Kernel:
                 raise unknown(each, f"{text} set {ARCHITECTURE}=sm_90")
         self.steps = [[self._step(instruction) for instruction in block] for block in self.entry.blocks]
         self.ranks = rank_blocks(self.entry)
+
+    def watched(self, wraps: Wraps) -> Kernel:
+        """The same, which notes what wraps and which addresses come of that."""
+        twin = copy.copy(self)
+        pairs = zip(self.entry.blocks, self.steps, strict=True)
+        twin.steps = [[watch(i, step, wraps) for i, step in zip(*pair, strict=True)] for pair in pairs]
+        return twin
 
     def _step(self, instruction: Instruction) -> Step:
         require_known(instruction)

@@ -7,8 +7,12 @@ those at the earliest one run next (`joining`); where all are together, nothing 
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 
+from ...verdicts.violation import Code, Unsupported
 from .accesses import complete
 from .chunk import Chunk, Context
 from .executable import Kernel
@@ -20,21 +24,22 @@ _CHUNK = 1 << 14
 _PHASE = 16
 
 
-def execute(kernel: Kernel, context: Context, order: str) -> None:
+def execute(kernel: Kernel, context: Context, order: str, blocks: Lanes | None = None) -> None:
     """Execute all blocks of a launch.
 
     Args:
         kernel, context: the program and the launch. order: of warps, as `Hardware` has it.
+        blocks: the numbers of those that run; None for all.
 
     Raises:
         Violation: what a GPU traps on, or what the ISA leaves undefined. Unsupported: what no meaning is built for.
     """
-    count = int(np.prod(context.grid))
+    numbers = np.arange(math.prod(context.grid)) if blocks is None else blocks
     together = max(1, _CHUNK // context.threads)
     # Overflow and invalid operations are a kernel's daily business.
     with np.errstate(all="ignore"):
-        for first in range(0, count, together):
-            chunk = Chunk(context, np.arange(first, min(first + together, count)))
+        for first in range(0, numbers.size, together):
+            chunk = Chunk(context, numbers[first : first + together])
             _Run(kernel, chunk, order).to_the_end()
             context.unwritten = context.unwritten or chunk.shared.unwritten or chunk.local.unwritten
 
@@ -57,7 +62,10 @@ class _Run:
     def to_the_end(self) -> None:
         """Execute until every thread has ended."""
         together = 0 if self._order == "together" and self.chunk.alive.all() else None
+        deadline = self.chunk.context.deadline
         while together is None or together < self._end:
+            if time.process_time() > deadline:
+                raise Unsupported(Code.OPCODE, "the blocks that were chosen take too long")
             if together is not None:
                 together = self._run_all(together)
                 continue

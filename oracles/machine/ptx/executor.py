@@ -19,22 +19,26 @@ from ...op.declaration import Tensor
 from ...verdicts.violation import Code, Violation
 from ..compiling import CAPABILITIES, compile_for, compiled
 from ..memory import bytes_of, poisoned_tensor, runs_of
-from . import hardware
+from . import far, hardware
 from .account import ACCOUNT
 from .chunk import Context, Extents, whole_warps
 from .executable import Kernel
 from .execution import execute
 from .extents import Extent
+from .formats import Lanes
 from .hardware import ORDERS, Hardware
 from .parameters import Structure, tensors_of
 from .space import WARP, Space
-from .sparse import SparseSpace, StorageRegion
+from .sparse import PAGE, SparseSpace, StorageRegion
 from .windows import BASE
+from .wraps import Wraps
 
 #: Bytes around every operand; and addresses of operands are multiples of this but for their storage's own alignment.
 _GUARD, _ALIGNMENT = 4096, 256
 #: Memory of more bytes is kept for what is touched alone.
 _SPARSE = 2**22
+#: The largest numbers of blocks along x, y and z (CUDA C++ Programming Guide, technical specifications).
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 #: Added to a poison, which gives another one.
 _OTHER = 0x41
 
@@ -124,11 +128,13 @@ class PlacedLaunch:
         self._geometry, self._kernel, self._arguments = geometry, kernel, arguments
         self._places: dict[int, tuple[int, Any]] = {}
         self._symbols: dict[str, int] = {}
-        self._unordered = False
-        self._end = _GUARD
+        self._blocks: Lanes | None = None
+        self._unordered, self._far = False, ACCOUNT.far
+        self._spaces = (_GUARD, _ALIGNMENT) if self._far is None else (far.GUARD, PAGE)
+        self._end, alignment = self._spaces
         for name, content in kernel.entry.constants.items():
             self._symbols[name] = BASE + self._end
-            self._end += -(-len(content) // _ALIGNMENT) * _ALIGNMENT + _GUARD
+            self._end += -(-len(content) // alignment) * alignment + self._spaces[0]
         self._tensors = [each for _, value, name in self._arguments for each in tensors_of(value, name)]
         for _, tensor in self._tensors:
             self._place(tensor)
@@ -138,9 +144,10 @@ class PlacedLaunch:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._places:
             # The width of a kernel's accesses depends on the alignment of its operands modulo 16 bytes.
-            place = -(-self._end // _ALIGNMENT) * _ALIGNMENT + storage.data_ptr() % 16
+            guard, alignment = self._spaces
+            place = -(-self._end // alignment) * alignment + storage.data_ptr() % 16
             self._places[storage.data_ptr()] = place, bytes_of(storage)
-            self._end = place + storage.nbytes() + _GUARD
+            self._end = place + storage.nbytes() + guard
 
     def _packed(self) -> dict[str, bytes]:
         """The bytes of every parameter of the entry; those that Triton adds are null pointers."""
@@ -168,6 +175,8 @@ class PlacedLaunch:
         """Execute on the hardware in use, and write the operands; errors as `Executor.launch`."""
         on = hardware.current()
         memory, unwritten = self._executed(on)
+        if memory.unwritten and self._far is not None:
+            raise far.refusal(f"{memory.unwritten}, which was left to blocks that did not run")
         if unwritten:
             text = f"{self._geometry.name}: a result depends on memory that nothing was written to"
             fault = Violation(Code.UNDEFINED, text, [f"first read of such memory: {unwritten}"])
@@ -178,6 +187,9 @@ class PlacedLaunch:
                 if order != on.order:
                     self._require_equal(memory, replace(on, order=order), self._with_name(memory.doubt))
         if isinstance(memory, SparseSpace):
+            for home, storage in enumerate(self._places, len(self._symbols)):
+                if self._far is not None:
+                    self._far.note(storage, memory, home, self._blocks is None)
             memory.write_back()
             return
         for place, content in self._places.values():
@@ -208,7 +220,8 @@ class PlacedLaunch:
         tensors = [(name, each, self._places[each.untyped_storage().data_ptr()][0]) for name, each in self._tensors]
         if self._end > _SPARSE:
             regions = [StorageRegion(place, content) for _, place, content in symbols]
-            regions += [StorageRegion(place, content) for place, content in self._places.values()]
+            for storage, (place, content) in self._places.items():
+                regions.append(StorageRegion(place, content, None if self._far is None else self._far.known(storage)))
             extents = [Extent(name, place, 1, (content.size,), (1,)) for name, place, content in symbols]
             extents += [Extent.of(value, name, place) for name, value, place in tensors]
             return SparseSpace(regions, extents, self._end, count, threads, on.poison)
@@ -230,10 +243,30 @@ class PlacedLaunch:
             entry, geometry.grid, geometry.block, memory, self._parameters, on.poison, max(shared, 16), self._symbols
         )
         try:
-            execute(self._kernel, context, on.order)
+            if self._far is None:
+                execute(self._kernel, context, on.order)
+            else:
+                self._execute_some(context, on.order, self._far)
         except Violation as violation:
             raise self._with_name(violation) from None
         self._unordered = context.unordered
         if context.unordered:
             ACCOUNT.unordered.add(geometry.name)
         return memory, memory.unwritten or context.unwritten
+
+    def _execute_some(self, context: Context, order: str, call: far.FarCall) -> None:
+        """Execute the blocks at the ends and where indices wrap, and note what wrapped; errors as `Executor.launch`."""
+        extents = [Extent.of(tensor) for _, tensor in self._tensors]
+        self._blocks = far.choose_blocks(self._geometry.grid, context.threads, extents)
+        context.deadline = call.deadline
+        if self._blocks is not None:
+            call.partial = True
+            if self._kernel.joint:
+                raise far.refusal("its blocks change elements together, by atomic operations, and not all of them run")
+        wraps = Wraps(self._kernel.entry)
+        try:
+            execute(self._kernel.watched(wraps), context, order, self._blocks)
+        except Violation as violation:
+            where = next((f"address {words}" for access, words in wraps.lines.items() if access in violation.title), "")
+            raise violation.with_lines(*filter(None, [where])) from None
+        call.wraps += [f"{access}: address of {words}" for access, words in wraps.lines.items()]

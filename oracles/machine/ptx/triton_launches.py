@@ -7,13 +7,14 @@ says, or the next one that fits the GPU, so that whoever calls somebody's functi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 from ...verdicts.violation import Code, Unsupported, Violation
 from ..compiling import SHARED_MEMORY
 from .account import ACCOUNT
-from .executor import Executor
+from .executor import MOST_BLOCKS, Executor
 from .space import WARP
 
 #: Threads that a block has at most.
@@ -80,6 +81,8 @@ class TritonLaunches:
         """
         if 0 in sizes:
             return
+        if any(map(operator.gt, sizes, MOST_BLOCKS)):
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: the grid {sizes} of {binary.metadata.name}")
         name = binary.metadata.name
         try:
             _require_plain(binary)
@@ -147,7 +150,7 @@ class TritonLaunches:
     def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: Any, choice: Any, full: Mapping[str, Any]) -> None:
         """The launch by which a time is taken, once for each key: what it leaves in memory, the next one finds."""
         mark = _mark(tuner, full)
-        if mark in self._tuned:
+        if mark in self._tuned or ACCOUNT.far is not None:
             return
         self._tuned.add(mark)
         tuner.pre_hook(full)

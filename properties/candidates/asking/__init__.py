@@ -1,7 +1,7 @@
 """The functions that ask the kinds of `table.KINDS`, several in a module."""
 
 from ...table import KINDS, bind
-from . import gradients, later_calls, likely, output_values, process, sizes, unread
+from . import far, gradients, later_calls, likely, output_values, process, sizes, unread
 
 #: code -> the function that asks a kind, in the table's order.
 ASKING = bind(
@@ -10,6 +10,7 @@ ASKING = bind(
         **later_calls.ASKING,
         **gradients.ASKING,
         **sizes.ASKING,
+        **far.ASKING,
         **unread.ASKING,
         **process.ASKING,
         **likely.ASKING,

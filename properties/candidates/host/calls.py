@@ -37,6 +37,7 @@ class Manner(enum.StrEnum):
     ASSIGNED = "assigned"  # parameters and buffers are other objects, as `load_state_dict(assign=True)` makes them
     EVALUATION = "evaluation"  # the module is in evaluation
     THREADS = "threads"  # torch has several threads
+    FAR = "far"  # rows are repeated beyond 2^31 elements, and launches run some of their blocks
 
 
 #: Of how many calls outputs are looked at again in the end, and of how many elements each at most.
@@ -190,7 +191,8 @@ class Executed(msgspec.Struct, frozen=True):
     Attributes:
         variants: in how many they may be; every call has the next one. tale: of what was launched, in lines.
         variant: in words, that of this call; of calls in a row that of the last one that was made.
-        fault: the code of what is wrong with a launch; "" for nothing. text: of the fault, in lines.
+        fault: the code of what is wrong with a launch; "" for nothing. text: of the fault, in lines. rows: those of the
+            outputs that were written at `Manner.FAR`. wraps: where indices wrapped, in lines.
     """
 
     variants: int = 0
@@ -198,6 +200,8 @@ class Executed(msgspec.Struct, frozen=True):
     variant: str = ""
     fault: str = ""
     text: list[str] = []
+    rows: list[int] = []
+    wraps: list[str] = []
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from ....oracles.specs.evaluation import evaluating
 from ....oracles.verdicts.violation import Code, Violation, error_lines, error_name
 from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
+from ..far_answer import answer_far, surround
 from ..layouts import MemoryLayout, place, place_all, strides_of
 from ..results import Result, homes_of, overlaps, overlaps_itself, result_of
 from .backward import call_apart, pull
@@ -72,6 +73,7 @@ class _OpenCall:
     pulled: Pulled = field(default_factory=Pulled)
     answer: Answer = field(default_factory=Answer)
     changed: list[str] = field(default_factory=list)
+    far: Any = None
 
 
 class CandidateHost:
@@ -89,12 +91,10 @@ class CandidateHost:
         self, name: str, function: Callable[..., Any], changed: Sequence[str] = (), alone: bool = False
     ) -> None:
         process.settle()
-        self._alone = alone
-        self.name = name
+        self._alone, self.name, self._calls = alone, name, 0
         self.changed: Sequence[str] = tuple(changed)
         self.function: Any = function
         ACCOUNT.start()
-        self._calls = 0
         self.state = ModuleState(function)
         self.parameters = parameters_of(function)
         self.shapes = {name: tuple(parts.shape) for name, parts in self.state.parts.items()}
@@ -217,7 +217,8 @@ class CandidateHost:
             arguments = current.arguments = arguments.changed(lambda t: t.view_as(t))
         start = time.perf_counter()
         function = self._compiled if call.manner is Manner.COMPILED else self.function
-        current.result = _result_of(function, call, arguments)
+        with surround(call.manner) as current.far:
+            current.result = _result_of(function, call, arguments)
         outputs = require_plain_outputs(current.result.tensors)
         process.await_work(device_of(outputs))
         current.seconds = time.perf_counter() - start
@@ -231,6 +232,10 @@ class CandidateHost:
     def _answer(self, current: _OpenCall, sequel: Sequel) -> None:
         call, arguments, result = current.call, current.arguments, current.result
         outputs, writes = result.tensors, sequel.writes
+        if current.far is not None:
+            self._latest = [y.detach() for y in outputs]
+            current.answer = answer_far(current.far, result, arguments, _executed())
+            return
         # Rows that are fetched after this answer are copied before anything runs that could write the outputs.
         later = sequel.times > 1 or not sequel.fetched
         first = current.copies or ([y.detach().clone() for y in outputs] if later else [y.detach() for y in outputs])
@@ -240,19 +245,13 @@ class CandidateHost:
         self._before, self._copies, self._latest = self._copies, list(outputs), first
         if stays(msgspec.structs.replace(call, sequel=sequel), outputs, len(self._staying)):
             self._staying.append([y.detach() for y in outputs])
-        now = map(self.state.parts_now, writes.buffers)
-        buffers = [None if parts is None else parts.clone() for parts in now]
-        current.answer = Answer(
-            [] if sequel.fetched else first,
-            last.form,
-            list(last.plain),
-            WrittenTensors(buffers, _copies(arguments.tensors) if writes.after else []),
-            Aliases(homes_of(result.raw, arguments.tensors), overlaps(result.raw)),
-            Repeat(differs, list(last.tensors) if differs or compared else [], current.seconds),
-            current.pulled,
-            earlier,
-            shapes=[tuple(y.shape) for y in first] if sequel.fetched else [],
-        )
+        buffers = [None if (now := self.state.parts_now(name)) is None else now.clone() for name in writes.buffers]
+        aliases = Aliases(homes_of(result.raw, arguments.tensors), overlaps(result.raw))
+        repeat = Repeat(differs, list(last.tensors) if differs or compared else [], current.seconds)
+        stored = WrittenTensors(buffers, _copies(arguments.tensors) if writes.after else [])
+        values, shapes = ([], [tuple(y.shape) for y in first]) if sequel.fetched else (first, [])
+        parts = (values, last.form, list(last.plain), stored, aliases, repeat, current.pulled, earlier)
+        current.answer = Answer(*parts, shapes=shapes)
 
     def _repeat(self, current: _OpenCall, sequel: Sequel, first: Result) -> tuple[int, Result]:
         """Repeat a call, and return the number and result of the first repeat with other bits than `first`.
@@ -288,7 +287,7 @@ class CandidateHost:
         tensors = [t.detach().clone(memory_format=torch.contiguous_format) for t in arguments.tensors]
         if call.manner in (Manner.SAME, Manner.REBORN):
             tensors = self._in_earlier_memory(tensors, call.manner is Manner.REBORN)
-        elif call.placing.strides:
+        elif call.placing.strides or call.placing.rows:
             tensors = place_all(tensors, call.placing)
         elif call.manner is Manner.SHIFTED:
             tensors = [place(t, t.stride(), offset=1) for t in tensors]
@@ -316,20 +315,16 @@ class CandidateHost:
 
 def _executed(beyond: str = "") -> Executed:
     """What the account of this process says; `beyond`: see `oracles.machine.limits`."""
-    fault, variants = ACCOUNT.fault, len(ACCOUNT.variants)
-    if fault is None and beyond:
-        return Executed(variants, ACCOUNT.tale, ACCOUNT.words, str(Code.NO_DEVICE), [beyond])
-    if fault is None:
-        return Executed(variants, ACCOUNT.tale, ACCOUNT.words)
-    text = fault.message.splitlines() if isinstance(fault, Violation) else [str(fault)]
-    return Executed(variants, ACCOUNT.tale, ACCOUNT.words, str(fault.code), text)
+    fault = ACCOUNT.fault
+    text = [beyond] if fault is None else fault.message.splitlines() if isinstance(fault, Violation) else [str(fault)]
+    code = str(fault.code) if fault is not None else str(Code.NO_DEVICE) if beyond else ""
+    return Executed(len(ACCOUNT.variants), ACCOUNT.tale, ACCOUNT.words, code, text if code else [])
 
 
 def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: CallArguments) -> Result:
     """What a candidate gives, or writes into destinations, which hold NaN before; then what it returns says nothing."""
     device = arguments.tensors[0].device if arguments.tensors else None
-    shapes = call.destinations
-    places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in shapes]
+    places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in call.destinations]
     for y in floating(result_of(places).tensors):
         y.fill_(math.nan)
     if call.placing.destinations:

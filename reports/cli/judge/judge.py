@@ -123,6 +123,7 @@ class _Command(click.Command):
 )  # fmt: skip
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--compiled", is_flag=True, help="Compile the candidate's Triton kernels; execute their PTX on the CPU.")
+@click.option("--far", is_flag=True, help="Ask FAR, too: kernels beyond 2^31 elements, in blocks at both sides of it.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
 @click.option("--device", type=click.Choice(("cpu", "cuda", "rehearsal")),
@@ -202,15 +203,14 @@ def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPla
     total = options["total"] or math.inf
     return QuestionPlan(
         options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"],
-        options["device"] or "", options["evaluation"],
+        options["device"] or "", options["evaluation"], options["far"],
     )  # fmt: skip
 
 
 def _judge_table(rows: list[ProblemRow], options: dict[str, Any]) -> int:
     """The exit code of several judgements, which are printed as they are made."""
-    plan = asdict(_plan_of(options))
-    question: dict[str, Any] = {"contract": options["contract"], "seed": options["seed"], "plan": plan}
-    question["confinement"] = {name: options[name] for name in _CONFINING}
+    question: dict[str, Any] = {name: options[name] for name in ("contract", "seed")}
+    question |= {"plan": asdict(_plan_of(options)), "confinement": {name: options[name] for name in _CONFINING}}
     return judge_rows(rows, question, as_json=options["as_json"])
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from opassay.oracles.machine.ptx import executor
+from opassay.oracles.machine.ptx.account import ACCOUNT
 from opassay.oracles.machine.ptx.extents import Extent
+from opassay.oracles.machine.ptx.far import FarCall, choose_blocks
 from opassay.oracles.machine.ptx.space import Access
 from opassay.oracles.machine.ptx.sparse import PAGE, SparseSpace, StorageRegion
 from opassay.oracles.verdicts.violation import Code, Violation
@@ -87,3 +91,35 @@ def test_a_launch_on_sparse_memory_is_the_same(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(executor, "_SPARSE", 0)
     run(entry(body, 1), [x])
     assert x.tolist() == list(range(3, 35))
+
+
+def test_blocks_are_chosen_at_both_sides_of_where_indices_end() -> None:
+    rows = 2**31 // 1000 + 5000
+    extents = [Extent("x", 0, 4, (rows, 1000), (4000, 4))]
+    assert choose_blocks((256, 1, 1), 128, extents) is None
+    blocks = choose_blocks((rows, 1, 1), 128, extents)
+    assert blocks is not None
+    assert {0, 1, rows - 1} <= {*blocks.tolist()}
+    for end in (2**31 // 1000, 2**31 // 4000, 2**32 // 4000):
+        assert {end - 2, end + 2} <= {*blocks.tolist()}
+    assert (np.diff(blocks) > 0).all()
+    tiles = choose_blocks((rows, 3, 2), 128, extents)
+    assert tiles is not None
+    last = tiles[tiles % rows == rows - 1]
+    assert last.tolist() == [rows - 1 + rows * number for number in range(6)]
+
+
+def test_what_wraps_on_the_way_to_an_address_is_named() -> None:
+    call = ACCOUNT.far = FarCall(math.inf)
+    body = f"mul.lo.s32 %r1, %t, 1073741824;\nshr.u32 %r2, %r1, 30;\n{at(0, 4, '%r2')}st.global.b32 [%rd60], %t;"
+    x = torch.full((32,), -1, dtype=torch.int32)
+    try:
+        with pytest.raises(Violation):  # threads that differ write one element
+            run(entry(body, 1), [x])
+        run(entry(f"mul.lo.s32 %r1, %t, 1073741824;\n{at(0, 4)}st.global.b32 [%rd60], %r1;", 1), [x])
+        assert not call.wraps
+        run(entry(body.replace("1073741824", "536870912").replace("30", "29").replace("%t;", "%r2;"), 1), [x])
+    finally:
+        ACCOUNT.far = None
+    (line,) = call.wraps
+    assert "mul.lo.s32: 4 * 536870912 = 2147483648 does not fit into 32 bits" in line
