@@ -27,3 +27,17 @@ class Access:
     def choose(self, choice: Any) -> Access:
         """The access of some of the threads."""
         return Access(self.addresses[choice], self.threads[choice], self.width, self.count, self.where)
+
+
+def nearest_operand(operands: list[tuple[int, int, str]], address: int) -> list[str]:
+    """Where an address is, as seen from the operand that is nearest to it: a line, or none.
+
+    Args:
+        operands: the first byte of each, the one behind it, and its name.
+    """
+    rows = [(max(start - address, address - end + 1, 0), start, end, name) for start, end, name in operands]
+    if not rows:
+        return []
+    away, start, end, name = min(rows)
+    where = f"{start - address} bytes before" if address < start else f"{address - end} bytes behind the end of"
+    return [f"nearest operand: {name}; the address is {where if away else 'within'} it, which has {end - start} bytes"]

@@ -39,6 +39,8 @@ def places(instruction: Instruction, operand: Operand, entry: Listing) -> Placin
         at = where(chunk)[lanes]
         if space != "generic":
             return [_access(chunk, space, at, lanes, shape, label, np.arange(lanes.size))]
+        if ((at >= WINDOWS["param"]) & (at < WINDOWS["global"])).any():
+            raise unknown(instruction, "an address of a parameter")
         of_shared, of_local, of_global = (at >= WINDOWS[name] for name in ("shared", "local", "global"))
         # What is in no window is outside of global memory, too.
         parts = {"shared": of_shared & ~of_local, "local": of_local & ~of_global, "global": of_global | ~of_shared}

@@ -15,10 +15,15 @@ from .formats import Lanes
 
 
 class BlockOrder:
-    """The order that the operations of a launch make; `clock` is how many there were."""
+    """The order that the operations of a launch make; `clock` is how many there were.
 
-    def __init__(self) -> None:
-        self.clock = 0
+    Args:
+        within: whether it orders what threads of one block do, too. In shared memory warps stand in the place of
+            blocks, and barriers (`mbarriers.py`) in that of atomic operations.
+    """
+
+    def __init__(self, within: bool = False) -> None:
+        self.clock, self._within = 0, within
         self._times: dict[int, list[int]] = {}
 
     def pass_through(self, blocks: Lanes) -> None:
@@ -36,7 +41,7 @@ class BlockOrder:
             latest = self._times.get(our, [0])[-1]
             if their < 0:  # of several readers it is not known when all of them have read
                 result[i] = latest > 0
-            elif their != our:
+            elif their != our or self._within:
                 times = self._times.get(their, [])
                 first = bisect.bisect_right(times, stamp)
                 result[i] = first < len(times) and times[first] < latest

@@ -52,6 +52,14 @@ class Context:
     cycles: int = 0
     deadline: float = math.inf
 
+    def parameter_bytes(self, at: int, count: int) -> bytes:
+        """Bytes of a parameter, by the place that `Listing.parameter_place` gives."""
+        for name, raw in self.parameters.items():
+            start = at - self.entry.parameter_place(name)
+            if start >= 0 and start + count <= len(raw):
+                return raw[start : start + count]
+        raise Violation(Code.OUT_OF_BOUNDS, f"{count} bytes at byte {at} of the parameters are of none", [])
+
     @property
     def threads(self) -> int:
         """Of a block, in whole warps: what of the last one is no thread of the block has ended before it begins."""
@@ -68,11 +76,15 @@ class Asynchronous:
     """What threads have begun and not waited for.
 
     Attributes:
-        copies: of cp.async. products: of wgmma.
+        copies: of cp.async. products: of wgmma. bulk: of cp.async.bulk, what goes out.
+        barriers: of `mbarriers.py`, by block and address. tests: of them that have failed since somebody came.
     """
 
     copies: WorkGroups
     products: WorkGroups
+    bulk: WorkGroups
+    barriers: dict[tuple[int, int], Any] = field(default_factory=dict)
+    tests: int = 0
 
 
 class Chunk:
@@ -106,7 +118,7 @@ class Chunk:
         # A thread is the only one of a block of its own as far as its local memory goes.
         size = -(-context.entry.sizes["local"] // 16) * 16
         self.local = Space("local", size * self.size, self.size, 1, poison=context.poison, apart=True)
-        self.begun = Asynchronous(WorkGroups(self.size), WorkGroups(self.size))
+        self.begun = Asynchronous(WorkGroups(self.size), WorkGroups(self.size), WorkGroups(self.size))
         self.mask: Lanes | None = None
         self.alive = self.within < math.prod(context.block)
         self.target = 0

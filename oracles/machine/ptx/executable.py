@@ -11,17 +11,20 @@ from .accesses import copy as copy_shared
 from .accesses import is_strong, load, store
 from .arithmetic import compare_pairs
 from .atomics import update
+from .bulk_copies import copy_in_bulk
 from .extern import call_outside, trap
 from .flow import barrier, branch, end, fence, rank_blocks
 from .grammar import require_known, unknown
 from .integers import carry
 from .listing import Instruction, Listing, read_entry
+from .mbarriers import barrier_in_memory
 from .moves import compute, create_policy, move
 from .operands import Step
 from .space import WARP
 from .tensor_cores import multiply_matrices
+from .tensor_maps import change_map
 from .warpgroups import GROUP, multiply_groups
-from .warps import active_mask, load_matrix, match, reduce, shuffle, store_matrix, vote
+from .warps import active_mask, elect, load_matrix, match, reduce, shuffle, store_matrix, vote
 from .wraps import Wraps, watch
 
 _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
@@ -29,8 +32,12 @@ _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
     "activemask": active_mask, "createpolicy": create_policy, "call": call_outside, "trap": trap, "atom": update,
     "wgmma": multiply_groups, "mma": multiply_matrices, "red": update, "membar": fence, "fence": fence,
-    "barrier": barrier,
+    "barrier": barrier, "mbarrier": barrier_in_memory, "tensormap": change_map, "elect": elect, "setmaxnreg": fence,
 }  # fmt: skip
+
+
+#: How an instruction begins by which threads wait for a barrier in memory.
+_WAITS = (("try_wait",), ("test_wait",))
 
 
 class Kernel:
@@ -52,7 +59,7 @@ class Kernel:
     def __init__(self, text: str, name: str = "") -> None:
         self.entry = read_entry(text, name)
         every = [instruction for block in self.entry.blocks for instruction in block]
-        self.waits = any(each.name == "atom" or is_strong(each) for each in every)
+        self.waits = any(each.name == "atom" or is_strong(each) or each.modifiers[:1] in _WAITS for each in every)
         changes = [each for each in every if each.name in ("atom", "red") and "shared" not in each.modifiers]
         self.joint = bool(changes) or any(map(is_strong, every))
         self.together = GROUP if any(each.name == "wgmma" for each in every) else WARP
@@ -76,6 +83,8 @@ class Kernel:
             instruction = replace(instruction, operands=instruction.operands[:-1])
         if instruction.name in ("addc", "subc", "madc") or "cc" in instruction.modifiers:
             return carry(instruction, self.entry)
+        if instruction.name == "cp" and "bulk" in instruction.modifiers:
+            return copy_in_bulk(instruction, self.entry)
         if instruction.name == "setp" and instruction.modifiers[-1].endswith("x2"):
             return compare_pairs(instruction, self.entry)
         return _MAKERS.get(instruction.name, compute)(instruction, self.entry)

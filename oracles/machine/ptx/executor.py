@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...op.declaration import Tensor
 from ...verdicts.violation import Code, Violation
@@ -30,6 +31,7 @@ from .hardware import ORDERS, Hardware
 from .parameters import Structure, tensors_of
 from .space import WARP, Space
 from .sparse import PAGE, SparseSpace, StorageRegion
+from .tensor_maps import host_map
 from .windows import BASE
 from .wraps import Wraps
 
@@ -85,8 +87,11 @@ class Executor:
             Violation, Unsupported: as `launch`.
         """
         program = self.program(binary)
-        arguments = [(kind, values[name], name) for name, kind in binary.src.signature.items() if kind != "constexpr"]
         metadata = binary.metadata
+        arguments = list(_arguments(binary, values))
+        scratch = getattr(metadata, "global_scratch_size", 0) * math.prod(grid)
+        if scratch:
+            arguments.append(("*i8", torch.empty(scratch, dtype=torch.uint8), "scratch memory"))
         geometry = Geometry(metadata.name, three_extents(grid), (WARP * metadata.num_warps, 1, 1), metadata.shared)
         PlacedLaunch(geometry, program, arguments).run()
 
@@ -96,6 +101,24 @@ class Executor:
             text = binary.asm["ptx"]
             self._kernels[binary.hash] = Kernel(self._edit(text) if self._edit else text)
         return self._kernels[binary.hash]
+
+
+def _arguments(binary: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Types, values and names of arguments, a descriptor of a tensor as Triton's launcher passes it."""
+    metas = iter(getattr(binary.metadata, "tensordesc_meta", None) or ())
+    for name, kind in binary.src.signature.items():
+        if not isinstance(kind, str) or not kind.startswith("tensordesc"):
+            if kind != "constexpr":
+                yield kind, values[name], name
+            continue
+        value, meta = values[name], next(metas, None)
+        sizes = [("i64", int(n), name) for n in (*value.shape, *value.strides)]
+        if meta is None:
+            yield "*", value.base, name
+            yield from [*sizes, ("i1", value.padding == "nan", name), ("i1", value.round_f32_to_tf32, name)]
+        else:
+            yield "struct", host_map(value, meta), name
+        yield from sizes
 
 
 def three_extents(sizes: Sequence[int]) -> Extents:

@@ -44,6 +44,10 @@ _WITH_CARRY = "cc\\.[us](32|64)"
 _OF_HALVES = rf"(rn\.)?(sat\.)?{_HALF}(x2)?|(rn\.)?(ftz\.)?sat\.f32"
 _SUM_OF_HALVES = rf"{_SUM}|{_WITH_CARRY}|{_OF_HALVES}|rn\.f32\.{_HALF}|{_PAIRS}|{_DIRECTED}"
 
+#: The space of a barrier in memory, and the order that comes with it.
+_GATE = r"(\.shared(::cta|::cluster)?)?\.b64"
+_MEETING = rf"(\.(acquire|release|relaxed))?(\.{_SCOPE})?"
+
 #: The modifiers of an instruction, by its name.
 _MODIFIERS = {
     "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES,
@@ -73,12 +77,19 @@ _MODIFIERS = {
            rf"|r[nzmp]i\.(ftz\.)?[us](8|16|32|64)\.f32|r[nzmp]i\.[us](8|16|32|64)\.(f64|{_HALF})"
            rf"|[us](8|16|32|64)\.[us](8|16|32|64)",
     "createpolicy": r"(fractional|range)\.L2::\w+(\.L2::\w+)?\.b64|cvt\.L2\.b64",
-    "cvta": r"(to\.)?(global|shared|local|const)\.u64",
+    "cvta": r"(to\.)?(global|shared|local|const|param)\.u64",
     "ld": rf"param\.{_VECTOR}|{_PLACED}{_VECTOR}"
           rf"|global\.nc{_CACHED}\.{_VECTOR}|const\.{_VECTOR}",
     "st": rf"{_PLACED}{_VECTOR}", "atom": rf"{_ORDERED}({_CHANGED}|exch\.b(32|64)|cas\.b(16|32|64))",
     "red": rf"{_ORDERED}({_CHANGED})", "membar": "cta|gl|sys", "fence": rf"(sc|acq_rel|acquire|release)\.{_SCOPE}"
-                                                     r"|proxy\.async(\.(global|shared::cta|shared::cluster))?",
+                                                     r"|proxy\.(async(\.(global|shared::cta|shared::cluster))?|alias)"
+             rf"|proxy\.tensormap::generic\.(acquire|release)\.{_SCOPE}|mbarrier_init\.release\.cluster",
+    "mbarrier": rf"(init|inval){_GATE}|(arrive|arrive_drop)(\.expect_tx)?{_MEETING}{_GATE}"
+                rf"|(expect_tx|complete_tx)(\.relaxed\.{_SCOPE})?{_GATE}|(try|test)_wait(\.parity)?{_MEETING}{_GATE}",
+    "tensormap": r"replace\.tile\.(global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype"
+                 r"|interleave_layout|swizzle_mode|fill_mode)(\.(shared::cta|global))?\.b1024\.b(32|64)"
+                 rf"|cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.{_SCOPE}\.sync\.aligned",
+    "elect": "sync", "setmaxnreg": r"(inc|dec)\.sync\.aligned\.u32",
     "mma": rf"sync\.aligned\.(m16n8k(8|16)\.row\.col\.f32\.{_HALF}\.{_HALF}"
            r"|m16n8k(4|8)\.row\.col\.f32\.tf32\.tf32)\.f32"
            r"|sync\.aligned\.m16n8k(16|32)\.row\.col\.(satfinite\.)?s32\.[us]8\.[us]8\.s32"
@@ -91,7 +102,10 @@ _MODIFIERS = {
              r"|mma_async\.sync\.aligned\.m64n\d+k32\.((f32|f16)\.(e4m3|e5m2)\.(e4m3|e5m2)"
              r"|(satfinite\.)?s32\.[us]8\.[us]8)",
     "vote": r"sync\.((all|any|uni)\.pred|ballot\.b32)", "match": r"(any|all)\.sync\.b(32|64)", "activemask": "b32",
-    "cp": rf"async\.c[ag]\.shared\.global{_CACHED}|async\.(commit_group|wait_group|wait_all)",
+    "cp": rf"async\.c[ag]\.shared\.global{_CACHED}|async\.(commit_group|wait_group|wait_all)"
+          r"|async\.bulk\.(commit_group|wait_group(\.read)?)|async\.bulk\.prefetch\.(tensor\.[1-5]d\.)?L2\.global(\.tile)?"
+          rf"|async\.bulk\.(tensor\.[1-5]d\.)?shared::(cta|cluster)\.global(\.tile)?\.mbarrier::complete_tx::bytes{_CACHED}"
+          rf"|async\.bulk\.(tensor\.[1-5]d\.)?global\.shared::cta(\.tile)?\.bulk_group{_CACHED}",
     "ldmatrix": _MATRIX, "stmatrix": _MATRIX, "bra": "(uni)?", "ret": "(uni)?", "exit": "",
     "call": "(uni)?", "trap": "",
     "bar": r"sync|warp\.sync", "barrier": r"sync(\.aligned)?",

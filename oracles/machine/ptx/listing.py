@@ -91,6 +91,15 @@ class Listing:
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
 
+    def parameter_place(self, name: str) -> int:
+        """Where a parameter begins among all of them, for those who take its address."""
+        place = 0
+        for other, width in self.parameters.items():
+            if other == name:
+                break
+            place += -(-width // 128) * 128
+        return place
+
     def declare(self, declaration: str) -> None:
         """Record the offset of a variable in shared or local memory, or the bytes of one of the module.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .access import Access
-from .contests import NOBODY
+from .contests import NOBODY, SEVERAL
 from .formats import Lanes
 
 
@@ -52,10 +52,11 @@ class Ongoing:
         owner = self._owner[1][at]
         return owner, (self._counts[1][at] > 0) & (owner != threads)
 
-    def find_users(self, at: Lanes) -> tuple[Lanes, Lanes]:
-        """Who is reading or writing elements, and where somebody is."""
+    def find_users(self, at: Lanes, threads: Lanes) -> tuple[Lanes, Lanes]:
+        """Who is reading or writing elements, SEVERAL in the place of these threads, and where anybody is."""
         writing = self._counts[1][at] > 0
-        return np.where(writing, self._owner[1][at], self._owner[0][at]), writing | (self._counts[0][at] > 0)
+        who = np.where(writing, self._owner[1][at], self._owner[0][at])
+        return np.where(who == threads, SEVERAL, who), writing | (self._counts[0][at] > 0)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from .chunk import Chunk
 from .formats import NUMBERS, Lanes, as_type, read_number
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
-from .windows import BASE
+from .windows import BASE, WINDOWS
 
 Reader: TypeAlias = Callable[[Chunk], Lanes]
 Step: TypeAlias = Callable[[Chunk], None]
@@ -47,6 +47,8 @@ def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing
             constant = np.bool_(int(operand, 0))
         elif operand in entry.constants:
             return lambda chunk: dtype(chunk.context.symbols[operand])
+        elif operand in entry.parameters:
+            constant = dtype(WINDOWS["param"] + entry.parameter_place(operand))
         elif operand in entry.places:
             constant = dtype(entry.places[operand])
         else:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ...verdicts.violation import Code, Violation
 from .access import Access as Access
+from .access import nearest_operand
 from .block_order import BlockOrder
 from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, rank_stores
 from .contests import WARP as WARP
@@ -44,6 +45,8 @@ class Space:
 
     def __init__(self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool) -> None:
         self.name, self._threads, self._apart = name, threads, apart
+        #: Threads of what comes before or after others by way of atomic operations: a block, in its own memory a warp.
+        self._unit = min(WARP, threads) if apart else threads
         self.part = size // max(blocks, 1)
         self.cells = np.full(-(-size // 16) * 16 + 16, poison, np.uint8)
         self._size = count = self.cells.size
@@ -59,7 +62,7 @@ class Space:
         self._atomic = np.zeros(count, bool)
         #: When an element was written and read last, by the clock of the order of blocks.
         self._times = np.zeros((2, count), np.int32)
-        self._order = BlockOrder()
+        self._order = BlockOrder(within=apart)
         self._contests = Contests(count if apart and threads > 1 else 0)
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
         self._ongoing = Ongoing(count)
@@ -90,6 +93,10 @@ class Space:
     def pass_warp_barrier(self, warps: Lanes) -> None:
         """Warps pass a barrier of their own, by their numbers: the same among the threads of each."""
         self._warp_epochs[warps] += 1
+
+    def meet(self, threads: Lanes) -> None:
+        """Threads come to a barrier in this memory, which orders what their warps do with what those of others do."""
+        self._order.pass_through(np.unique(threads // self._unit))
 
     def _now(self, access: Access) -> Lanes:
         """The epoch of every thread."""
@@ -127,7 +134,7 @@ class Space:
             if not strong:
                 self._note_reader(at, access.threads, blocks, now)
             loaded.append(self._views[access.width][at // access.width])
-        if strong:
+        if strong and not self._apart:
             self._order.pass_through(blocks)
         return loaded
 
@@ -149,8 +156,7 @@ class Space:
             if strong:
                 changed = changed & ~self._atomic[at]
             if self._ongoing.any:
-                who, busy = self._ongoing.find_users(at)
-                who = np.where(who == access.threads, SEVERAL, who)  # its own work is no excuse
+                who, busy = self._ongoing.find_users(at, access.threads)
                 self._require_no_race(access, at, who, busy & changed, ("writes", "still copies or multiplies there"))
             if self._apart and self._threads > 1:
                 self._contest(access, at, value, now, changed)
@@ -159,17 +165,21 @@ class Space:
                 racing = self._put(access, at, value)
                 self._require_no_race(access, at, self._writer[at], racing, ("writes", "writes at once"))
             self._note_writer(at, access, now, strong)
-        if strong:
+        if strong and not self._apart:
             self._order.pass_through(blocks)
 
-    def begin(self, access: Access, values: list[Lanes] | None = None) -> None:
+    def begin(self, access: Access, values: list[Lanes] | None = None) -> list[Lanes]:
         """Begin what goes on by itself until `end`: a copy of bits into memory or, without them, reading.
+
+        Returns:
+            What is read.
 
         Raises:
             Violation: as `store` and `load`, by what others did so far.
         """
+        loaded: list[Lanes] = []
         if values is None:
-            self.load(access)
+            loaded = self.load(access)
         else:
             located = self._located(access)
             now = self._now(located)
@@ -179,6 +189,7 @@ class Space:
                 self._require_ordered(located, at, access.threads // self._threads, now, changed)
         for number in range(access.count):
             self._ongoing.add(access.addresses + number * access.width, access.threads, values is not None)
+        return loaded
 
     def end(self, access: Access, values: list[Lanes] | None = None) -> None:
         """End what was begun: what was copied is there, and what was read has been read now.
@@ -263,7 +274,8 @@ class Space:
             self.shared_updates |= bool(others.any() or rank.any())
             self._note_writer(at, access, now, True)
             before_each.append(before)
-        self._order.pass_through(blocks)
+        if not self._apart:
+            self._order.pass_through(blocks)
         return before_each
 
     def _require_ordered(
@@ -275,7 +287,8 @@ class Space:
         self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._times[0])
         within, across = self._readers(at, access, blocks, now)
         reader, words = self._reader[at], ("writes", "read")
-        self._require_no_race(access, at, reader, within & ~across & changed, words, doubtful=not self._apart)
+        when = self._times[1] if self._apart else None
+        self._require_no_race(access, at, reader, within & ~across & changed, words, when, not self._apart)
         self._require_no_race(access, at, reader, across & changed, words, self._times[1])
 
     def _note_unwritten(self, access: Access, at: Lanes) -> None:
@@ -335,8 +348,9 @@ class Space:
         """
         racing = racing & (others != access.threads)
         if racing.any() and when is not None:
-            theirs = np.where(others < 0, others, others // self._threads)
-            racing = racing & ~self._order.comes_before(theirs, when[at], access.threads // self._threads)
+            some = np.flatnonzero(racing)
+            theirs = np.where(others < 0, others, others // self._unit)[some]
+            racing[some] = ~self._order.comes_before(theirs, when[at[some]], access.threads[some] // self._unit)
         if not racing.any():
             return
         does, did = words
@@ -379,17 +393,6 @@ class Space:
         """Raise a Violation where an access is wrong; the title has a place for the thread."""
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
-            thread = self._thread(int(access.threads[first]))
-            address = int(access.addresses[first])
-            raise Violation(code, title.format(thread), [self._place(address), *self._nearest(address)])
-
-    def _nearest(self, address: int) -> list[str]:
-        """Where an address is, as seen from the operand that is nearest to it: a line, or none."""
-        rows = [(max(start - address, address - end + 1, 0), start, end, name) for start, end, name in self._operands]
-        if not rows:
-            return []
-        away, start, end, name = min(rows)
-        where = f"{start - address} bytes before" if address < start else f"{address - end} bytes behind the end of"
-        return [
-            f"nearest operand: {name}; the address is {where if away else 'within'} it, which has {end - start} bytes"
-        ]
+            thread, address = self._thread(int(access.threads[first])), int(access.addresses[first])
+            near = nearest_operand(self._operands, address)
+            raise Violation(code, title.format(thread), [self._place(address), *near])

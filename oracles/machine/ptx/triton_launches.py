@@ -178,9 +178,6 @@ def _require_plain(binary: Any) -> None:
     clusters = getattr(metadata, "num_ctas", 1)
     if clusters != 1:
         raise Unsupported(Code.OPCODE, f"clusters of {clusters} blocks are not executed")
-    if getattr(metadata, "global_scratch_size", 0):
-        raise Unsupported(Code.OPCODE, "a kernel with descriptors of tensors (TMA) in scratch memory is not executed")
-    kinds = [kind for kind in binary.src.signature.values() if not isinstance(kind, str) or "tensordesc" in kind]
+    kinds = [kind for kind in binary.src.signature.values() if not isinstance(kind, str)]
     if kinds:
-        by_copies = " (TMA)" if kinds[0].startswith("tensordesc") else ""
-        raise Unsupported(Code.OPCODE, f"an argument of type {kinds[0]}{by_copies} is not passed to PTX")
+        raise Unsupported(Code.OPCODE, f"an argument of type {kinds[0]} is not passed to PTX")

@@ -142,9 +142,8 @@ class _GroupProduct:
         readers = first.repeat(rows * self.depth)
         for warp in (0, 1):
             access = Access(at, readers + warp * WARP, width, 1, str(self.instruction))
-            chunk.shared.begin(access)
+            (loaded,) = chunk.shared.begin(access)
             chunk.begun.products.begin(access, None)
-        (loaded,) = chunk.shared.load(access)
         return read_elements(kind, loaded).reshape(first.size, rows, self.depth)
 
     def _places(self, descriptor: int, shape: tuple[int, int], width: int, transposed: bool, start: Lanes) -> Lanes:

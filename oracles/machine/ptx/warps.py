@@ -86,7 +86,7 @@ def _source_lane(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> tuple[Lanes,
 def destinations(instruction: Instruction, target: Operand, entry: Listing) -> tuple[str, str]:
     """The register that an instruction writes, and the predicate in "%r1|%p1"; "" for none."""
     first, _, second = target.partition("|") if isinstance(target, str) else ("", "", "")
-    name = destination(instruction, first or target, entry)
+    name = first if first == "_" else destination(instruction, first or target, entry)
     return name, destination(instruction, second, entry) if second else ""
 
 
@@ -149,6 +149,22 @@ def active_mask(instruction: Instruction, entry: Listing) -> Step:
         threads = where(chunk)
         come = chunk.alive if threads is None else threads
         chunk.write(name, np.repeat(_masks(come.reshape(-1, WARP)), WARP), threads)
+
+    return step
+
+
+def elect(instruction: Instruction, entry: Listing) -> Step:
+    """elect.sync: the first of the threads that are named is the leader, and has a true predicate (9.7.13.15)."""
+    name, leads = destinations(instruction, instruction.operands[0], entry)
+    mask, where = reader(instruction, instruction.operands[1], "b32", entry), active(instruction)
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        members = _members(chunk, threads, mask(chunk), instruction).reshape(-1, WARP)
+        leader = np.repeat(members.argmax(1), WARP).astype(np.uint32)
+        if name != "_":
+            chunk.write(name, leader, threads)
+        chunk.write(leads, chunk.lanes % WARP == leader, threads)
 
     return step
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -259,18 +258,3 @@ def test_tf32_looks_at_eleven_digits() -> None:
 def test_what_tensor_memory_is_for_is_refused_with_the_way_out() -> None:
     with pytest.raises(Unsupported, match=r"tcgen05\.wait.*mma.sync for sm_80: set OPASSAY_PTX_ARCH"):
         Kernel(entry("fence.proxy.async.shared::cta;\ntcgen05.wait::ld.sync.aligned;", 0))
-
-
-@pytest.mark.parametrize(
-    "instruction",
-    [
-        "tcgen05.wait::ld.sync.aligned;",
-        "cp.async.bulk.commit_group;",
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1];",
-        "mbarrier.init.shared::cta.b64 [%r1], 1;",
-        "barrier.cluster.arrive.aligned;",
-    ],
-)  # fmt: skip
-def test_what_hopper_and_blackwell_copy_and_wait_for_is_refused_by_name(instruction: str) -> None:
-    with pytest.raises(Unsupported, match=re.escape(instruction.split(" ")[0].rstrip(";"))):
-        Kernel(entry(instruction, 0))

@@ -1,0 +1,179 @@
+"""mbarrier: barriers in shared memory at which threads arrive, and copies, and for whose phases threads wait.
+
+Source: NVIDIA, PTX ISA 9.1, section 9.7.13.15: "An mbarrier object [...] tracks the number of pending arrivals, the
+expected arrivals for the next phase, and tx-count"; "the current phase is complete when the count of the pending
+arrivals has reached zero and tx-count has reached zero"; test_wait.parity "waits for the completion of the phase
+indicated by phaseParity".
+
+A copy that completes at a barrier is there as late as it may be: once a thread waits, and all arrivals have come. What
+a warp does after it has waited comes after what others did before they arrived; that they met at one barrier is taken
+for granted, as with atomic operations (`block_order.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...verdicts.violation import Code, Violation
+from .access import Access
+from .accesses import spread_over
+from .chunk import Chunk
+from .formats import Lanes
+from .listing import Instruction, Listing, Operand
+from .operands import Reader, Step, active, address, destination, reader
+from .windows import WINDOWS
+
+#: So many tests of barriers fail one after the other, with no arrival between them, where nobody will ever arrive.
+_PATIENCE = 1 << 13
+
+
+@dataclass
+class MemoryBarrier:
+    """One barrier.
+
+    Attributes:
+        count: of arrivals of a phase. pending: that are to come. transfer: bytes that are expected and not there yet.
+        phase: its number. copies: that complete here: what each writes, the bits, and how many bytes it counts.
+    """
+
+    count: int
+    pending: int
+    transfer: int = 0
+    phase: int = 0
+    copies: list[tuple[Access, list[Lanes], int]] = field(default_factory=list)
+
+    def settle(self, chunk: Chunk, waited_for: bool) -> None:
+        """End the phase if all has come; where somebody waits, copies come now."""
+        if waited_for and not self.pending:
+            copies, self.copies = self.copies, []
+            for access, words, count in copies:
+                chunk.shared.end(access, words)
+                chunk.shared.meet(access.threads[:1])
+                self.transfer -= count
+        if not self.pending and not self.transfer:
+            self.pending, self.phase = self.count, self.phase + 1
+
+
+def shared_address(instruction: Instruction, operand: Operand, entry: Listing) -> Reader:
+    """A function that gives addresses in the shared memory of a block, also of those that name no space."""
+    if any(name.startswith("shared") for name in instruction.modifiers):
+        return address(instruction, operand, entry, "shared")
+    where = address(instruction, operand, entry, "generic")
+    return lambda chunk: where(chunk) - WINDOWS["shared"]
+
+
+def find_barrier(chunk: Chunk, lane: int, at: int, label: str) -> MemoryBarrier:
+    """The barrier at an address of a thread's block.
+
+    Raises:
+        Violation: none is there.
+    """
+    barrier: MemoryBarrier | None = chunk.begun.barriers.get((int(chunk.block[lane]), at))
+    if barrier is None:
+        raise _fault(chunk, lane, f"{label}: {{}} finds no barrier at byte {at} of shared memory", Code.UNDEFINED)
+    return barrier
+
+
+def _fault(chunk: Chunk, lane: int, title: str, code: Code) -> Violation:
+    who = f"thread {int(chunk.within[lane])} of block {int(chunk.blocks[chunk.block[lane]])}"
+    return Violation(code, title.format(who))
+
+
+def barrier_in_memory(instruction: Instruction, entry: Listing) -> Step:
+    """mbarrier: each of its instructions."""
+    verb = instruction.modifiers[0]
+    if verb in ("test_wait", "try_wait"):
+        return _test(instruction, entry)
+    if verb in ("init", "inval"):
+        return _initialise(instruction, entry)
+    return _arrive(instruction, entry)
+
+
+def _initialise(instruction: Instruction, entry: Listing) -> Step:
+    where, place = active(instruction), shared_address(instruction, instruction.operands[0], entry)
+    count = reader(instruction, (*instruction.operands, "0")[1], "u32", entry)
+    ends, label = instruction.modifiers[0] == "inval", str(instruction)
+
+    def step(chunk: Chunk) -> None:
+        lanes = chunk.select_lanes(where(chunk))
+        for lane, at, number in zip(lanes, place(chunk)[lanes], chunk.spread(count(chunk))[lanes], strict=True):
+            key = int(chunk.block[lane]), int(at)
+            if at % 8:
+                raise _fault(chunk, lane, f"{label}: {{}} has a barrier at no multiple of 8", Code.MISALIGNED)
+            if ends:
+                find_barrier(chunk, lane, int(at), label)
+                del chunk.begun.barriers[key]
+            else:
+                chunk.begun.barriers[key] = MemoryBarrier(int(number), int(number))
+
+    return step
+
+
+def _arrive(instruction: Instruction, entry: Listing) -> Step:
+    """arrive, arrive_drop, arrive.expect_tx, expect_tx and complete_tx."""
+    verb, expects = instruction.modifiers[0], "expect_tx" in instruction.modifiers
+    operands = list(instruction.operands)
+    target = operands.pop(0) if verb.startswith("arrive") and not str(operands[0]).startswith("[") else "_"
+    place = shared_address(instruction, operands[0], entry)
+    amount = reader(instruction, (*operands, "1")[1], "u32", entry)
+    name = "" if target == "_" else destination(instruction, target, entry)
+    where, label = active(instruction), str(instruction)
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        lanes = chunk.select_lanes(threads)
+        tokens = np.zeros(lanes.size, np.uint64)
+        chunk.shared.meet(lanes)
+        for i, (lane, at, number) in enumerate(
+            zip(lanes, place(chunk)[lanes], chunk.spread(amount(chunk))[lanes], strict=True)
+        ):
+            barrier = find_barrier(chunk, lane, int(at), label)
+            tokens[i] = barrier.phase
+            if expects or verb == "complete_tx":
+                barrier.transfer += int(number) if expects else -int(number)
+            if verb.startswith("arrive"):
+                arrivals = 1 if expects else int(number)
+                if arrivals > barrier.pending:
+                    text = f"{label}: {{}} arrives where {barrier.pending} arrivals are to come"
+                    raise _fault(chunk, lane, text, Code.DIVERGENT)
+                barrier.pending -= arrivals
+                barrier.count -= arrivals if verb == "arrive_drop" else 0
+            barrier.settle(chunk, False)
+        chunk.begun.tests = 0
+        if name:
+            chunk.write(name, spread_over(chunk, lanes, tokens, threads), threads)
+
+    return step
+
+
+def _test(instruction: Instruction, entry: Listing) -> Step:
+    """test_wait and try_wait: whether the phase of a parity, or that of a token, is complete."""
+    target, operand, expected, *_ = instruction.operands
+    name, place = destination(instruction, target, entry), shared_address(instruction, operand, entry)
+    parity, where, label = "parity" in instruction.modifiers, active(instruction), str(instruction)
+    phase = reader(instruction, expected, "u32" if parity else "u64", entry)
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        lanes = chunk.select_lanes(threads)
+        done = np.zeros(lanes.size, bool)
+        known: dict[tuple[int, int], MemoryBarrier] = {}
+        places, phases = place(chunk)[lanes].tolist(), chunk.spread(phase(chunk))[lanes].tolist()
+        for i, (block, at, awaited) in enumerate(zip(chunk.block[lanes].tolist(), places, phases, strict=True)):
+            barrier = known.get((block, at))
+            if barrier is None:
+                barrier = known[block, at] = find_barrier(chunk, int(lanes[i]), at, label)
+            for _ in range(2):
+                done[i] = (barrier.phase & 1) != awaited if parity else barrier.phase != awaited
+                if not done[i]:
+                    barrier.settle(chunk, True)
+        chunk.begun.tests = 0 if done.any() else chunk.begun.tests + 1
+        if chunk.begun.tests > _PATIENCE:
+            text = f"{label}: {{}} waits for a phase that nobody completes"
+            raise _fault(chunk, int(lanes[0]), text, Code.DIVERGENT)
+        chunk.shared.meet(lanes[done])
+        chunk.write(name, spread_over(chunk, lanes, done, threads), threads)
+
+    return step
