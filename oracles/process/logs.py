@@ -6,6 +6,9 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
+#: The log of calls that fail on tensors without memory; a verdict has the error, where there is one.
+FAKE_TENSORS = "torch._subclasses.fake_tensor"
+
 
 @contextlib.contextmanager
 def silent(name: str) -> Iterator[None]:

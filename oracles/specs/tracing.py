@@ -29,7 +29,7 @@ from torch.utils import _pytree as pytree
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
 from ...reference.residual import Residual
-from ..process.logs import silent
+from ..process.logs import FAKE_TENSORS, silent
 from .autograd_calls import trace_with_own_derivatives
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError, first_line
 from .complex_numbers import RealInterpreter
@@ -266,7 +266,7 @@ def without_fused_operations() -> Iterator[None]:
 def _tracing() -> Iterator[None]:
     """The state of torch in which a spec is traced, and logs nothing where the spec raises."""
     # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
-    quiet, preserved = silent("torch._subclasses.fake_tensor"), torch.fx.traceback.preserve_node_meta()
+    quiet, preserved = silent(FAKE_TENSORS), torch.fx.traceback.preserve_node_meta()
     with quiet, uncompiled(), torch.enable_grad(), without_fused_operations(), preserved, open_custom_functions():
         yield
 

@@ -15,14 +15,11 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.declaration import OWN, Sample, Tensor, flat_outputs
 from ...oracles.op.paths import Problem, in_arguments
 from ...oracles.op.script import ScriptMaker
-from ...oracles.process.logs import silent
+from ...oracles.process.logs import FAKE_TENSORS, silent
 from ...oracles.programs import particular as programs
 from ...oracles.verdicts.violation import Code, Violation
 from .gradients import gradients
 from .layout import transposed
-
-#: The log to which torch writes about a call that fails on fake tensors. The verdict has the error, so it is silenced.
-_LOG = "torch._subclasses.fake_tensor"
 
 #: Slices of a batch: a number that few small tensors have as an extent, so that swapped axes are seen.
 SLICES = 7
@@ -59,7 +56,7 @@ def _compare_fakes(
     batched: bool = False, make_script: ScriptMaker | None = None,
 ) -> None:  # fmt: skip
     """Violation unless fake tensors in place of the arguments promise what eager ones give."""
-    with silent(_LOG), FakeTensorMode() as mode:
+    with silent(FAKE_TENSORS), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, Tensor) else a for a in args]
         _compare(judge, _describe(_outputs_and_gradients(judge, fake, what, batched)), eager, what, make_script)
 
@@ -76,7 +73,7 @@ class _Rules(TorchDispatchMode):
         if func.namespace not in TORCHS and outputs is not None:
             mode, plain = FakeTensorMode(), tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs or {}))
             fakes = tree_map_only(torch.Tensor, mode.from_tensor, plain)
-            with silent(_LOG), mode:
+            with silent(FAKE_TENSORS), mode:
                 promised = func(*fakes[0], **fakes[1])
             what = f"the shape rule of {func.namespace}::{func.__name__.partition('.')[0]}"
             _compare(self._judge, _rows(promised), _rows(outputs), what)

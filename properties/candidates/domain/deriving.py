@@ -18,6 +18,7 @@ import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ....oracles.process.logs import FAKE_TENSORS, silent
 from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.specs.tracing import READS_VALUES, without_fused_operations
 from ...engine.limits import processor_seconds
@@ -168,15 +169,14 @@ class _Derivation:
         self._check_time()
         if any(0 in shape for shape in shapes):  # Some functions of torch end their process where nothing is there.
             return self._takes_values(shapes)
-        with self._mode:
+        with silent(FAKE_TENSORS), self._mode, torch.no_grad():
             tensors = [
                 t if is_integer(t) and tuple(t.shape) == shape else torch.empty(shape, dtype=t.dtype, device=t.device)
                 for t, shape in zip(self._tensors, shapes, strict=False)
             ]
             try:
-                with torch.no_grad():
-                    arguments = with_shapes(self._arguments, tensors, shapes)
-                    result_of(self._spec.call_at(dict(self._spec.state), arguments.args))
+                arguments = with_shapes(self._arguments, tensors, shapes)
+                result_of(self._spec.call_at(dict(self._spec.state), arguments.args))
             except Exception as err:
                 if isinstance(err, READS_VALUES) or any(words in str(err).lower() for words in _OF_STAND_INS):
                     raise ValueError from err
