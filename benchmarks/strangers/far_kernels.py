@@ -73,7 +73,7 @@ def scaled_dot_kkt(k, beta, wide):
     """fla-org/flash-linear-attention#1080: `(bos * H + i_h) * K` of chunk_scaled_dot_kkt.py."""
     B, T, H, K = k.shape
     out = torch.empty(B, T, H, 16, dtype=torch.float32, device=k.device)
-    _scaled_dot_kkt[(triton.cdiv(T, 16), B * H)](k, beta, out, T, H=H, K=K, BT=16, BK=32, WIDE=wide)
+    _scaled_dot_kkt[(triton.cdiv(T, 16), B * H)](k, beta, out, T, H=H, K=K, BT=16, BK=16, WIDE=wide)
     return out
 
 
@@ -296,8 +296,8 @@ def _normal(*shapes):
 #: Kernel, what it means, its inputs.
 CASES = {
     "mamba chunk state": (chunk_cumsum, chunk_cumsum_spec, _normal((2, 32, 16), (16,))),
-    "fla chunk_scaled_dot_kkt": (scaled_dot_kkt, scaled_dot_kkt_spec, _normal((2, 256, 1, 256), (2, 256, 1))),
-    "SageAttention quantise": (quantise, quantise_spec, _normal((2, 3, 128, 128))),
+    "fla chunk_scaled_dot_kkt": (scaled_dot_kkt, scaled_dot_kkt_spec, _normal((2, 144, 1, 256), (2, 144, 1))),
+    "SageAttention quantise": (quantise, quantise_spec, _normal((1, 3, 96, 128))),
     "Liger fused MoE": (up_projection, up_projection_spec, _normal((20, 32), (256, 32))),
     "dion ns_line": (gram, gram_spec, _normal((3, 16, 64))),
     "megablocks padded_copy": (padded_copy, padded_copy_spec, _normal((6, 256), (6,))),

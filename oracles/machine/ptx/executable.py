@@ -60,8 +60,8 @@ class Kernel:
         self.entry = read_entry(text, name)
         every = [instruction for block in self.entry.blocks for instruction in block]
         self.waits = any(each.name == "atom" or is_strong(each) or each.modifiers[:1] in _WAITS for each in every)
-        changes = [each for each in every if each.name in ("atom", "red") and "shared" not in each.modifiers]
-        self.joint = bool(changes) or any(map(is_strong, every))
+        apart = [each for each in every if not {"shared", "shared::cta"} & {*each.modifiers}]
+        self.joint = any(each.name in ("atom", "red") or is_strong(each) for each in apart)
         self.together = GROUP if any(each.name == "wgmma" for each in every) else WARP
         for each in every:
             if each.name == "tcgen05":

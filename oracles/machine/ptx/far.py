@@ -28,7 +28,7 @@ _ALL, _THREADS, _AROUND = 256, 2**15, 32
 #: Bytes between operands: an index that wraps reaches no other one.
 GUARD = 1 << 36
 #: Rows that may be compared, elements of them and of the inputs, and rows however long they are.
-_ROWS, _READ, _LEAST = 48, 2**18, 6
+_ROWS, _READ, _LEAST = 48, 2**18, 3
 
 
 def refusal(why: str) -> Unsupported:
@@ -165,7 +165,7 @@ def _spread(rows: Lanes, most: int) -> list[int]:
         return [int(row) for row in rows]
     breaks = np.flatnonzero(np.diff(rows) != 1)
     ends = rows[np.unique(np.r_[0, breaks, breaks + 1, rows.size - 1])]
-    if ends.size > most // 2:
-        ends = ends[np.linspace(0, ends.size - 1, most // 2).astype(int)]
+    if ends.size >= most:
+        return [int(row) for row in ends[np.linspace(0, ends.size - 1, most).astype(int)]]
     even = rows[np.linspace(0, rows.size - 1, most - ends.size).astype(int)]
     return [int(row) for row in np.unique(np.r_[ends, even])]

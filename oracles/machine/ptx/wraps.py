@@ -80,7 +80,7 @@ def watch(instruction: Instruction, step: Step, wraps: Wraps) -> Step:
     """The step of an instruction, which notes what wraps and which addresses come of that."""
     entry = wraps.entry
     if instruction.name in _ADDRESS and not {"param", "shared", "local"} & {*instruction.modifiers[:2]}:
-        if instruction.modifiers[1:2] in (("commit_group",), ("wait_group",), ("wait_all",)):
+        if instruction.name == "cp" and instruction.modifiers[1:2] not in (("ca",), ("cg",)):
             return step
         return _with_question(instruction, step, wraps)
     low = instruction.name in ("add", "sub", "shl") or instruction.modifiers[:1] == ("lo",)
