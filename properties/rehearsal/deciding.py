@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
+from ...oracles.verdicts.verdict import Code
 from .building import BuildError
 from .environment import is_rehearsed, start_again
 
-_Judgement = TypeVar("_Judgement")
+#: Letters of an exception that a reason has at most.
+_LONG = 200
 
 
 def settle_way(options: dict[str, Any]) -> str:
@@ -48,11 +50,11 @@ def settle_way(options: dict[str, Any]) -> str:
     return ""
 
 
-def rehearse_instead(judge: Callable[[], _Judgement]) -> _Judgement:
-    """A judgement; where it says that a file asks for a GPU, this process becomes its command again, and rehearses.
+def rehearse_instead(judge: Callable[[], Any]) -> Any:
+    """A judgement; where a GPU would have made another of it, this process becomes its command again, and rehearses.
 
     Args:
-        judge: makes it, as long as no file asks for a GPU.
+        judge: makes it.
 
     Raises:
         ValueError: as `judge` does where a file raised.
@@ -60,16 +62,29 @@ def rehearse_instead(judge: Callable[[], _Judgement]) -> _Judgement:
     try:
         judgement = judge()
     except ValueError as err:
-        _start_for(str(err))
+        _start_for(_wish_in(str(err)))
         raise
-    _start_for(str(judgement))
+    _start_for(_wish_in(str(judgement)) or _difference(judgement))
     return judgement
 
 
-def _start_for(text: str) -> None:
+def _start_for(reason: str) -> None:
+    if reason and not is_rehearsed():
+        with contextlib.suppress(BuildError):  # what was said names the device, whose own command says what it lacks
+            start_again(reason)
+
+
+def _wish_in(text: str) -> str:
+    """What asks for a GPU, by a judgement or by a mistake in a file; empty if nothing does."""
     from ...oracles.machine.limits import ASKS  # which imports torch
 
     _, asks, why = text.partition(f"{ASKS}: ")
-    if asks and not is_rehearsed():
-        with contextlib.suppress(BuildError):  # what was said names the device, whose own command says what it lacks
-            start_again(f"asks for a GPU: {why.splitlines()[0].partition('; judge it')[0]}")
+    return f"asks for a GPU: {why.splitlines()[0].partition('; judge it')[0]}" if asks else ""
+
+
+def _difference(judgement: Any) -> str:
+    """What a candidate did that its host code may have done for want of a GPU; empty for nothing."""
+    codes = {str(cause.wrong and cause.wrong.code) for cause in judgement.causes}
+    if codes == {Code.RAISED}:
+        return f"raises without a GPU: {judgement.causes[0].text.splitlines()[0][:_LONG]}"
+    return "" if codes or judgement.error or judgement.execution else "launches no kernel without a GPU"

@@ -37,6 +37,8 @@ def environment(because: str = "") -> dict[str, str]:
     """
     paths = [str(START), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     own = {LIBRARY: str(build()), "PYTHONPATH": os.pathsep.join(paths), **({BECAUSE: because} if because else {})}
+    # It is a part of torch that a build without CUDA lacks; without it inductor launches its kernels by Triton.
+    own["TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER"] = "0"
     # An interpreter in the place of the compiler would launch nothing.
     return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | own
 

@@ -5,6 +5,7 @@ Streams and events are torch's own of every device (`torch.Stream`, `torch.Event
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import os
@@ -111,9 +112,18 @@ class RehearsalStream(torch.Stream):
         return int(self.stream_id)
 
 
-def _event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
-    """`torch.cuda.Event`; a function, because torch's own methods refuse events of a derived class."""
-    return torch.Event(torch.device("cuda"), enable_timing=enable_timing, blocking=blocking)
+class _EventKind(type):
+    """Makes plain events, because torch's own methods refuse those of a derived class."""
+
+    def __call__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
+        return torch.Event(torch.device("cuda"), enable_timing=enable_timing, blocking=blocking)
+
+    def __instancecheck__(cls, other: object) -> bool:
+        return isinstance(other, torch.Event)
+
+
+class RehearsalEvent(metaclass=_EventKind):
+    """`torch.cuda.Event`."""
 
 
 def _stream_of(device: int, number: int) -> RehearsalStream:
@@ -187,6 +197,8 @@ def _generators() -> dict[str, Any]:
         "default_generators": generators,
         "manual_seed": lambda seed: generators[index_of(None)].manual_seed(seed) and None,
         "manual_seed_all": seed_all,
+        "seed": lambda: generators[index_of(None)].seed() and None,
+        "seed_all": lambda: seed_all(generators[0].seed()),
         "initial_seed": lambda: generators[index_of(None)].initial_seed(),
         "get_rng_state": state,
         "set_rng_state": set_state,
@@ -224,6 +236,7 @@ def _of_memory() -> dict[str, Any]:
         total = PROPERTIES.total_memory
         return total - _library.allocated(index_of(device)), total
 
+    counts = {"current": _library.allocated, "peak": _library.peak}
     return {
         "memory_allocated": lambda device=None: _library.allocated(index_of(device)),
         "max_memory_allocated": lambda device=None: _library.peak(index_of(device)),
@@ -231,14 +244,19 @@ def _of_memory() -> dict[str, Any]:
         "max_memory_reserved": lambda device=None: _library.peak(index_of(device)),
         "reset_peak_memory_stats": lambda device=None: _library.reset_peak(index_of(device)) and None,
         "mem_get_info": free,
+        "memory_stats": lambda device=None: collections.Counter(
+            {f"allocated_bytes.all.{name}": get(index_of(device)) for name, get in counts.items()}
+        ),
         "empty_cache": lambda: None,
+        "ipc_collect": lambda: None,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
     }
 
 
 def _of_streams() -> dict[str, Any]:
     return {
         "Stream": RehearsalStream,
-        "Event": _event,
+        "Event": RehearsalEvent,
         "stream": _stream_context,
         "set_stream": _set_stream,
         "current_stream": _current_stream,
@@ -269,14 +287,23 @@ def install(path: str) -> None:
     cuda: Any = torch.cuda
     for name, value in {**_of_devices(), **_of_memory(), **_of_streams(), **_generators()}.items():
         setattr(cuda, name, value)
-    elsewhere = {cuda.memory: _of_memory(), cuda.streams: ("Stream", "Event"), cuda.graphs: ("CUDAGraph",)}
+    elsewhere = {
+        cuda.memory: _of_memory(),
+        cuda.streams: ("Stream", "Event"),
+        cuda.graphs: ("CUDAGraph", "graph_pool_handle"),
+    }
     for module, names in elsewhere.items():
         for name in names:
             setattr(module, name, getattr(cuda, name))
     _make_storages()
     peer_copies.install()
     torch.version.cuda = REHEARSED
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        setattr(cuda.nvtx, name, lambda *_, **__: 0)
     private: Any = torch._C
+    private._dynamo.guards._empty_strided_cuda = lambda size, stride, dtype: torch.empty_strided(
+        size, stride, dtype=dtype, device="cuda"
+    )
     private._cuda_getCurrentRawStream = lambda index: _library.current_stream(index)
     private._cuda_getCurrentStream = lambda index: (_library.current_stream(index), index, _CUDA)
     private._host_emptyCache = lambda: None

@@ -71,8 +71,8 @@ def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
         lines.append("no C++ compiler: torch.compile cells on the CPU cannot run")
     if _without_gpu(environment):
         lines.append(
-            "no CUDA device: cells of device cuda are not run; Triton kernels are interpreted, those of a candidate by"
-            " `judge --compiled` or `--interpret`, those of opassay by `run --subject triton`"
+            "no CUDA device: cells of device cuda are not run; kernels of Triton run as PTX, or interpreted: those of a"
+            " candidate by `judge --compiled`, `--device rehearsal` or `--interpret`, ours by `run --subject triton`"
         )
     if "gmpy2" not in environment:
         lines.append("no gmpy2: the exact reading is several times slower")

@@ -125,6 +125,38 @@ def compiled(x: Tensor) -> Tensor:
     return _launched(x)
 
 
+@torch.compile
+def generated(x: Tensor) -> Tensor:
+    return 2 * x.exp().log()
+
+
+def by_fallback(x: Tensor) -> Tensor:
+    if not x.is_cuda:
+        return x + x
+    return _launched(x)
+
+
+def by_branch(x: Tensor) -> Tensor:
+    if x.device.type == "cuda":
+        block = 64
+    return _launched(x, block=block)
+
+
+def with_small_things(x: Tensor) -> Tensor:
+    torch.cuda.nvtx.range_push("double")
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    assert isinstance(event, torch.cuda.Event)
+    assert event.elapsed_time(event) == 0
+    assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == torch.cuda.memory_allocated()
+    torch.cuda.nvtx.range_pop()
+    return _launched(x)
+
+
+def tripled_on_gpu(x: Tensor) -> Tensor:
+    return _launched(x, kernel=triple_each) if x.is_cuda else x + x
+
+
 def through_binary(x: Tensor) -> Tensor:
     x = x.contiguous()
     y = torch.empty_like(x)
@@ -152,6 +184,6 @@ def on_host(x: Tensor) -> Tensor:
 
 RIGHT = (
     of_device, moved, guarded, by_properties, by_driver, by_fastest, accelerated, streamed, graphed, compiled,
-    through_binary,
+    through_binary, by_fallback, by_branch, with_small_things,
 )  # fmt: skip
-WRONG = (tripled, tripled_in_graph, on_host, racing)
+WRONG = (tripled, tripled_in_graph, on_host, racing, tripled_on_gpu)

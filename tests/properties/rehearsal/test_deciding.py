@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from opassay.oracles.machine import limits
+from opassay.properties.candidates.host.module_files import GivenError, problem_of
+from opassay.properties.candidates.judging import judge
 from opassay.properties.rehearsal import building, deciding, environment
 from opassay.properties.rehearsal.__main__ import main as rehearse
 from opassay.reports.cli.main import main
@@ -24,25 +28,47 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return reasons
 
 
-def test_a_command_starts_again_where_a_candidate_asks_for_a_gpu(started: list[str]) -> None:
-    with pytest.raises(AssertionError) as error:
-        assert torch.empty(3).is_cuda
-    deciding._start_for(f"error: {limits.beyond_machine(error.value)}\n  allowed: torch")
+def _kernel(x: Tensor) -> Tensor:
+    if x.is_cuda:
+        scale = 2
+    return scale * x
+
+
+@pytest.mark.parametrize(
+    ("candidate", "why"),
+    [
+        (lambda x: 2 * x.cuda(), "asks for a GPU: AssertionError: Torch not compiled with CUDA"),
+        (_kernel, "raises without a GPU: raised UnboundLocalError"),
+        (lambda x: 2 * x, "launches no kernel without a GPU"),
+    ],
+)
+def test_a_command_starts_again_where_a_gpu_would_have_made_a_difference(
+    candidate: Callable[[Tensor], Tensor], why: str, started: list[str]
+) -> None:
+    judgement = judge(candidate, lambda x: 2 * x, (torch.randn(3),), questions=["FWD:given"])
+    assert deciding.rehearse_instead(lambda: judgement) is judgement
     (reason,) = started
-    assert reason.startswith("asks for a GPU: AssertionError")
-    assert f"{Path(__file__).name}:" in reason
+    assert reason.startswith(why)
     assert "judge it" not in reason
 
 
-@pytest.mark.parametrize("text", ["accepted", "rejected: FWD:given", "error: the spec asks for a GPU"])
-def test_no_other_verdict_is_made_again(text: str, started: list[str]) -> None:
-    deciding._start_for(text)
+def test_a_command_starts_again_where_a_file_of_the_spec_asks_for_a_gpu(started: list[str], tmp_path: Path) -> None:
+    (tmp_path / "spec.py").write_text("import torch\nx = torch.zeros(3).cuda()\n")
+    with pytest.raises(GivenError, match=r"spec\.py asks for a GPU, and there is none here"):
+        deciding.rehearse_instead(lambda: problem_of(str(tmp_path / "spec.py"), 0))
+    assert started[0].endswith("spec.py:2: x = torch.zeros(3).cuda()")
+
+
+def test_a_fault_that_a_gpu_does_not_explain_stands(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = ["FWD:given", "SPECIAL:nan"]
+    judgement = judge(lambda x: 3 * x, lambda x: 2 * x, (torch.randn(3),), questions=questions)
+    deciding.rehearse_instead(lambda: judgement)
+    deciding.rehearse_instead(
+        lambda: replace(judge(lambda x: 2 * x, lambda x: 2 * x, (torch.randn(3),)), execution=("k",))
+    )
     assert started == []
-
-
-def test_a_process_that_rehearses_starts_no_other(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(environment.LIBRARY, "device.so")
-    deciding._start_for(f"error: {limits.ASKS}: AssertionError, at a.py:1: x.is_cuda; judge it by")
+    monkeypatch.setenv(environment.LIBRARY, "device.so")  # a process that rehearses starts no other
+    deciding.rehearse_instead(lambda: judge(lambda x: x.cuda(), lambda x: x, (torch.randn(3),)))
     assert started == []
 
 

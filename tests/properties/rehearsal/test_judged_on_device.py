@@ -86,10 +86,11 @@ def test_a_spec_that_asks_for_a_gpu_takes_the_device_too(tmp_path: Path) -> None
     assert NAME in str(record["executed"])
 
 
-def test_a_file_that_asks_for_no_gpu_does_not_take_the_device(tmp_path: Path) -> None:
+def test_a_file_that_launches_no_kernel_takes_the_device_to_see_whether_it_does_there(tmp_path: Path) -> None:
     (tmp_path / "spec.py").write_text(_SPEC.format(""))
     code, record = _judge(f"{tmp_path / 'spec.py'}:reference", tmp_path / "spec.py", "--compiled")
-    assert (code, record["executed"]) == (0, [])
+    because = "because it launches no kernel without a GPU"
+    assert (code, record["executed"]) == (0, [f"on the {NAME}, {because}"])
 
 
 def test_what_the_device_lacks_is_no_fault_of_a_candidate(tmp_path: Path) -> None:

@@ -35,6 +35,14 @@ def test_it_never_says_that_it_is_cuda() -> None:
     assert torch.version.cuda == "rehearsed"
 
 
+def test_generators_are_seeded_and_set_back() -> None:
+    before = torch.cuda.get_rng_state_all()
+    torch.cuda.seed_all()
+    assert not torch.equal(torch.cuda.get_rng_state(OTHER), before[1])
+    torch.cuda.set_rng_state_all(before)
+    assert torch.equal(torch.cuda.get_rng_state(OTHER), before[1])
+
+
 def test_tensors_are_plain_ones_of_two_devices() -> None:
     x = torch.arange(6.0).reshape(2, 3).to(OTHER)
     assert (type(x), x.is_cuda, x.device, x.t().is_contiguous()) == (Tensor, True, OTHER, False)
