@@ -261,6 +261,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("set_", rehearsal::set_nothing_);
   m.impl("record_stream", rehearsal::record_stream);
   m.impl("trace", rehearsal::trace);
+  // What these call on CUDA has kernels nowhere else, as that of a convolution of each channel by itself.
+  m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&rehearsal::serve>());
+  m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&rehearsal::serve>());
   // Without a kernel for the device these would be compositions, which autocast; on CUDA they have kernels.
   m.impl("native_group_norm", torch::CppFunction::makeFromBoxedFunction<&rehearsal::serve>());
   m.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&rehearsal::serve>());

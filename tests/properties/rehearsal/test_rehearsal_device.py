@@ -75,6 +75,19 @@ def test_an_output_that_is_resized_has_new_memory_of_its_device() -> None:
     assert (out.device, out.tolist()) == (OTHER, [2] * 5)
 
 
+@pytest.mark.parametrize("groups", [1, 6])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolutions_have_the_values_and_gradients_of_the_host(dims: int, groups: int) -> None:
+    convolve: Any = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[dims - 1]
+    operands = torch.randn(2, 6, *[5] * dims), torch.randn(6, 6 // groups, *[3] * dims), torch.randn(6)
+    results = []
+    for device in ("cpu", "cuda"):
+        leaves = [x.to(device).requires_grad_() for x in operands]
+        y = convolve(*leaves, padding=1, groups=groups)
+        results.append([t.detach().cpu() for t in (y, *torch.autograd.grad(y.square().sum(), leaves))])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
 def test_a_view_in_inference_mode_is_as_normal_as_its_base() -> None:
     x = torch.ones(4, 4, device="cuda")
     with torch.inference_mode():
