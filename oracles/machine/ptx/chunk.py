@@ -17,6 +17,8 @@ from .listing import Listing
 from .ongoing import WorkGroups
 from .space import WARP, Space
 
+#: How many barriers a block has.
+BARRIERS = 16
 #: Sizes along x, y and z.
 Extents: TypeAlias = tuple[int, int, int]
 #: By how many cycles a clock goes on from one look at it to the next.
@@ -78,6 +80,7 @@ class Asynchronous:
     Attributes:
         copies: of cp.async. products: of wgmma. bulk: of cp.async.bulk, what goes out.
         barriers: of `mbarriers.py`, by block and address. tests: of them that have failed since somebody came.
+        arrivals: of threads that do not wait, by block and number of the barrier.
     """
 
     copies: WorkGroups
@@ -85,6 +88,7 @@ class Asynchronous:
     bulk: WorkGroups
     barriers: dict[tuple[int, int], Any] = field(default_factory=dict)
     tests: int = 0
+    arrivals: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Chunk:
@@ -100,7 +104,8 @@ class Chunk:
         alive: the threads that have not ended. shared: the shared memory of all blocks. local: that of all threads.
         begun: what goes on by itself.
         target: the block of instructions that comes next. parting: the threads that go elsewhere, and where.
-        waiting: the threads that came to a barrier in this block of instructions.
+        waiting: of each thread the barrier that it came to in this block of instructions: one more than its number, and
+            `BARRIERS` for each thread that has to come; 0 for none.
     """
 
     def __init__(self, context: Context, blocks: Lanes) -> None:

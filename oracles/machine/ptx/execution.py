@@ -12,9 +12,9 @@ import time
 
 import numpy as np
 
-from ...verdicts.violation import Code, Unsupported
+from ...verdicts.violation import Code, Unsupported, Violation
 from .accesses import complete
-from .chunk import Chunk, Context
+from .chunk import BARRIERS, Chunk, Context
 from .executable import Kernel
 from .formats import Lanes
 
@@ -48,14 +48,15 @@ class _Run:
     """One chunk on its way.
 
     Attributes:
-        chunk: the threads. at: the program counter of each. waiting: which of them wait at a barrier.
+        chunk: the threads. at: the program counter of each.
+        waiting: the barrier at which each waits, as `Chunk.waiting`.
     """
 
     def __init__(self, kernel: Kernel, chunk: Chunk, order: str) -> None:
         self._kernel, self._order, self._end = kernel, order, len(kernel.steps)
         self.chunk = chunk
         self.at = np.where(chunk.alive, 0, self._end)
-        self.waiting = np.zeros(chunk.size, bool)
+        self.waiting = np.zeros(chunk.size, np.int64)
         self._warps = chunk.lanes // kernel.together
         self._turns, self._ran = 0, np.zeros(-(-chunk.size // kernel.together), np.int64)
 
@@ -69,12 +70,13 @@ class _Run:
             if together is not None:
                 together = self._run_all(together)
                 continue
-            ready = (self.at < self._end) & ~self.waiting
+            ready = (self.at < self._end) & (self.waiting == 0)
             if not ready.any() and not self.waiting.any():
                 break
             if ready.any():
                 self._run_some(ready)
-            self._let_pass()
+            if not self._let_pass() and not ready.any():
+                raise self._fault(self.waiting > 0, "waits at a barrier that others do not come to")
             together = self._place_of_all()
         complete(self.chunk, None, None)
 
@@ -82,7 +84,7 @@ class _Run:
         """Run a block of instructions for all threads; where all are then, or None if they have parted."""
         self._run(number, None)
         chunk = self.chunk
-        if chunk.waiting is not None and chunk.waiting.all():
+        if chunk.waiting is not None and (chunk.waiting == self._barrier_of_all(chunk.waiting)).all():
             chunk.pass_barrier(np.arange(chunk.blocks.size))
             return chunk.target
         if chunk.waiting is None and chunk.parting is None:
@@ -143,21 +145,42 @@ class _Run:
             threads, target = chunk.parting
             self.at[threads] = target
         if chunk.waiting is not None:
-            self.waiting |= chunk.waiting
+            self.waiting = np.where(chunk.waiting > 0, chunk.waiting, self.waiting)
         chunk.alive = self.at < self._end
 
-    def _let_pass(self) -> None:
-        """Blocks all of whose living threads wait pass the barrier."""
+    def _barrier_of_all(self, waiting: Lanes) -> int:
+        """The barrier at which the first thread waits if it takes all threads of a block; else -1."""
+        code = int(waiting[0])
+        return code if code and (code - 1) // BARRIERS in (0, self.chunk.context.threads) else -1
+
+    def _fault(self, threads: Lanes, what: str) -> Violation:
+        """What the first of some threads does, as a violation."""
+        first, chunk = int(np.flatnonzero(threads)[0]), self.chunk
+        who = f"thread {int(chunk.within[first])} of block {int(chunk.blocks[chunk.block[first]])}"
+        return Violation(Code.DIVERGENT, f"{who} {what}")
+
+    def _let_pass(self) -> bool:
+        """Threads pass barriers to which all have come that have to; whether any has."""
         if not self.waiting.any():
-            return
-        waiting, ended = (
-            self.waiting.reshape(-1, self.chunk.context.threads),
-            ~self.chunk.alive.reshape(-1, self.chunk.context.threads),
-        )
-        passing = (waiting | ended).all(1) & waiting.any(1)
-        if passing.any():
-            self.waiting &= ~np.repeat(passing, self.chunk.context.threads)
-            self.chunk.pass_barrier(np.flatnonzero(passing))
+            return False
+        threads, arrivals, passed = self.chunk.context.threads, self.chunk.begun.arrivals, False
+        waiting, ended = self.waiting.reshape(-1, threads), ~self.chunk.alive.reshape(-1, threads)
+        for code in np.unique(waiting[waiting > 0]).tolist():
+            here, (count, number) = waiting == code, divmod(code - 1, BARRIERS)
+            come = here.sum(1) + [arrivals.get((block, number), 0) for block in range(len(here))]
+            if count and (come > count).any():
+                raise self._fault(
+                    (here & (come > count)[:, None]).reshape(-1), f"comes to a barrier of {count} threads"
+                )
+            passing = here.any(1) & ((come == count) if count else (here | ended).all(1))
+            if passing.any():
+                passed = True
+                waiting[here & passing[:, None]] = 0
+                blocks = np.flatnonzero(passing)
+                self.chunk.pass_barrier(blocks)
+                for block in blocks.tolist():
+                    arrivals.pop((block, number), None)
+        return passed
 
     def _place_of_all(self) -> int | None:
         """The block of instructions where all threads are; None if they have parted, wait, or go one by one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .chunk import Chunk
+from .chunk import BARRIERS, Chunk
 from .formats import Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing
@@ -101,17 +101,33 @@ def fence(instruction: Instruction, entry: Listing) -> Step:
 
 
 def barrier(instruction: Instruction, entry: Listing) -> Step:
-    """bar.sync 0: the threads of a block wait for each other; bar.warp.sync: those of a warp, which run together."""
-    where, warp = active(instruction), "warp" in instruction.modifiers
-    if not warp and instruction.operands != ("0",):
+    """bar.sync: threads of a block wait for each other, all or so many of them, at one of 16 barriers; bar.arrive: they
+    are counted there and go on; bar.warp.sync: those of a warp, which run together.
+    """
+    where, label = active(instruction), str(instruction)
+    if "warp" in instruction.modifiers:
+
+        def meet(chunk: Chunk) -> None:
+            threads = where(chunk)
+            chunk.require_whole_warps(threads, label)
+            chunk.pass_warp_barrier(threads)
+
+        return meet
+    numbers = [int(each, 0) for each in instruction.operands if isinstance(each, str) and each.isdecimal()]
+    arrives = "arrive" in instruction.modifiers
+    if len(numbers) != len(instruction.operands) or not arrives + 1 <= len(numbers) <= 2 or numbers[0] >= BARRIERS:
         raise unknown(instruction, f"the operands {instruction.operands}")
+    count = numbers[1] if len(numbers) > 1 else 0
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        chunk.require_whole_warps(threads, str(instruction))
-        if warp:
-            chunk.pass_warp_barrier(threads)
-        else:
-            chunk.waiting = np.ones(chunk.size, bool) if threads is None else threads
+        chunk.require_whole_warps(threads, label)
+        if not arrives:
+            code = BARRIERS * count + numbers[0] + 1
+            chunk.waiting = np.where(True if threads is None else threads, code, np.zeros(chunk.size, np.int64))
+            return
+        for block in chunk.block[chunk.select_lanes(threads)].tolist():
+            key = block, numbers[0]
+            chunk.begun.arrivals[key] = chunk.begun.arrivals.get(key, 0) + 1
 
     return step

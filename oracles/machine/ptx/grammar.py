@@ -108,7 +108,8 @@ _MODIFIERS = {
           rf"|async\.bulk\.(tensor\.[1-5]d\.)?global\.shared::cta(\.tile)?\.bulk_group{_CACHED}",
     "ldmatrix": _MATRIX, "stmatrix": _MATRIX, "bra": "(uni)?", "ret": "(uni)?", "exit": "",
     "call": "(uni)?", "trap": "",
-    "bar": r"sync|warp\.sync", "barrier": r"sync(\.aligned)?",
+    "bar": r"(cta\.)?(sync|arrive)|warp\.sync",
+    "barrier": r"(cta\.)?(sync|arrive)(\.aligned)?",
     "shfl": r"sync\.(bfly|idx|up|down)\.b32", "redux": r"sync\.((max|min|add)\.[us]32|(and|or|xor)\.b32)",
 }  # fmt: skip
 _KNOWN = {name: re.compile(modifiers) for name, modifiers in _MODIFIERS.items()}

@@ -166,7 +166,8 @@ def _test(instruction: Instruction, entry: Listing) -> Step:
             if barrier is None:
                 barrier = known[block, at] = find_barrier(chunk, int(lanes[i]), at, label)
             for _ in range(2):
-                done[i] = (barrier.phase & 1) != awaited if parity else barrier.phase != awaited
+                # Of a parity the last bit counts: compilers write -1 for odd phases.
+                done[i] = (barrier.phase ^ awaited) & 1 if parity else barrier.phase != awaited
                 if not done[i]:
                     barrier.settle(chunk, True)
         chunk.begun.tests = 0 if done.any() else chunk.begun.tests + 1

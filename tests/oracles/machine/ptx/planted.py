@@ -142,6 +142,6 @@ EDITS = (
     Edit("subnormal numbers flushed by a sum", r"add\.rn\.f32 %s2,", "add.rn.ftz.f32 %s2,", VALUES, scale=2.0**-133),
     Edit("an unknown rounding", r"add\.rn\.f32 %s11", "add.rna.f32 %s11", Code.OPCODE),
     Edit("saturated", r"fma\.rn\.f32", "fma.rn.sat.f32", VALUES),
-    Edit("another barrier", _BARRIER, "bar.sync 1;", Code.OPCODE),
+    Edit("another barrier", _BARRIER, "bar.sync 16;", Code.OPCODE),
     Edit("an unknown instruction", r"neg\.f32 %s12, %s10", "testp.finite.f32 %s12, %s10", Code.OPCODE),
 )  # fmt: skip

@@ -48,7 +48,7 @@ def test_what_was_done_before_an_arrival_is_seen_after_the_wait(order: str) -> N
     assert _exchange(_STORE, _ARRIVE, _wait("a"), _LOAD, order=order) == other
     # A second phase has the other parity; and a token names its own.
     again = "add.s32 %r5, %r1, 1000;\nst.shared.b32 [%r3], %r5;\n"
-    first = (_STORE, _ARRIVE, _wait("a"), _LOAD, _ARRIVE, _wait("b", 1), again, _ARRIVE, _wait("c"), _LOAD)
+    first = (_STORE, _ARRIVE, _wait("a"), _LOAD, _ARRIVE, _wait("b", -1), again, _ARRIVE, _wait("c"), _LOAD)
     assert _exchange(*first, order=order) == [thread + 1000 for thread in range(64)]
     token = "mbarrier.arrive.shared::cta.b64 %token, [%g];\nd:\n"
     token += "mbarrier.test_wait.shared::cta.b64 %done, [%g], %token;\n@!%done bra d;\n"
