@@ -15,7 +15,7 @@ from ..verdicts.violation import error_lines, error_name
 
 #: Words by which host code says that its tensors have to be on a GPU, and marks of a line that looks for one.
 _WANTS_GPU = re.compile(
-    r"\b(cuda|gpu) (tensors?|devices?|only|(is )?not available)\b|from the 'CPU' backend"
+    r"\b(cuda|gpu) (tensors?|devices?|only|(is )?not available)\b|from the 'CPU' backend|\bCUDA_HOME\b"
     r"|\b(be|tensors?|inputs?|needs?|requires?|only) (on )?(an? |the )?(cuda|gpu)\b",
     re.IGNORECASE,
 )

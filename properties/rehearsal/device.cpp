@@ -311,6 +311,12 @@ bool rehearsal_use(int device, const void* memory, int64_t first, int64_t last, 
     order().use(memory, {first, last, true}, actor_of(static_cast<DeviceIndex>(device)), writes, what);
   });
 }
+// The bytes of the memory in which an address lies, whose beginning is told; 0 outside of all memory of the device.
+int64_t rehearsal_find_memory(const void* address, const void** begin) {
+  const auto [first, bytes] = order().find_memory(address);
+  *begin = first;
+  return bytes;
+}
 bool rehearsal_is_capturing(int device) { return capture().has(actor_of(static_cast<DeviceIndex>(device))); }
 bool rehearsal_begin_capture(char* text, int64_t room) {
   return tell_error(text, room, [] { capture().begin(actor_of(current)); });

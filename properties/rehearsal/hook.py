@@ -87,10 +87,14 @@ def install(library: str) -> None:
     def replace_times() -> None:
         importlib.import_module(".triton_driver", __package__).take_no_times_of_inductor()
 
+    def replace_extensions() -> None:
+        importlib.import_module(".extensions", __package__).install()
+
     def replace_samples() -> None:
         importlib.import_module(".samples", __package__).install()
 
     steps = {"torch": (load, replace_functions), "triton": (_nothing, replace_launches)}
     steps["torch._inductor.runtime.benchmarking"] = (_nothing, replace_times)
+    steps["torch.utils.cpp_extension"] = (_nothing, replace_extensions)
     engine = __package__.replace("rehearsal", "engine.cells")
     sys.meta_path.insert(0, _Finder({**steps, engine: (_nothing, replace_samples)}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,27 +56,38 @@ class DeviceExecutor(Executor):
     def execute(self, binary: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
         """As that of any executor; errors also as `require_launchable`, and RuntimeError where it races with others."""
         require_launchable(grid, values)
-        launch = functools.partial(self._execute_booked, super().execute, binary, grid, values)
+        tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+        execute = functools.partial(super().execute, binary, grid, values)
+
+        def launch() -> None:
+            with self._alone:
+                execute_booked(binary.metadata.name, tensors, execute)
+
         torch_cuda.graphs.keep(torch.cuda.current_device(), launch)
         launch()
 
-    def _execute_booked(self, execute: Any, binary: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
-        """Execute, and book what was used on the current stream: what has changed was written, the rest read."""
-        tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
-        storages = {t.data_ptr(): t for t in (each.untyped_storage() for each in tensors) if t.nbytes()}
-        with self._alone:
-            before = {at: bytes_of(storage).copy() for at, storage in storages.items()}
-            execute(binary, grid, values)
-            changes = {at: (bytes_of(storage) != before[at]).nonzero()[0] for at, storage in storages.items()}
-        for at, changed in changes.items():
-            uses = [(0, storages[at].nbytes(), False)]
-            uses += [(int(changed[0]), int(changed[-1]) + 1, True)] if changed.size else []
-            for first, last, writes in uses:
-                index = max(storages[at].device.index or 0, 0)
-                torch_cuda.graphs.ask(
-                    "use", index, ctypes.c_void_p(at), ctypes.c_int64(first), ctypes.c_int64(last), writes,
-                    binary.metadata.name.encode(),
-                )  # fmt: skip
+
+def execute_booked(name: str, tensors: Sequence[torch.Tensor], execute: Callable[[], None]) -> None:
+    """Execute a kernel, and book what was used on the current stream: what has changed was written, the rest read.
+
+    Args:
+        name: of the kernel. tensors: what it is given. execute: does it.
+
+    Raises:
+        RuntimeError: it races with other work.
+    """
+    storages = {t.data_ptr(): t for t in (each.untyped_storage() for each in tensors) if t.nbytes()}
+    before = {at: bytes_of(storage).copy() for at, storage in storages.items()}
+    execute()
+    here = torch.cuda.current_device()
+    for at, storage in storages.items():
+        changed = (bytes_of(storage) != before[at]).nonzero()[0]
+        uses = [(0, storage.nbytes(), False)]
+        uses += [(int(changed[0]), int(changed[-1]) + 1, True)] if changed.size else []
+        for first, last, writes in uses:
+            torch_cuda.graphs.ask(
+                "use", here, ctypes.c_void_p(at), ctypes.c_int64(first), ctypes.c_int64(last), writes, name.encode()
+            )
 
 
 def install() -> None:

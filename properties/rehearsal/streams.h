@@ -91,7 +91,17 @@ class Order {
     if (!memory || !bytes) return;
     std::lock_guard<std::mutex> hold(lock_);
     blocks_.erase(memory);
-    if (!capturing_) blocks_[memory] = Block{home, {}, {}};
+    if (!capturing_) blocks_[memory] = Block{home, bytes, {}, {}};
+  }
+
+  // Where the memory begins in which an address lies, and its bytes; nothing for an address outside of all memory.
+  std::pair<const void*, int64_t> find_memory(const void* address) {
+    std::lock_guard<std::mutex> hold(lock_);
+    auto found = blocks_.upper_bound(address);
+    if (found == blocks_.begin()) return {nullptr, 0};
+    --found;
+    const bool within = static_cast<const char*>(address) < static_cast<const char*>(found->first) + found->second.bytes;
+    return within ? std::make_pair(found->first, found->second.bytes) : std::make_pair(nullptr, int64_t{0});
   }
 
   // The allocator may give the memory to the next work of its stream at once.
@@ -148,6 +158,7 @@ class Order {
   };
   struct Block {
     int home;
+    int64_t bytes;
     std::set<int> recorded;
     std::vector<Use> uses;
   };

@@ -42,7 +42,7 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self._library = ctypes.CDLL(path)
-        for name in ("current_stream", "allocated", "peak", "capture_size", "graph_size"):
+        for name in ("current_stream", "allocated", "peak", "capture_size", "graph_size", "find_memory"):
             self._function(name).restype = ctypes.c_int64
         for name in ("is_initialized", "is_in_bad_fork", "initialize", "is_capturing"):
             self._function(name).restype = ctypes.c_bool
@@ -77,6 +77,11 @@ def index_of(device: Any) -> int:
     if device >= _library.device_count():
         raise torch.AcceleratorError("CUDA error: invalid device ordinal")
     return int(_library.current_device()) if device < 0 else device
+
+
+def find_memory(address: int, begin: ctypes.c_void_p) -> int:
+    """The bytes of the memory in which an address lies, whose beginning is written to `begin`; 0 outside of all."""
+    return int(_library.find_memory(ctypes.c_void_p(address), ctypes.byref(begin)))
 
 
 class DeviceContext:

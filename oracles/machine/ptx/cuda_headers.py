@@ -63,8 +63,9 @@ def include_folders() -> list[Path]:
 
 
 def host_headers(source: str) -> dict[str, str]:
-    """What stands for the headers of the host's compiler that a source includes -> its text."""
+    """The headers of the host's compiler that a source includes, and those of C -> what stands for each."""
     names = re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', source, re.MULTILINE)
+    names += ["math.h", "stdio.h", *(f"{name}.h" for name in OF_C)]  # which NVIDIA's headers include
     return {name: text for name in names if (text := _text_of(name)) is not None}
 
 
@@ -73,6 +74,8 @@ def _text_of(name: str) -> str | None:
         return _MATH
     if any(name.startswith(each) if each.endswith("/") else name == each for each in _OF_HOST):
         return ""
+    if name == "cuda.h":  # functions of the host, and the map of a tensor, which a kernel may be given
+        return "struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };\n"
     if name == "cub/cub.cuh":
         return "".join(f"#include <cub/{part}.cuh>\n" for part in _CUB)
     if name.endswith(".h") and name[:-2] in OF_C:

@@ -84,6 +84,11 @@ class CudaKernel:
         self.__name__ = name
         self._kernel, self._grid, self._block, self._shared = kernel, grid, block, shared
 
+    @property
+    def kinds(self) -> list[str]:
+        """The type of each parameter, as PTX names it; empty for a structure."""
+        return list(self._kernel.entry.kinds.values())
+
     def __call__(self, *arguments: Any) -> None:
         """Launch the kernel.
 

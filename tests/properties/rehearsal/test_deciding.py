@@ -104,7 +104,7 @@ def test_a_torch_for_cuda_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_every_text_of_the_device_decides_what_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile_nothing(torch: Path, library: Path) -> None:
+    def compile_nothing(torch: Path, options: list[str], text: str, library: Path) -> None:
         library.write_bytes(b"")
 
     monkeypatch.setattr(building, "_compile", compile_nothing)
