@@ -142,7 +142,9 @@ struct Value {
   size_t bytes;
   std::string type;
 };
-template <class T> Value value(const T& of) { return {&of, sizeof(T), text<T>()}; }
+template <class T> struct Plain { using type = T; };
+template <class T> struct Plain<T* __restrict__> { using type = T*; };  // a type that has no name of its own
+template <class T> Value value(const T& of) { return {&of, sizeof(T), text<typename Plain<T>::type>()}; }
 
 // What stands in the place of a kernel: its arguments go to Python, whose exceptions come back as such.
 static void enter(std::string name, std::vector<std::string> arguments, std::vector<Value> values) {
