@@ -105,4 +105,6 @@ def address(instruction: Instruction, operand: Operand, entry: Listing, space: s
     name, number = offset(instruction, operand)
     base = reader(instruction, name, "b32" if entry.registers.get(name) == 4 else "b64", entry)
     number -= BASE if space == "global" else 0
+    if entry.registers.get(name) == 4:  # A sum of 32 bits wraps around: compilers begin loops before a variable.
+        return lambda chunk: (chunk.spread(base(chunk)).astype(np.int64) + number).astype(np.int32).astype(np.int64)
     return lambda chunk: chunk.spread(base(chunk)).astype(np.int64) + number

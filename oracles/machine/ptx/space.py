@@ -368,8 +368,10 @@ class Space:
     def _thread(self, number: int) -> str:
         return f"thread {number % self._threads} of block {number // self._threads}"
 
-    def _place(self, address: int) -> str:
-        return f"byte {address % self.part if self._apart else address} of {self.name} memory"
+    def _place(self, address: int, thread: int | None = None) -> str:
+        """Where an address is in the part of its block; that of a thread which is outside of it, in the thread's."""
+        block = address // self.part if thread is None else thread // self._threads
+        return f"byte {address - block * self.part if self._apart else address} of {self.name} memory"
 
     def _located(self, access: Access) -> Access:
         """The access with cells as addresses; a Violation where one is misaligned or outside."""
@@ -393,6 +395,6 @@ class Space:
         """Raise a Violation where an access is wrong; the title has a place for the thread."""
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
-            thread, address = self._thread(int(access.threads[first])), int(access.addresses[first])
+            thread, address = int(access.threads[first]), int(access.addresses[first])
             near = nearest_operand(self._operands, address)
-            raise Violation(code, title.format(thread), [self._place(address), *near])
+            raise Violation(code, title.format(self._thread(thread)), [self._place(address, thread), *near])
