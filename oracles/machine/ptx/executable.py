@@ -25,13 +25,15 @@ from .tensor_cores import multiply_matrices
 from .tensor_maps import change_map
 from .warpgroups import GROUP, multiply_groups
 from .warps import active_mask, elect, load_matrix, match, reduce, shuffle, store_matrix, vote
+from .wmma import fragments
 from .wraps import Wraps, watch
 
 _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "mov": move, "ld": load, "st": store, "cp": copy_shared, "bra": branch, "ret": end, "exit": end, "bar": barrier,
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
     "activemask": active_mask, "createpolicy": create_policy, "call": call_outside, "trap": trap, "atom": update,
-    "wgmma": multiply_groups, "mma": multiply_matrices, "red": update, "membar": fence, "fence": fence,
+    "wgmma": multiply_groups, "wmma": fragments, "mma": multiply_matrices, "red": update, "membar": fence,
+    "fence": fence,
     "barrier": barrier, "mbarrier": barrier_in_memory, "tensormap": change_map, "elect": elect, "setmaxnreg": fence,
 }  # fmt: skip
 

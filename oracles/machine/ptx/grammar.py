@@ -31,6 +31,7 @@ _CHANGED = (
     r"|(and|or|xor)\.b(32|64)|(inc|dec)\.u32"
 )
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
+_TILE = r"m\d+n\d+k\d+"
 _HALF = "(bf16|f16)"
 _EXTREME = (
     rf"(ftz\.)?(NaN\.)?((xorsign\.)?abs\.)?f32|f64|{_INTEGER}|[us]16x2|relu\.s(32|16x2)"
@@ -96,6 +97,10 @@ _MODIFIERS = {
            r"|sync\.aligned\.m16n8k(16|32)\.row\.col\.f32\.(e4m3|e5m2)\.(e4m3|e5m2)\.f32"
            r"|sync\.aligned\.m16n8k(8|16)\.row\.col\.f16\.f16\.f16\.f16"
            r"|sync\.aligned\.(m8n8k4|m16n8k(4|8|16))\.row\.col\.(rn\.)?f64\.f64\.f64\.f64",
+    "wmma": rf"load\.[abc]\.sync\.aligned\.(row|col)\.{_TILE}(\.(global|shared)(::cta)?)?\.(b?f16|tf32|[us]8|f32|s32)"
+            rf"|store\.d\.sync\.aligned\.(row|col)\.{_TILE}(\.(global|shared)(::cta)?)?\.(f16|f32|s32)"
+            rf"|mma\.sync\.aligned\.(row|col)\.(row|col)\.{_TILE}\.(f(16|32)\.f(16|32)|f32\.bf16\.bf16\.f32"
+            r"|f32\.tf32\.tf32\.f32|s32\.[us]8\.[us]8\.s32(\.satfinite)?)",
     "wgmma": r"(fence|commit_group|wait_group)\.sync\.aligned"
              r"|mma_async\.sync\.aligned\.m64n\d+k16\.(f32\.(f16\.f16|bf16\.bf16)|f16\.f16\.f16)"
              r"|mma_async\.sync\.aligned\.m64n\d+k8\.f32\.tf32\.tf32"
