@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import opassay
+from opassay.properties.candidates.question_plan import USUAL
 from opassay.properties.engine.limits import processor_seconds
-from opassay.properties.table import KINDS
 
 from .contender import Contender
 
@@ -45,7 +45,7 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
     try:
         judgement = opassay.judge(
             contender.function, contender.spec, contender.arguments, contract=contender.contract, total=_SECONDS,
-            questions=[code for code in KINDS if code not in contender.leaves], compiled=contender.compiled,
+            questions=[code for code in USUAL if code not in contender.leaves], compiled=contender.compiled,
             calls=_CALLS,
         )  # fmt: skip
     except Exception as err:

@@ -17,6 +17,8 @@ NO_SECRET = Draws(0)
 ALL_CODES = "ALL"
 #: Few kernels are called with so many rows: whoever wants to know of it names it.
 FAR = "FAR"
+#: What is asked by default.
+USUAL = tuple(code for code in KINDS if code != FAR)
 #: Other answers are compared with what comes of these, which are asked first.
 _AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
@@ -81,8 +83,7 @@ class QuestionPlan:
             draws: if secret, so is the order, but for what `sooner` names and what has its place: a candidate
                 that knows its judge cannot count calls to tell which question it is asked.
         """
-        usual = [code for code in KINDS if code != FAR]
-        selection = [*TABLE] if ALL_CODES in self.questions else [*(self.questions or usual), *[FAR] * self.far]
+        selection = [*TABLE] if ALL_CODES in self.questions else [*(self.questions or USUAL), *[FAR] * self.far]
         codes = [code for code in KINDS if code in selection or property_of(code) in selection]
         sooner = set(self.sooner) - _BEHIND
         if draws.secret:

@@ -72,7 +72,7 @@ class SourceLauncher:
         def launch() -> None:
             execute_booked(name, tensors, lambda: kernel(*arguments))
 
-        torch_cuda.graphs.keep(torch.cuda.current_device(), launch)
+        torch_cuda.IN_USE.graphs.keep(torch.cuda.current_device(), launch)
         launch()
 
     def _compile(

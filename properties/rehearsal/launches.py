@@ -63,7 +63,7 @@ class DeviceExecutor(Executor):
             with self._alone:
                 execute_booked(binary.metadata.name, tensors, execute)
 
-        torch_cuda.graphs.keep(torch.cuda.current_device(), launch)
+        torch_cuda.IN_USE.graphs.keep(torch.cuda.current_device(), launch)
         launch()
 
 
@@ -85,7 +85,7 @@ def execute_booked(name: str, tensors: Sequence[torch.Tensor], execute: Callable
         uses = [(0, storage.nbytes(), False)]
         uses += [(int(changed[0]), int(changed[-1]) + 1, True)] if changed.size else []
         for first, last, writes in uses:
-            torch_cuda.graphs.ask(
+            torch_cuda.IN_USE.graphs.ask(
                 "use", here, ctypes.c_void_p(at), ctypes.c_int64(first), ctypes.c_int64(last), writes, name.encode()
             )
 

@@ -56,8 +56,14 @@ class Library:
         return self._function(name)
 
 
-_library: Library
-graphs: Graphs
+class DeviceInUse:
+    """The library of the device of this process, and the captures; from `install` on."""
+
+    library: Library
+    graphs: Graphs
+
+
+IN_USE = DeviceInUse()
 
 
 def index_of(device: Any) -> int:
@@ -67,21 +73,21 @@ def index_of(device: Any) -> int:
         RuntimeError: there is no such device. ValueError: it is of another kind.
     """
     if device is None:
-        return int(_library.current_device())
+        return int(IN_USE.library.current_device())
     if not isinstance(device, int):
         device = getattr(device, "device", device)
         device = torch.device(device)
         if device.type != "cuda":
             raise ValueError(f"Expected a cuda device, but got: {device}")
         device = -1 if device.index is None else device.index
-    if device >= _library.device_count():
+    if device >= IN_USE.library.device_count():
         raise torch.AcceleratorError("CUDA error: invalid device ordinal")
-    return int(_library.current_device()) if device < 0 else device
+    return int(IN_USE.library.current_device()) if device < 0 else device
 
 
 def find_memory(address: int, begin: ctypes.c_void_p) -> int:
     """The bytes of the memory in which an address lies, whose beginning is written to `begin`; 0 outside of all."""
-    return int(_library.find_memory(ctypes.c_void_p(address), ctypes.byref(begin)))
+    return int(IN_USE.library.find_memory(ctypes.c_void_p(address), ctypes.byref(begin)))
 
 
 class DeviceContext:
@@ -91,10 +97,10 @@ class DeviceContext:
         self.idx = -1 if device is None or device == -1 else index_of(device)
 
     def __enter__(self) -> None:
-        self.prev_idx = _library.exchange_device(self.idx)
+        self.prev_idx = IN_USE.library.exchange_device(self.idx)
 
     def __exit__(self, *_: object) -> None:
-        _library.exchange_device(self.prev_idx)
+        IN_USE.library.exchange_device(self.prev_idx)
 
 
 class DeviceOfContext(DeviceContext):
@@ -137,13 +143,13 @@ def _stream_of(device: int, number: int) -> RehearsalStream:
 
 def _current_stream(device: Any = None) -> RehearsalStream:
     index = index_of(device)
-    return _stream_of(index, _library.current_stream(index))
+    return _stream_of(index, IN_USE.library.current_stream(index))
 
 
 def _set_stream(stream: Any) -> None:
     if stream is not None:
-        _library.exchange_device(stream.device.index)
-        _library.set_stream(stream.device.index, stream.stream_id)
+        IN_USE.library.exchange_device(stream.device.index)
+        IN_USE.library.set_stream(stream.device.index, stream.stream_id)
 
 
 @contextlib.contextmanager
@@ -152,13 +158,13 @@ def _stream_context(stream: Any) -> Iterator[None]:
         yield
         return
     index = stream.device.index
-    device, before = _library.exchange_device(index), _library.current_stream(index)
-    _library.set_stream(index, stream.stream_id)
+    device, before = IN_USE.library.exchange_device(index), IN_USE.library.current_stream(index)
+    IN_USE.library.set_stream(index, stream.stream_id)
     try:
         yield
     finally:
-        _library.set_stream(index, before)
-        _library.exchange_device(device)
+        IN_USE.library.set_stream(index, before)
+        IN_USE.library.exchange_device(device)
 
 
 def _synchronize(device: Any = None) -> None:
@@ -166,7 +172,7 @@ def _synchronize(device: Any = None) -> None:
 
 
 def _initialize() -> None:
-    if not _library.initialize():
+    if not IN_USE.library.initialize():
         raise RuntimeError(
             "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
             "use the 'spawn' start method"
@@ -181,12 +187,12 @@ def _properties(device: Any = None) -> Any:
 def _is_available() -> bool:
     # Unless it is asked of NVML, CUDA's driver starts, and a copy of this process cannot use it.
     if os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK") != "1":
-        _library.start_driver()
+        IN_USE.library.start_driver()
     return True
 
 
 def _generators() -> dict[str, Any]:
-    generators = tuple(torch.Generator() for _ in range(_library.device_count()))
+    generators = tuple(torch.Generator() for _ in range(IN_USE.library.device_count()))
 
     def seed_all(seed: int) -> None:
         for generator in generators:
@@ -214,16 +220,16 @@ def _generators() -> dict[str, Any]:
 def _of_devices() -> dict[str, Any]:
     return {
         "is_available": _is_available,
-        "is_initialized": lambda: bool(_library.is_initialized()),
+        "is_initialized": lambda: bool(IN_USE.library.is_initialized()),
         "_is_compiled": lambda: True,
-        "_is_in_bad_fork": lambda: bool(_library.is_in_bad_fork()),
+        "_is_in_bad_fork": lambda: bool(IN_USE.library.is_in_bad_fork()),
         "_lazy_init": _initialize,
         "init": _initialize,
-        "device_count": lambda: int(_library.device_count()),
-        "current_device": lambda: int(_library.current_device()),
-        "set_device": lambda device: _library.exchange_device(index_of(device)) and None,
-        "_exchange_device": lambda index: int(_library.exchange_device(index)),
-        "_maybe_exchange_device": lambda index: int(_library.exchange_device(index)),
+        "device_count": lambda: int(IN_USE.library.device_count()),
+        "current_device": lambda: int(IN_USE.library.current_device()),
+        "set_device": lambda device: IN_USE.library.exchange_device(index_of(device)) and None,
+        "_exchange_device": lambda index: int(IN_USE.library.exchange_device(index)),
+        "_maybe_exchange_device": lambda index: int(IN_USE.library.exchange_device(index)),
         "device": DeviceContext,
         "device_of": DeviceOfContext,
         "get_device_properties": _properties,
@@ -239,15 +245,15 @@ def _of_devices() -> dict[str, Any]:
 def _of_memory() -> dict[str, Any]:
     def free(device: Any = None) -> tuple[int, int]:
         total = PROPERTIES.total_memory
-        return total - _library.allocated(index_of(device)), total
+        return total - IN_USE.library.allocated(index_of(device)), total
 
-    counts = {"current": _library.allocated, "peak": _library.peak}
+    counts = {"current": IN_USE.library.allocated, "peak": IN_USE.library.peak}
     return {
-        "memory_allocated": lambda device=None: _library.allocated(index_of(device)),
-        "max_memory_allocated": lambda device=None: _library.peak(index_of(device)),
-        "memory_reserved": lambda device=None: _library.allocated(index_of(device)),
-        "max_memory_reserved": lambda device=None: _library.peak(index_of(device)),
-        "reset_peak_memory_stats": lambda device=None: _library.reset_peak(index_of(device)) and None,
+        "memory_allocated": lambda device=None: IN_USE.library.allocated(index_of(device)),
+        "max_memory_allocated": lambda device=None: IN_USE.library.peak(index_of(device)),
+        "memory_reserved": lambda device=None: IN_USE.library.allocated(index_of(device)),
+        "max_memory_reserved": lambda device=None: IN_USE.library.peak(index_of(device)),
+        "reset_peak_memory_stats": lambda device=None: IN_USE.library.reset_peak(index_of(device)) and None,
         "mem_get_info": free,
         "memory_stats": lambda device=None: collections.Counter(
             {f"allocated_bytes.all.{name}": get(index_of(device)) for name, get in counts.items()}
@@ -266,8 +272,8 @@ def _of_streams() -> dict[str, Any]:
         "set_stream": _set_stream,
         "current_stream": _current_stream,
         "default_stream": lambda device=None: _stream_of(index_of(device), 0),
-        "is_current_stream_capturing": lambda: bool(_library.is_capturing(_library.current_device())),
-        "CUDAGraph": graph_class(graphs, _library),
+        "is_current_stream_capturing": lambda: bool(IN_USE.library.is_capturing(IN_USE.library.current_device())),
+        "CUDAGraph": graph_class(IN_USE.graphs, IN_USE.library),
         "graph_pool_handle": lambda: (0, 0),
     }
 
@@ -286,9 +292,8 @@ def _make_storages() -> None:
 
 def install(path: str) -> None:
     """Give `torch.cuda` of this process its functions, by the library at a path."""
-    global _library, graphs
-    _library = Library(path)
-    graphs = Graphs(_library)
+    IN_USE.library = Library(path)
+    IN_USE.graphs = Graphs(IN_USE.library)
     cuda: Any = torch.cuda
     for name, value in {**_of_devices(), **_of_memory(), **_of_streams(), **_generators()}.items():
         setattr(cuda, name, value)
@@ -309,11 +314,11 @@ def install(path: str) -> None:
     private._dynamo.guards._empty_strided_cuda = lambda size, stride, dtype: torch.empty_strided(
         size, stride, dtype=dtype, device="cuda"
     )
-    private._cuda_getCurrentRawStream = lambda index: _library.current_stream(index)
-    private._cuda_getCurrentStream = lambda index: (_library.current_stream(index), index, _CUDA)
+    private._cuda_getCurrentRawStream = lambda index: IN_USE.library.current_stream(index)
+    private._cuda_getCurrentStream = lambda index: (IN_USE.library.current_stream(index), index, _CUDA)
     private._host_emptyCache = lambda: None
-    private._cuda_getDevice = lambda: int(_library.current_device())
+    private._cuda_getDevice = lambda: int(IN_USE.library.current_device())
     private._cuda_isCurrentStreamCapturing = cuda.is_current_stream_capturing
     private._cuda_exchangeDevice = private._cuda_maybeExchangeDevice = lambda index: int(
-        _library.exchange_device(index)
+        IN_USE.library.exchange_device(index)
     )

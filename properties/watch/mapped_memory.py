@@ -38,6 +38,7 @@ class MappedMemory:
         """Args: path: of the file, for other processes; None for one that has no name."""
         self.nbytes = 0
         self._file = tempfile.TemporaryFile() if path is None else path.open("w+b")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)  # a file that is left to the collector is warned of
         self._parts: list[mmap.mmap] = []
         self._start = self._end = self._recent = 0
         self._free: dict[int, list[tuple[int, memoryview]]] = {}

@@ -14,8 +14,7 @@ from opassay.properties.candidates.asking import later_calls
 from opassay.properties.candidates.judge_draws import Draws
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.question_plan import QuestionPlan
-from opassay.properties.table import KINDS
+from opassay.properties.candidates.question_plan import USUAL, QuestionPlan
 from opassay.reports.cli.main import main
 from opassay.reports.schemas.documents import schema_of
 from tests.reports.json_schema import schema_errors
@@ -80,7 +79,7 @@ def test_the_first_wrong_answer_ends_the_questions(capsys: pytest.CaptureFixture
 def test_what_time_does_not_reach_is_a_weakness() -> None:
     judgement = judge(torch.relu, torch.relu, (X,), total=1e-9)
     assert judgement.verdict is Ruling.WEAK
-    assert judgement.weaknesses[-1] == f"not asked: out of time: {', '.join(KINDS)}"
+    assert judgement.weaknesses[-1] == f"not asked: out of time: {', '.join(USUAL)}"
     with pytest.raises(ValueError, match="total=0"):
         judge(torch.relu, torch.relu, (X,), total=0)
 
@@ -140,7 +139,7 @@ def test_questions_that_build_on_others_are_not_asked_sooner() -> None:
     order = QuestionPlan(sooner=["PURE:left", "LIKELY", "FWD:offset", "VJP:grad"]).order()
     assert order[:5] == ["PURE:process", "FWD:given", "FWD:offset", "VJP:grad", "PURE:untouched"]
     assert order[-1] == "PURE:left"
-    assert sorted(order) == sorted(KINDS)
+    assert sorted(order) == sorted(USUAL)
 
 
 def test_a_secret_orders_the_questions_that_have_no_place_of_their_own() -> None:
@@ -154,7 +153,7 @@ def test_a_secret_orders_the_questions_that_have_no_place_of_their_own() -> None
     for order in orders:
         assert order[:4] == ["PURE:process", "FWD:given", "FWD:offset", "VJP:grad"]
         assert order[-3:] == ["COMP:compiled", "LIKELY", "PURE:left"]
-        assert sorted(order) == sorted(KINDS)
+        assert sorted(order) == sorted(USUAL)
 
 
 def test_the_order_of_asking_is_not_that_of_the_report() -> None:

@@ -12,8 +12,8 @@ from opassay.oracles.bound.terms import terms
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.question_plan import USUAL
 from opassay.properties.candidates.specification import specification
-from opassay.properties.table import KINDS
 from tests.properties.candidates import candidates
 
 SPEC = specification(candidates.spec)  # one object, so that it is traced once for every shape
@@ -39,7 +39,7 @@ def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..
 @pytest.mark.parametrize("candidate", candidates.RIGHT, ids=[each.__name__ for each in candidates.RIGHT])
 def test_a_right_candidate_is_accepted(candidate: Callable[..., Tensor]) -> None:
     questions = [
-        code for code in KINDS if candidate is candidates.spec or code not in ("SIZE:sizes", "CALLS:again", "AUTOCAST")
+        code for code in USUAL if candidate is candidates.spec or code not in ("SIZE:sizes", "CALLS:again", "AUTOCAST")
     ]
     judgement = judge(candidate, SPEC, _inputs(), questions=questions)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)

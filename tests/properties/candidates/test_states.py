@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.table import KINDS
+from opassay.properties.candidates.question_plan import USUAL
 
 X = torch.randn(8, 16, generator=torch.Generator().manual_seed(5))
 
@@ -186,7 +186,7 @@ def test_several_graphs_may_be_alive_and_inputs_need_not_be_leaves(candidate: An
 
 
 def test_no_other_question_finds_a_gradient_that_a_later_call_changes() -> None:
-    judgement = _judge(_apply(OneGradient), cubed, *(code for code in KINDS if code != "LIKELY"))
+    judgement = _judge(_apply(OneGradient), cubed, *(code for code in USUAL if code != "LIKELY"))
     assert [each.question for each in judgement.causes] == ["VJP:grad"], str(judgement)
 
 
