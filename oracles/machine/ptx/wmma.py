@@ -15,7 +15,7 @@ from .accesses import touch
 from .chunk import Chunk
 from .formats import BITS, NUMBERS, WIDTHS, Lanes, to_float16
 from .grammar import unknown
-from .listing import Instruction, Listing
+from .listing import Instruction, Listing, Operand
 from .operands import Reader, Step, active, address, destination, elements, reader
 from .space import WARP
 from .tensor_cores import ELEMENT_WIDTHS, accumulate, read_elements
@@ -38,7 +38,7 @@ def _extents(instruction: Instruction, part: str) -> tuple[int, int]:
     return {"a": (m, k), "b": (k, n)}.get(part, (m, n))
 
 
-def _places(instruction: Instruction, entry: Listing, memory: str, stride: str) -> tuple[str, Reader, Reader]:
+def _places(instruction: Instruction, entry: Listing, memory: Operand, stride: Operand) -> tuple[str, Reader, Reader]:
     """The space of a matrix in memory, and readers of its address and of the elements from one row to the next."""
     space = next((name.partition(":")[0] for name in instruction.modifiers if name[:6] in ("global", "shared")), "")
     return space, address(instruction, memory, entry, space or "generic"), reader(instruction, stride, "u32", entry)
