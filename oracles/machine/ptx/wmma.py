@@ -27,24 +27,26 @@ _SUMS = ("f16", "f32", "s32")
 
 def fragments(instruction: Instruction, entry: Listing) -> Step:
     """wmma.load, wmma.store and wmma.mma."""
-    make = {"load": _load, "store": _store, "mma": _multiply}[instruction.modifiers[0]]
+    make = {"load": _load_fragment, "store": _store_fragment, "mma": _multiply_fragments}[instruction.modifiers[0]]
     return make(instruction, entry)
 
 
-def _extents(instruction: Instruction, part: str) -> tuple[int, int]:
+def _extents_of_shape(instruction: Instruction, part: str) -> tuple[int, int]:
     """Rows and columns of a matrix of the instruction's shape."""
     match = next(shape for name in instruction.modifiers if (shape := _SHAPE.fullmatch(name)))
     m, n, k = map(int, match.groups())
     return {"a": (m, k), "b": (k, n)}.get(part, (m, n))
 
 
-def _places(instruction: Instruction, entry: Listing, memory: Operand, stride: Operand) -> tuple[str, Reader, Reader]:
+def _places_of_matrix(
+    instruction: Instruction, entry: Listing, memory: Operand, stride: Operand
+) -> tuple[str, Reader, Reader]:
     """The space of a matrix in memory, and readers of its address and of the elements from one row to the next."""
     space = next((name.partition(":")[0] for name in instruction.modifiers if name[:6] in ("global", "shared")), "")
     return space, address(instruction, memory, entry, space or "generic"), reader(instruction, stride, "u32", entry)
 
 
-def _addresses(
+def _addresses_of_elements(
     chunk: Chunk, lanes: Lanes, extents: tuple[int, int], by_rows: bool, width: int, places: tuple[str, Reader, Reader]
 ) -> tuple[str, list[Lanes]]:  # fmt: skip
     """The space, and of each element of a thread in turn the addresses in it."""
@@ -61,15 +63,15 @@ def _addresses(
     return space, [base + offsets[:, i] for i in range(count)]
 
 
-def _width(kind: str) -> int:
+def _width_of_kind(kind: str) -> int:
     return ELEMENT_WIDTHS.get(kind) or WIDTHS[kind]
 
 
-def _load(instruction: Instruction, entry: Listing) -> Step:
+def _load_fragment(instruction: Instruction, entry: Listing) -> Step:
     target, memory, *rest = instruction.operands
     part, kind, by_rows = instruction.modifiers[1], instruction.kind, "row" in instruction.modifiers
-    extents, width = _extents(instruction, part), _width(instruction.kind)
-    places = _places(instruction, entry, memory, rest[0] if rest else str(extents[by_rows]))
+    extents, width = _extents_of_shape(instruction, part), _width_of_kind(instruction.kind)
+    places = _places_of_matrix(instruction, entry, memory, rest[0] if rest else str(extents[by_rows]))
     names, where, label = (
         [destination(instruction, n, entry) for n in elements(target)],
         active(instruction),
@@ -83,9 +85,9 @@ def _load(instruction: Instruction, entry: Listing) -> Step:
         threads = where(chunk)
         chunk.require_whole_warps(threads, label)
         lanes = chunk.select_lanes(threads)
-        space, addresses = _addresses(chunk, lanes, extents, by_rows, width, places)
+        space, addresses = _addresses_of_elements(chunk, lanes, extents, by_rows, width, places)
         loaded = [touch(chunk, space, at, lanes, (width, 1), label)[0].astype(np.uint32) for at in addresses]
-        registers = [_pack(loaded[i : i + pack], width) for i in range(0, len(loaded), pack)]
+        registers = [_pack_register(loaded[i : i + pack], width) for i in range(0, len(loaded), pack)]
         for number, name in enumerate(names):
             whole = np.zeros(chunk.size, np.uint32)
             whole[lanes] = registers[number % len(registers)]
@@ -94,17 +96,17 @@ def _load(instruction: Instruction, entry: Listing) -> Step:
     return step
 
 
-def _pack(parts: list[Lanes], width: int) -> Lanes:
+def _pack_register(parts: list[Lanes], width: int) -> Lanes:
     register = parts[0]
     for i, part in enumerate(parts[1:], 1):
         register = register | (part << np.uint32(8 * width * i))
     return register
 
 
-def _store(instruction: Instruction, entry: Listing) -> Step:
+def _store_fragment(instruction: Instruction, entry: Listing) -> Step:
     memory, source, *rest = instruction.operands
-    kind, by_rows, extents = instruction.kind, "row" in instruction.modifiers, _extents(instruction, "d")
-    places = _places(instruction, entry, memory, rest[0] if rest else str(extents[by_rows]))
+    kind, by_rows, extents = instruction.kind, "row" in instruction.modifiers, _extents_of_shape(instruction, "d")
+    places = _places_of_matrix(instruction, entry, memory, rest[0] if rest else str(extents[by_rows]))
     readers = [reader(instruction, each, "b32", entry) for each in elements(source)]
     width, where, label = WIDTHS[kind], active(instruction), str(instruction)
 
@@ -112,7 +114,7 @@ def _store(instruction: Instruction, entry: Listing) -> Step:
         threads = where(chunk)
         chunk.require_whole_warps(threads, label)
         lanes = chunk.select_lanes(threads)
-        space, addresses = _addresses(chunk, lanes, extents, by_rows, width, places)
+        space, addresses = _addresses_of_elements(chunk, lanes, extents, by_rows, width, places)
         registers = [chunk.spread(read(chunk))[lanes] for read in readers]
         parts = [(each >> np.uint32(by)).astype(BITS[width]) for each in registers for by in range(0, 32, 8 * width)]
         for at, bits in zip(addresses, parts, strict=False):
@@ -121,7 +123,7 @@ def _store(instruction: Instruction, entry: Listing) -> Step:
     return step
 
 
-def _multiply(instruction: Instruction, entry: Listing) -> Step:
+def _multiply_fragments(instruction: Instruction, entry: Listing) -> Step:
     words = [each for each in instruction.modifiers if each in (*ELEMENT_WIDTHS, *_SUMS)]
     of_sum, of_start = words[0], words[-1]
     factors = words[1:3] if len(words) == 4 else ["f16", "f16"]
@@ -129,13 +131,13 @@ def _multiply(instruction: Instruction, entry: Listing) -> Step:
     names = [destination(instruction, name, entry) for name in elements(target)]
     a, b, c = ([reader(instruction, each, "b32", entry) for each in elements(source)] for source in sources)
     where, label, saturates = active(instruction), str(instruction), "satfinite" in instruction.modifiers
-    parts = [_extents(instruction, part) for part in "abc"]
+    parts = [_extents_of_shape(instruction, part) for part in "abc"]
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chunk.require_whole_warps(threads, label)
         left, right, start = (
-            _matrix(chunk, readers, _width(kind), extents)
+            _matrix_of_registers(chunk, readers, _width_of_kind(kind), extents)
             for readers, kind, extents in zip((a, b, c), (*factors, of_start), parts, strict=True)
         )
         first, second = read_elements(factors[0], left), read_elements(factors[1], right)
@@ -148,13 +150,13 @@ def _multiply(instruction: Instruction, entry: Listing) -> Step:
         pack = 4 // WIDTHS[of_sum]
         for number, name in enumerate(names):
             own = [lanes[:, :, number * pack + i].reshape(-1) for i in range(pack)]
-            register = _pack(own, WIDTHS[of_sum])
+            register = _pack_register(own, WIDTHS[of_sum])
             chunk.write(name, register.view(np.float32) if of_sum == "f32" else register, threads)
 
     return step
 
 
-def _matrix(chunk: Chunk, readers: list[Reader], width: int, extents: tuple[int, int]) -> Lanes:
+def _matrix_of_registers(chunk: Chunk, readers: list[Reader], width: int, extents: tuple[int, int]) -> Lanes:
     """The bits of a matrix of each warp, (warps, rows, columns), of registers."""
     count, pack = extents[0] * extents[1] // WARP, 4 // width
     registers = [chunk.spread(read(chunk)).astype(np.uint32, copy=False) for read in readers[: count // pack]]
