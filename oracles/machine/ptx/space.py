@@ -370,8 +370,9 @@ class Space:
 
     def _place(self, address: int, thread: int | None = None) -> str:
         """Where an address is in the part of its block; that of a thread which is outside of it, in the thread's."""
-        block = address // self.part if thread is None else thread // self._threads
-        return f"byte {address - block * self.part if self._apart else address} of {self.name} memory"
+        if self._apart:
+            address -= self.part * (address // self.part if thread is None else thread // self._threads)
+        return f"byte {address} of {self.name} memory"
 
     def _located(self, access: Access) -> Access:
         """The access with cells as addresses; a Violation where one is misaligned or outside."""
