@@ -370,9 +370,8 @@ class Space:
 
     def _place(self, address: int, thread: int | None = None) -> str:
         """Where an address is in the part of its block; that of a thread which is outside of it, in the thread's."""
-        if self._apart:
-            address -= self.part * (address // self.part if thread is None else thread // self._threads)
-        return f"byte {address} of {self.name} memory"
+        start = self.part * (address // self.part if thread is None else thread // self._threads) if self._apart else 0
+        return f"byte {address - start} of {self.name} memory"
 
     def _located(self, access: Access) -> Access:
         """The access with cells as addresses; a Violation where one is misaligned or outside."""
