@@ -173,9 +173,9 @@ def _gram(a, c, M, K: tl.constexpr, stride_ab, stride_ar, stride_cb, stride_cr, 
     m = pid // tiles * BM + tl.arange(0, BM)
     n = pid % tiles * BM + tl.arange(0, BM)
     k = tl.arange(0, K)
-    left = tl.load(a + m[:, None] * stride_ar + k[None, :], mask=m[:, None] < M, other=0.0)
-    right = tl.load(a + n[:, None] * stride_ar + k[None, :], mask=n[:, None] < M, other=0.0)
-    sums = tl.sum(left[:, None, :] * right[None, :, :], axis=2)
+    of_rows = tl.load(a + m[:, None] * stride_ar + k[None, :], mask=m[:, None] < M, other=0.0)
+    of_columns = tl.load(a + n[:, None] * stride_ar + k[None, :], mask=n[:, None] < M, other=0.0)
+    sums = tl.sum(of_rows[:, None, :] * of_columns[None, :, :], axis=2)
     tl.store(c + m[:, None] * stride_cr + n[None, :], sums, mask=(m[:, None] < M) & (n[None, :] < M))
 
 

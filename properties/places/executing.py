@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ...oracles.machine.compiling import ARCHITECTURE, architecture, compiling_alone, prepare_to_compile
-from ...oracles.machine.compiling import require_architecture as require_known
+from ...oracles.machine.compiling import (
+    ARCHITECTURE,
+    architecture,
+    compiling_alone,
+    prepare_to_compile,
+    require_architecture,
+)  # fmt: skip
 from ..rehearsal.environment import is_rehearsed
 
 if TYPE_CHECKING:
@@ -60,7 +65,7 @@ def execute_launches(compiled: str) -> Iterator[None]:
         ValueError: it is no architecture that the machine knows. RuntimeError: Triton was imported as an interpreter.
     """
     before = os.environ.get(ARCHITECTURE)
-    os.environ[ARCHITECTURE] = require_known("compiled", compiled)
+    os.environ[ARCHITECTURE] = require_architecture("compiled", compiled)
     try:
         if importlib.util.find_spec("triton") is None or is_rehearsed():
             yield  # kernels of CUDA C++ are executed in any process

@@ -15,10 +15,10 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from .launches import execute_booked
 
 #: Options of nvcc that NVRTC has as well.
 _OF_NVRTC = ("-D", "-U", "-I", "-std", "--std", "-use_fast_math", "--use_fast_math", "-fmad", "--fmad", "-ftz", "--ftz")
+#: Options of host code that say what it is; others say how quick.
+_OF_HOST = ("-D", "-U", "-I", "-include")
 #: What torch's headers of everything have beside those of tensors.
 _WHOLE = re.compile(r"\btorch::(nn|optim|jit|serialize|data|autograd)\b")
 #: Types of torch that kernels have.
@@ -90,7 +92,7 @@ class SourceLauncher:
 def _argument(raw: bytes, kind: str, tensors: list[torch.Tensor]) -> Any:
     """An argument as `cuda_kernel` takes it, of its bytes; memory that it points to is added to `tensors`."""
     if kind in ("f32", "f64"):
-        return float(np.frombuffer(raw, f"f{kind[1]}"[0] + str(len(raw)))[0])
+        return float(np.frombuffer(raw, f"f{len(raw)}")[0])
     pieces = [_eight_bytes(raw[at : at + 8], tensors) for at in range(0, len(raw), 8)]
     if kind:
         return pieces[0] if isinstance(pieces[0], torch.Tensor) else int.from_bytes(raw, "little")
@@ -113,15 +115,12 @@ def _eight_bytes(raw: bytes, tensors: list[torch.Tensor]) -> Any:
 
 
 def load_inline(
-    name: str, cpp_sources: Any, cuda_sources: Any = None, *more: Any, functions: Any = None,
-    extra_cuda_cflags: Sequence[str] | None = None, **options: Any,
+    name: str, cpp_sources: Any, cuda_sources: Any = None, *more: Any, functions: Any = None, **options: Any
 ) -> ModuleType:  # fmt: skip
     """`torch.utils.cpp_extension.load_inline`."""
     if not cuda_sources:
-        plain: ModuleType = _ORIGINAL["load_inline"](
-            name, cpp_sources, cuda_sources, *more, functions=functions, **options
-        )
-        return plain
+        plain = _ORIGINAL["load_inline"](name, cpp_sources, cuda_sources, *more, functions=functions, **options)
+        return cast(ModuleType, plain)
     parts = [*_listed(cpp_sources), *_listed(cuda_sources)]
     names = functions if isinstance(functions, dict) else {each: each for each in _listed(functions)}
     bindings = "".join(
@@ -129,40 +128,40 @@ def load_inline(
     )
     if names:
         parts.append(f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{bindings}}}")
-    return _load_extension(name, parts, extra_cuda_cflags or (), options.get("extra_include_paths") or ())
+    return _load_extension(name, parts, options, ())
 
 
-def load(
-    name: str, sources: Any, extra_cflags: Any = None, extra_cuda_cflags: Sequence[str] | None = None, **options: Any
-) -> ModuleType:  # fmt: skip
+def load(name: str, sources: Any, *more: Any, **options: Any) -> ModuleType:
     """`torch.utils.cpp_extension.load`."""
     files = [Path(each) for each in _listed(sources)]
     if not any(file.suffix in (".cu", ".cuh") for file in files):
-        plain: ModuleType = _ORIGINAL["load"](name, sources, extra_cflags, extra_cuda_cflags, **options)
-        return plain
-    folders = [*(options.get("extra_include_paths") or ()), *(str(file.parent) for file in files)]
-    return _load_extension(name, [file.read_text() for file in files], extra_cuda_cflags or (), folders)
+        return cast(ModuleType, _ORIGINAL["load"](name, sources, *more, **options))
+    flags = dict(zip(("extra_cflags", "extra_cuda_cflags"), more, strict=False))
+    folders = [str(file.parent) for file in files]
+    return _load_extension(name, [file.read_text() for file in files], flags | options, folders)
 
 
-def _load_extension(name: str, parts: Iterable[str], flags: Sequence[str], folders: Sequence[str]) -> ModuleType:
-    """Build an extension, and import it."""
+def _load_extension(
+    name: str, parts: Iterable[str], options: Mapping[str, Any], folders: Iterable[str]
+) -> ModuleType:  # fmt: skip
+    """Build an extension, and import it.
+
+    Args:
+        parts: of its source. options: as torch names them. folders: of headers, beside those among the options.
+
+    Raises:
+        SplitError: the source cannot be parted. BuildError: g++ refuses the host code.
+    """
     split = split_source("\n".join(parts))
-    included = [f"-I{folder}" for folder in folders]
-    host = [
-        "-O0",
-        "-w",
-        "-fno-gnu-unique",
-        f"-DTORCH_EXTENSION_NAME={name}",
-        f"-I{sysconfig.get_paths()['include']}",
-        *included,
-    ]
+    included = [f"-I{folder}" for folder in (*(options.get("extra_include_paths") or ()), *folders)]
+    host = ["-O0", "-w", "-fno-gnu-unique", f"-DTORCH_EXTENSION_NAME={name}", *included]
+    host += [f"-I{sysconfig.get_paths()['include']}", f"-L{torch.__path__[0]}/lib", "-ltorch_python"]
+    host += [flag for flag in options.get("extra_cflags") or () if flag.startswith(_OF_HOST)]
     headers = '#include "launch.h"\n' + "#include <torch/extension.h>\n" * bool(_WHOLE.search(split.host))
-    library = build_library(
-        name, [*host, f"-L{torch.__path__[0]}/lib", "-ltorch_python"], f'{headers}#line 1 "{name}.cu"\n{split.host}'
-    )
-    options = [flag for flag in flags if flag.startswith(_OF_NVRTC)]
+    library = build_library(name, host, f'{headers}#line 1 "{name}.cu"\n{split.host}')
+    flags = [flag for flag in options.get("extra_cuda_cflags") or () if flag.startswith(_OF_NVRTC)]
     source = _TYPES.read_text() + split.device
-    launcher, library = SourceLauncher(source, [*options, *included]), _copy_for(library, source)
+    launcher, library = SourceLauncher(source, [*flags, *included]), _copy_for(library, source)
     ctypes.PyDLL(str(library)).opassay_set_launcher(ctypes.py_object(launcher))
     # pybind11 hands out one module for each name, whatever the library.
     whole = f"{library.stem.replace('-', '_')}.{name}"

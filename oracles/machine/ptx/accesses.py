@@ -14,6 +14,7 @@ from .chunk import Chunk
 from .formats import BITS, NUMBERS, WIDTHS, Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
+from .ongoing import WorkGroups
 from .operands import Step, active, address, destination, elements, offset, reader
 from .space import Access, Space
 from .windows import WINDOWS
@@ -173,13 +174,22 @@ def store(instruction: Instruction, entry: Listing) -> Step:
 
 def copy(instruction: Instruction, entry: Listing) -> Step:
     """cp.async: what is copied is there once the thread has waited for its group, and not before."""
-    verb, where = instruction.modifiers[1], active(instruction)
-    if verb == "commit_group":
-        return lambda chunk: chunk.begun.copies.close(chunk.select_lanes(where(chunk)))
-    if verb in ("wait_group", "wait_all"):
-        pending = read_count(instruction) if verb == "wait_group" else None
-        return lambda chunk: complete(chunk, where(chunk), pending)
-    return _begin_copy(instruction, entry)
+    return group_work(instruction, lambda chunk: chunk.begun.copies) or _begin_copy(instruction, entry)
+
+
+def group_work(instruction: Instruction, groups: Callable[[Chunk], WorkGroups]) -> Step | None:
+    """The step that closes a group of work, or waits for groups; None for an instruction that does neither.
+
+    Args:
+        groups: those of a chunk that the instruction is about.
+    """
+    words, where = {*instruction.modifiers}, active(instruction)
+    if "commit_group" in words:
+        return lambda chunk: groups(chunk).close(chunk.select_lanes(where(chunk)))
+    if not words & {"wait_group", "wait_all"}:
+        return None
+    but = read_count(instruction) if "wait_group" in words else None
+    return lambda chunk: complete(chunk, groups(chunk), where(chunk), but)
 
 
 def read_count(instruction: Instruction) -> int:
@@ -221,7 +231,7 @@ def _begin_copy(instruction: Instruction, entry: Listing) -> Step:
     return step
 
 
-def complete(chunk: Chunk, threads: Lanes | None, but: int | None) -> None:
-    """End copies for threads that wait for all of their groups but some; None: for all copies that they began."""
-    for each in chunk.begun.copies.wait(chunk.select_lanes(threads), but):
+def complete(chunk: Chunk, groups: WorkGroups, threads: Lanes | None, but: int | None) -> None:
+    """End work of threads that wait for all of their groups but so many; None: for all that they began."""
+    for each in groups.wait(chunk.select_lanes(threads), but):
         chunk.shared.end(each.access, each.words)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...verdicts.violation import Code, Violation
 from .access import Access
-from .accesses import read_count, touch
+from .accesses import group_work, touch
 from .chunk import Chunk
 from .formats import BITS, Lanes
 from .grammar import unknown
@@ -32,17 +32,10 @@ _BOX = re.compile(r"\[\s*([^,\s]+)\s*,\s*\{([^}]*)\}\s*\]")
 
 def copy_in_bulk(instruction: Instruction, entry: Listing) -> Step:
     """cp.async.bulk, of a tensor or of bytes, and the groups of those that go out."""
-    verb, where = instruction.modifiers[2] if len(instruction.modifiers) > 2 else "", active(instruction)
-    if verb == "commit_group":
-        return lambda chunk: chunk.begun.bulk.close(chunk.select_lanes(where(chunk)))
-    if verb == "wait_group":
-        pending = read_count(instruction)
-
-        def wait(chunk: Chunk) -> None:
-            for each in chunk.begun.bulk.wait(chunk.select_lanes(where(chunk)), pending):
-                chunk.shared.end(each.access)
-
-        return wait
+    verb = (*instruction.modifiers, "", "")[2]
+    groups = group_work(instruction, lambda chunk: chunk.begun.bulk)
+    if groups is not None:
+        return groups
     if verb == "prefetch":
         return lambda chunk: None
     if verb == "tensor":

@@ -78,7 +78,7 @@ class _Run:
             if not self._let_pass() and not ready.any():
                 raise self._fault(self.waiting > 0, "waits at a barrier that others do not come to")
             together = self._place_of_all()
-        complete(self.chunk, None, None)
+        complete(self.chunk, self.chunk.begun.copies, None, None)
 
     def _run_all(self, number: int) -> int | None:
         """Run a block of instructions for all threads; where all are then, or None if they have parted."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...verdicts.violation import Code, Violation
-from .accesses import read_count
+from .accesses import group_work
 from .chunk import Chunk
 from .formats import NUMBERS, Lanes
 from .grammar import unknown
@@ -47,16 +47,9 @@ def multiply_groups(instruction: Instruction, entry: Listing) -> Step:
     verb, where, label = instruction.modifiers[0], active(instruction), str(instruction)
     if verb == "fence":  # orders registers, which are in order here
         return lambda chunk: None
-    if verb == "commit_group":
-        return lambda chunk: chunk.begun.products.close(chunk.select_lanes(where(chunk)))
-    if verb == "wait_group":
-        pending = read_count(instruction)
-
-        def wait(chunk: Chunk) -> None:
-            for each in chunk.begun.products.wait(chunk.select_lanes(where(chunk)), pending):
-                chunk.shared.end(each.access)
-
-        return wait
+    groups = group_work(instruction, lambda chunk: chunk.begun.products)
+    if groups is not None:
+        return groups
     product = _read_product(instruction, entry)
 
     def step(chunk: Chunk) -> None:

@@ -250,8 +250,9 @@ class CandidateHost:
         repeat = Repeat(differs, list(last.tensors) if differs or compared else [], current.seconds)
         stored = WrittenTensors(buffers, _copies(arguments.tensors) if writes.after else [])
         values, shapes = ([], [tuple(y.shape) for y in first]) if sequel.fetched else (first, [])
-        parts = (values, last.form, list(last.plain), stored, aliases, repeat, current.pulled, earlier)
-        current.answer = Answer(*parts, shapes=shapes)
+        current.answer = Answer(
+            values, last.form, list(last.plain), stored, aliases, repeat, current.pulled, earlier, shapes=shapes
+        )
 
     def _repeat(self, current: _OpenCall, sequel: Sequel, first: Result) -> tuple[int, Result]:
         """Repeat a call, and return the number and result of the first repeat with other bits than `first`.

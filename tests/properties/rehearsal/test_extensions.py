@@ -83,6 +83,25 @@ def test_what_the_host_code_refuses_is_an_exception_of_it() -> None:
         _build(_SOURCE).scale(torch.randn(3), 2.0)
 
 
+def test_what_the_host_is_told_defines_words() -> None:
+    source = _SOURCE.replace("return y;", "return y WORD;")
+    module = cpp_extension.load_inline(
+        "worded", _DECLARATION, source, functions=["scale"], extra_cflags=["-O3", "-DWORD=+1"]
+    )
+    assert torch.equal(module.scale(torch.ones(3, device="cuda"), 2.0).cpu(), torch.full((3,), 3.0))
+
+
+def test_what_cannot_be_built_is_no_fault_of_a_candidate() -> None:
+    def candidate(x: Tensor) -> Tensor:
+        scaled: Tensor = _build(_SOURCE.replace("= f(x[i])", "= unknown")).scale(x, 2.5)
+        return scaled
+
+    inputs = (torch.randn(100, device="cuda"),)
+    judgement = opassay.judge(candidate, lambda x: x * 2.5, inputs, questions=["FWD:given"], compiled="sm_90")
+    assert judgement.verdict == "error", str(judgement)
+    assert "does not compile" in judgement.error
+
+
 def test_a_source_that_does_not_compile_is_told() -> None:
     with pytest.raises(
         RuntimeError, match=r"g\+\+ refuses scaling[^$]*scaling\.cu:\d+:\d+: error: 'unknown' was not declared"
