@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,14 +86,16 @@ class CallHistory:
     beside: list[str] | None = field(default_factory=list)
 
     def note(
-        self, arguments: CallArguments, answer: Answer, native: SpecRun, alike: bool, writes: Callable[[], Any]
-    ) -> None:
+        self, arguments: CallArguments, answer: Answer, native: SpecRun, alike: bool, writes: Callable[[], Any],
+        allowed: Collection[int] = (),
+    ) -> None:  # fmt: skip
         """Note what a call did besides its outputs: a candidate that counts its calls knows which one is asked of it.
 
         Args:
             arguments: of the call; as they are afterwards they need not be among its answer. native: of the spec.
             alike: whether its outputs may share the memory that those of `native` share.
             writes: positions of what the spec writes in this very call, by an option perhaps.
+            allowed: those of what the candidate may write, by the word of the spec's author.
         """
         if self.beside is None:
             return
@@ -101,14 +103,20 @@ class CallHistory:
         changed = {i for i, (was, now) in pairs if i not in native.writes and not same_bits(was, now)}
         for i in sorted(changed.difference(writes()) if changed else ()):
             self.beside.append(f"{arguments.label(i)} of call {self.calls} was written")
-        for name, other in shared_memory(arguments, answer, native) if alike else ():
+        for name, other in shared_memory(arguments, answer, native, allowed) if alike else ():
             self.beside.append(f"{name} of call {self.calls} shares memory with {other}")
 
 
-def shared_memory(arguments: CallArguments, answer: Answer, native: SpecRun) -> Iterator[tuple[str, str]]:
-    """Outputs of a call in the memory of an argument or of an earlier output, by name, where the spec's are not."""
-    for name, home, allowed in zip(native.names, answer.aliases.shared, native.shared, strict=False):
-        if home >= 0 and home != allowed:
+def shared_memory(
+    arguments: CallArguments, answer: Answer, native: SpecRun, allowed: Collection[int] = ()
+) -> Iterator[tuple[str, str]]:
+    """Outputs of a call in the memory of an argument or of an earlier output, by name, where the spec's are not.
+
+    Args:
+        arguments, answer, native, allowed: as for `CallHistory.note`; an output may lie in what may be written.
+    """
+    for name, home, right in zip(native.names, answer.aliases.shared, native.shared, strict=False):
+        if home >= 0 and home != right and home not in allowed:
             yield name, arguments.label(home)
     theirs = overlaps(native.result.raw)
     for later, earlier in answer.aliases.overlaps:

@@ -195,6 +195,8 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
         and (names[i] in spec.parameters if i < len(names) else t.requires_grad or True not in marked)
     ]  # fmt: skip
     domain = derive_domain(spec, arguments)
+    if domain.declaration.writes:
+        raise Unsupported(Code.NOT_APPLICABLE, "properties are not asked where a candidate may write an argument")
     calls = _calls_of_other_sizes(spec, arguments, domain, functools.partial(candidate, state))
     others = [] if spec.numpy else [*itertools.islice(calls, JOINT)]
     samples = functools.partial(_samples, spec, state, arguments, domain, others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -15,6 +15,10 @@ from ...oracles.verdicts.verdict import Cell
 SUBJECT = "candidate"
 #: The device where candidates are called.
 DEVICE = "cpu"
+
+
+#: Options of a case that are words on the command line.
+_FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+)$"
 
 
 class JudgedCase(
@@ -27,7 +31,8 @@ class JudgedCase(
         candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
         seed: a number, or the digits of `--draws`.
         contract, dtype, calls, seconds: as `opassay judge` takes them.
-        flags: options without a value: "interpret" or "compiled" for Triton's kernels, "eval"; and a device by name.
+        flags: options without a value: "interpret" or "compiled" for Triton's kernels, "eval"; a device by name; and
+            further sentences of the spec's domain.
         sha256: of what was executed, by "candidate" and "spec". cell: of the question.
     """
 
@@ -39,7 +44,7 @@ class JudgedCase(
     dtype: str = ""
     calls: int | None = None
     seconds: float = 60.0
-    flags: tuple[Literal["interpret", "compiled", "eval", "device=rehearsal"], ...] = ()
+    flags: tuple[Annotated[str, msgspec.Meta(pattern=_FLAGS)], ...] = ()
     question: str = ""
     sha256: dict[str, str] = {}
     cell: Cell = Cell("", "", "", "", "")

@@ -16,6 +16,8 @@ from ...reference.formats import Format, bits_to_float64
 from .arguments import CallArguments, State, Tensor
 from .domain.domain import Domain
 from .domain.facts import facts_of, keep_facts
+from .results import Result
+from .specification import Specification
 
 
 def reorder_sequences(tensors: Sequence[Tensor], rng: Any) -> list[Tensor]:
@@ -185,7 +187,8 @@ def filled(
         falls = i in roles and roles[i].rises and bool((other.diff() < 0).any())
         return _with_gaps_shuffled(tensors[i], rng) if falls else other
 
-    return arguments.with_tensors([change(i) for i in range(len(tensors))])
+    changed = arguments.with_tensors([change(i) for i in range(len(tensors))])
+    return changed if domain is None else domain.declaration.settle(changed)
 
 
 def keep(arguments: CallArguments, domain: Domain, rng: Any) -> CallArguments:
@@ -196,7 +199,7 @@ def keep(arguments: CallArguments, domain: Domain, rng: Any) -> CallArguments:
             values = tensors[i].detach().cpu().double().numpy()
             tensors[i] = _as(tensors[i], keep_facts(facts, tensors[i], values, rng))
     same = all(map(operator.is_, tensors, arguments.tensors))
-    return arguments if same else arguments.with_tensors(tensors)
+    return domain.declaration.settle(arguments if same else arguments.with_tensors(tensors))
 
 
 def _with_gaps_shuffled(tensor: Tensor, rng: Any) -> Tensor:
@@ -223,6 +226,12 @@ def stand_in(arguments: CallArguments) -> CallArguments:
     return arguments.changed(reverse)
 
 
+def destinations_of(spec: Specification, arguments: CallArguments, state: State, names: Sequence[str]) -> Result | None:
+    """The spec's result at other values, if there is a name of a destination for each of its outputs, or None."""
+    result = spec.run(stand_in(arguments), state).result if names else None
+    return result if result is not None and len(result.tensors) == len(names) else None
+
+
 def one_for_several(
     arguments: CallArguments, apart: Collection[Any], domain: Domain
 ) -> tuple[str, CallArguments] | None:
@@ -230,12 +239,14 @@ def one_for_several(
 
     Args:
         arguments: of a call. apart: positions of tensors that stay as they are.
-        domain: what is known of them: a tensor of which something holds stays, too, or takes the place of none of
-            another sign.
+        domain: what is known of them: a tensor of which something holds, which may be written, or which follows from
+            others, stays, too, or takes the place of none of another sign.
     """
     groups: dict[Any, list[int]] = {}
+    stays = {*apart, *domain.facts, *domain.declaration.writes}
+    stays.update(*(each.places | each.sources for each in domain.declaration.rules))
     for i, tensor in enumerate(arguments.tensors):
-        if tensor.is_floating_point() and tensor.numel() and i not in apart and i not in domain.facts:
+        if tensor.is_floating_point() and tensor.numel() and i not in stays:
             kind = tensor.shape, tensor.dtype, tensor.requires_grad, domain.signs.get(i)
             groups.setdefault(kind, []).append(i)
     several = [group for group in groups.values() if len(group) > 1]

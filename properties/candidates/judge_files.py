@@ -132,8 +132,8 @@ def _ask_within(
 
 def _words(candidate: str, spec: str, seed: int, parameters: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:
     """What names a pair of files and how they are opened."""
-    words = {"spec": spec, "candidate": candidate, "seed": seed, "values": dict(parameters)}
-    return {**words, "dtype": plan.dtype, "device": plan.device, "evaluation": plan.evaluation}
+    changes = {"dtype": plan.dtype, "device": plan.device, "evaluation": plan.evaluation, "where": list(plan.where)}
+    return {"spec": spec, "candidate": candidate, "seed": seed, "values": dict(parameters), "changes": changes}
 
 
 def _again(make: Callable[[Quarters], CandidateApart], confinement: Confinement, until: float) -> CandidateApart:

@@ -21,6 +21,7 @@ from ..declaring.user_samples import call_seeded, takes
 from ..places.executing import execute_launches
 from ..rehearsal.environment import place_of_work
 from ..table import KINDS, TABLE, property_of
+from .agreement import disagreement
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
@@ -173,6 +174,8 @@ def ask_all(
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
     if any(finding.question in OF_OTHER_CALLS for finding in findings):
         of = replace(of, others=session.domain.summarize(session.arguments))
+    else:
+        of = replace(of, others="; ".join(session.declared.sentences))
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start, execution=(*place_of_work(), *(executed.tale if executed else ())),
@@ -258,7 +261,8 @@ def _unanswered(findings: Sequence[Finding], plan: QuestionPlan) -> list[str]:
 
 def _misread(session: Session) -> str:
     """Why the spec was not read as what it is; empty where it was, or where the questions have told that already."""
+    read = functools.partial(session.read, session.given_rows, session.spec.state)
     try:
-        return session.disagreement()
+        return disagreement(session.spec, session.given_rows, session.native, read, session.terms)
     except (SpecError, ReadingError):
         return ""

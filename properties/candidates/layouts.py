@@ -100,17 +100,21 @@ def is_far(tensor: Tensor) -> bool:
     return _extent(tensor.shape, tensor.stride()) > _TIMES * tensor.numel() + _FEW
 
 
-def placing_of(tensors: Sequence[Tensor], layout: AnyLayout | None, writes: Callable[[], Collection[Any]]) -> Placing:
+def placing_of(
+    tensors: Sequence[Tensor], layout: AnyLayout | None, writes: Callable[[], Collection[Any]],
+    dense: Collection[int] = (),
+) -> Placing:  # fmt: skip
     """Where tensors lie in a layout; None for as they lie themselves, also where they share memory.
 
     What is written lies in no memory in which several elements are one, and shares none that another argument has.
 
     Args:
         tensors: the arguments of a call. layout: of them or of its destinations. writes: positions that it writes.
+        dense: positions of those that no layout changes.
     """
     if isinstance(layout, MemoryLayout):
-        places = writes() if layout is MemoryLayout.EXPANDED else ()
-        return Placing([strides_of_input(layout, t, i in places) for i, t in enumerate(tensors)])
+        places, pairs = writes() if layout is MemoryLayout.EXPANDED else (), enumerate(tensors)
+        return Placing([_dense(t.shape) if i in dense else strides_of_input(layout, t, i in places) for i, t in pairs])
     name, starts = layout.name if layout else "", [int(t.storage_offset()) for t in tensors]
     keys = [(t.untyped_storage().data_ptr(), t.dtype) if t.numel() else (i, None) for i, t in enumerate(tensors)]
     firsts = [min(start for start, other in zip(starts, keys, strict=True) if other == key) for key in keys]

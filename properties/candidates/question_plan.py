@@ -46,6 +46,7 @@ class QuestionPlan:
         device: to which inputs, parameters and buffers are moved, "cpu" or "cuda"; empty for their own.
         evaluation: whether modules are put in evaluation, and the spec is called without dropout.
         far: whether FAR is asked, too; by default it is only where it is named.
+        where: sentences of the domain of a spec in a file, beside its own.
     """
 
     questions: Sequence[str] = ()
@@ -58,6 +59,7 @@ class QuestionPlan:
     device: str = ""
     evaluation: bool = False
     far: bool = False
+    where: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name, codes in (("questions", collect_names(self.questions)), ("sooner", self.sooner)):

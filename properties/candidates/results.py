@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,6 +89,11 @@ class SpecRun:
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors of the result."""
         return self.result.tensors
+
+    def written_of(self, state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> list[Tensor | None]:
+        """Of each name what was there, among parameters, buffers and arguments, before the call; None of an output."""
+        before: dict[str | int, Tensor] = dict(enumerate(tensors)) | dict(state)
+        return [*[None] * len(self.outputs), *map(before.get, self.writes)]
 
 
 def result_of(value: Any) -> Result:

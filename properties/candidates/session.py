@@ -13,20 +13,21 @@ from ...oracles import process
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading
 from ...oracles.verdicts.verdict import Code
-from .agreement import disagreement, operands_of
+from .agreement import operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
 from .call_history import CallHistory
 from .comparing import hold_in_turn, tell_unwritten
 from .decays import read_values
+from .domain.declaration import Declaration
 from .domain.deriving import derive_domain
 from .domain.domain import Domain
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong
 from .host.calls import DESTINATIONS, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
-from .inputs import WAYS, Way, filled, keep, stand_in
+from .inputs import WAYS, Way, destinations_of, filled, keep
 from .judge_draws import Draws
 from .layouts import AnyLayout, Placing, is_far, placing_of
-from .results import Result, SpecRun, elsewhere, unlike
+from .results import SpecRun, elsewhere, unlike
 from .row_sample import Part, ProblemCut
 from .specification import Specification
 from .spread import OF_SPECIAL, SpecialCall, tell_spread
@@ -79,6 +80,11 @@ class Session:
         return derive_domain(self.spec, self.arguments, self.draw, self.draws.inputs)
 
     @property
+    def declared(self) -> Declaration:
+        """What the author of the spec says of them."""
+        return self.domain.declaration if self.spec.domain else Declaration()
+
+    @property
     def shared(self) -> list[str]:
         """Names of the spec's parameters and buffers that the candidate also has, with the same shapes."""
         state, shapes = self.spec.state, self.candidate.shapes
@@ -114,7 +120,7 @@ class Session:
         row, alike = sequel.get("times", 1) > 1, arguments.is_like(self.arguments)
         if sum(t.nbytes for t in arguments.tensors) <= _FEW_BYTES:
             sequel["writes"] = msgspec.structs.replace(sequel.get("writes", Writes()), after=True)
-        places = self._destinations(arguments, tensors)
+        places = destinations_of(self.spec, arguments, tensors, lacking(self.candidate.parameters, arguments.args))
         call = CandidateCall.of(
             arguments, {n: tensors[n] for n in self.shared}, manner=manner, placing=placing, stored=stored,
             destinations=[] if places is None else places.destinations,
@@ -127,7 +133,8 @@ class Session:
             aliases = answer.aliases.among(self.arguments.tensors) if alike else answer.aliases
             answer = msgspec.structs.replace(answer, aliases=aliases)
             usual = alike and layout is None and manner is Manner.PLAIN
-            self.history.note(arguments, answer, self.native, usual, lambda: self.spec.find_writes(arguments, tensors))
+            writes = functools.partial(self._find_writes, arguments, tensors)
+            self.history.note(arguments, answer, self.native, usual, writes, self.declared.writes)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
         if places is None and answer.form == DESTINATIONS:  # the candidate returned a type of this name
@@ -146,13 +153,8 @@ class Session:
         tensors = call.arguments.tensors
         if call.layout is None and (call.manner is not Manner.PLAIN or (derived and any(map(is_far, tensors)))):
             return Placing()
-        return placing_of(tensors, call.layout, lambda: self.spec.find_writes(call.arguments, call.state))
-
-    def _destinations(self, arguments: CallArguments, state: State) -> Result | None:
-        """The spec's result at other values, if the candidate has a parameter for each output of the spec, or None."""
-        count = len(lacking(self.candidate.parameters, arguments.args))
-        result = self.spec.run(stand_in(arguments), state).result if count else None
-        return result if result is not None and len(result.tensors) == count else None
+        writes = functools.partial(self._find_writes, call.arguments, call.state)
+        return placing_of(tensors, call.layout, writes, self.declared.contiguous)
 
     def cut_for(self, question: str, arguments: CallArguments, *, alone: bool = True) -> ProblemCut:
         """What a question calls and compares at some arguments: everything, or rows of a large problem.
@@ -173,8 +175,8 @@ class Session:
     @functools.cached_property
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments."""
-        fetched, writes = self.part is not None, Writes(self.shared, after=True)
-        return self.call(self.arguments, watched=True, writes=writes, fetched=fetched)
+        writes = Writes(self.shared, after=True)
+        return self.call(self.arguments, watched=True, writes=writes, fetched=self.part is not None)
 
     def values(
         self, question: str, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
@@ -197,9 +199,8 @@ class Session:
             if answer.raised:
                 return raised(question, answer.raised, refusable)
             return self.compare_rows(question, arguments, tensors, answer, cut.rows, sharp)
-        answer = self.call(
-            cut.call_arguments, tensors, manner, layout=layout, writes=self.writes_at(cut.spec_arguments, tensors)
-        )
+        writes = self.writes_at(cut.spec_arguments, tensors)
+        answer = self.call(cut.call_arguments, tensors, manner, layout=layout, writes=writes)
         # The candidate is called before the spec, so that it cannot find the right result in memory. Where the spec
         # raises, the candidate may raise, too.
         run = self.spec.run(cut.spec_arguments, tensors)
@@ -286,9 +287,8 @@ class Session:
             outcomes = tell_spread(SpecialCall(*at, self.generator("spread"), names, computed, which), outcomes)
         self.history.erring = any(each.wrong is not None for each in outcomes)
         if self.history.erring and run.writes:
-            before: dict[Any, Any] = {**state, **dict(enumerate(arguments.tensors))}
-            places = [*[None] * len(run.outputs), *run.writes]
-            outcomes = tell_unwritten(outcomes, computed, [before.get(places[i]) for i in which])
+            before = run.written_of(state, arguments.tensors)
+            outcomes = tell_unwritten(outcomes, computed, [before[i] for i in which])
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:
             self.records.remember(question, names, outcomes)
@@ -312,9 +312,13 @@ class Session:
 
     def writes_at(self, arguments: CallArguments, state: State) -> Writes:
         """The written tensors that a call must return, so that the ones that the spec writes can be compared."""
-        places = self.spec.find_writes(arguments, state)
+        places = self._find_writes(arguments, state)
         positions = [place for place in places if isinstance(place, int)]
         return Writes(self._shared_of(places), positions, bool(positions))
+
+    def _find_writes(self, arguments: CallArguments, state: State) -> list[str | int]:
+        """What a call may write: what the spec does, and what its author allows."""
+        return [*dict.fromkeys([*self.spec.find_writes(arguments, state), *self.declared.writes])]
 
     def _shared_of(self, places: Sequence[str | int]) -> list[str]:
         return [place for place in places if isinstance(place, str) and place in self.shared]
@@ -369,11 +373,6 @@ class Session:
         with process.seeded(0), process.watched(process.SampleSettings()) as changed:
             self.spec.run(self.given_rows, self.spec.state)
         return changed
-
-    def disagreement(self) -> str:
-        """How the reading of the spec contradicts torch's run of it at the given arguments; empty if it does not."""
-        read = functools.partial(self.read, self.given_rows, self.spec.state)
-        return disagreement(self.spec, self.given_rows, self.native, read, self.terms)
 
     def rows_for(self, question: str, arguments: CallArguments) -> list[int]:
         """Rows that a question compares; the given arguments have the same rows for all questions, read only once."""

@@ -107,6 +107,7 @@ def _replay_judged_case(case: JudgedCase) -> int:
     names = ("candidate", "spec", "seed", "contract", "given", "dtype", "calls", "seconds", "sha256")
     options = {name: getattr(case, name) for name in names}
     options |= {name: name in case.flags for name in ("interpret", "compiled")} | {"evaluation": "eval" in case.flags}
+    options["where"] = tuple(flag[len("where=") :] for flag in case.flags if flag.startswith("where="))
     options["device"] = "rehearsal" if "device=rehearsal" in case.flags else case.cell.device.replace("cpu", "") or None
     code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))
     return code

@@ -20,7 +20,7 @@ import torch
 from ....oracles.bound.terms import Terms
 from ....oracles.judge.holding import OperandFacts, Reading, are_right
 from ....oracles.op.bits import same_bits, same_results
-from ....oracles.op.declaration import dtype_name, to_array
+from ....oracles.op.declaration import dtype_name, is_float, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code
 from ..agreement import SpecBackward, backward, fault, operands_of
@@ -92,7 +92,8 @@ def gradients_at(session: Session, at: CallArguments, stream: str, place: Gradie
     writes = msgspec.structs.replace(session.writes_at(arguments, state), after=part is None)
     pulled = _backward_call(request, part, cut.rows or [], elsewhere)
     # A later call writes again what a call writes by right, and a backward may depend on it.
-    pulled = msgspec.structs.replace(pulled, apart=place is None and part is None and not run.writes)
+    leaves = bool(run.writes or session.declared.writes)
+    pulled = msgspec.structs.replace(pulled, apart=place is None and part is None and not leaves)
     answer = session.call(
         cut.call_arguments, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
         watched=place is None, backward=pulled,
@@ -157,7 +158,10 @@ def _strides_of(cotangents: Sequence[Tensor], at: GradientPlace) -> list[list[in
 
 def _operands_of(session: Session, arguments: CallArguments, marked: bool, only: int | str | None) -> list[int | str]:
     """The operands whose gradients are requested; `marked`: whether some inputs require grad."""
-    operands: list[int | str] = [i for i, t in enumerate(floating(arguments.tensors)) if t.requires_grad or not marked]
+    # Of what does not vary alone there is no derivative in each element, unless somebody asks for one.
+    moving = [place not in session.domain.dependent for place, t in enumerate(arguments.tensors) if is_float(t)]
+    pairs = zip(floating(arguments.tensors), moving, strict=True)
+    operands: list[int | str] = [i for i, (t, alone) in enumerate(pairs) if (t.requires_grad if marked else alone)]
     operands += [name for name in session.shared if name in session.spec.parameters]
     return [each for each in operands if only in (None, each)]
 
@@ -199,6 +203,8 @@ def _second_backward(session: Session, request: GradientRequest, answer: Answer)
         label = request.label(request.operands[answer.pulled.changed[0]])
         title = f"the gradient of {label} was changed by the backward of a later call"
         return wrong("VJP:grad", Code.ALIASED, title)
+    if session.declared.writes:  # It may have written what a second one reads.
+        return None
     if answer.pulled.spent:
         return wrong("VJP:grad", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
     if not answer.pulled.again:
@@ -214,7 +220,7 @@ def _check_recorded_call(
 ) -> Finding | None:
     """A finding about a call that records gradients, if an input was written or an output is wrong; else None."""
     for i, (before, after) in enumerate(zip(at.tensors, answer.writes.after, strict=True)):
-        if not same_bits(before, after):
+        if i not in session.declared.writes and not same_bits(before, after):
             return wrong("VJP:grad", Code.MUTATED, f"{at.label(i)} was written by the call or by its backward")
     if session.history.strayed or len(answer.outputs) != len(run.outputs) or request.arguments is not session.arguments:
         return None  # other questions report that

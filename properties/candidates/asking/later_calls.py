@@ -38,7 +38,7 @@ def untouched(session: Session) -> Finding:
         return raised("PURE:untouched", answer.raised)
     if session.history.changed:
         return process_changed("PURE:untouched", session.history.changed)
-    exempt = session.native.writes
+    exempt = {*session.native.writes, *session.declared.writes}
     for i, (before, after) in enumerate(zip(session.arguments.tensors, answer.writes.after, strict=True)):
         if i not in exempt and not same_bits(before, after):
             session.history.beside = None
@@ -52,7 +52,7 @@ def untouched(session: Session) -> Finding:
 
 def fresh(session: Session) -> Finding:
     """PURE:fresh: an output shares memory with an argument, or with another output, only if the spec's output does."""
-    for name, other in shared_memory(session.arguments, session.first, session.native):
+    for name, other in shared_memory(session.arguments, session.first, session.native, session.declared.writes):
         session.history.beside = None
         return wrong("PURE:fresh", Code.ALIASED, f"{name} shares memory with {other}")
     return passing("PURE:fresh")

@@ -59,10 +59,12 @@ def _changes_since(session: Session) -> list[str]:
         for _ in range(_CALLS):
             session.call(other)
     answer = session.candidate.review() if calls or session.history.plain is not None else Answer()
+    lent = [home in session.declared.writes for home in session.first.aliases.shared] if calls else []
     now, lines = iter(answer.earlier), [f"the process was changed: {line}" for line in answer.changed]
     for number, outputs in enumerate(calls, 1):
         for i, was in enumerate(outputs):
             own = len(outputs) != len(native.outputs) or (native.own[i] and native.shared[i] < 0)
+            own = own and not any(lent[i : i + 1])
             is_now = next(now, None)
             if own and (is_now is None or not same_bits(was, is_now)):
                 lines.append(f"an output of call {number} was changed after it was returned")

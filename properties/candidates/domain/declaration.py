@@ -21,8 +21,8 @@ from torch import Tensor
 from ....reference.missing import nearest_of
 from ...declaring.user_samples import Integers
 from ..arguments import CallArguments
-from ..host.module_files import GivenError
-from .facts import OF_TWO, WORDS, facts_of, range_of
+from .facts import HALVES, OF_TWO, WORDS, facts_of, range_of
+from .input_rules import DomainError, InputRule
 from .integer_roles import KINDS, is_integer
 from .symbols import Axis, Shapes, Symbol, shapes_of, sizes_of
 
@@ -44,13 +44,11 @@ _EXTENT = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(?:\+(\d+))?|([A-Za-z_]\w*)\*([
 _RELATION = re.compile(r"([\w*+]+)(<=|<|==|>=|>)([\w*+]+)")
 _STATEMENT = re.compile(r"(\w+): *(.+)")
 _INTEGERS = re.compile(rf"({'|'.join(KINDS)})(?: (into|below|summing to) ([\w*+]+))?")
+#: What the author promises of an argument, of whatever values: it lies contiguous, and a call may leave other values.
+CONTIGUOUS, WRITTEN = "contiguous", "may be written"
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "<=": operator.le, "<": operator.lt, "==": operator.eq, ">=": operator.ge, ">": operator.gt,
 }  # fmt: skip
-
-
-class DomainError(GivenError):
-    """A declared domain that clashes with the spec or its inputs; the text says what it has, and what it needs."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,8 @@ class Declaration:
         integers: (kind, how the axis is used, its extent) of tensors of integers.
         options: other values of arguments that are no tensors, by their positions among the leaves.
         relations: (extent, comparison, extent), which hold at every call. sentences: their texts.
+        promises: `CONTIGUOUS` and `WRITTEN`, of tensors of any dtype.
+        rules: of tensors on others.
     """
 
     terms: Mapping[Axis, ExtentTerm] = field(default_factory=dict)
@@ -83,6 +83,24 @@ class Declaration:
     options: Mapping[int, tuple[Option, ...]] = field(default_factory=dict)
     relations: tuple[tuple[ExtentTerm, str, ExtentTerm], ...] = ()
     sentences: tuple[str, ...] = ()
+    promises: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    rules: tuple[InputRule, ...] = ()
+
+    @property
+    def contiguous(self) -> tuple[int, ...]:
+        """Positions of the tensors that lie in no other way."""
+        return tuple(i for i, words in self.promises.items() if CONTIGUOUS in words)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """Positions of the tensors in which a call may leave other values."""
+        return tuple(i for i, words in self.promises.items() if WRITTEN in words)
+
+    def settle(self, arguments: CallArguments) -> CallArguments:
+        """The arguments, in which those follow from others that do so by the author's functions."""
+        for rule in self.rules:
+            arguments = rule.settle(arguments)
+        return arguments
 
     @property
     def names(self) -> dict[Axis, str]:
@@ -134,9 +152,8 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
     """
     names = list(arguments.names) or [f"input{i}" for i in range(len(arguments.leaves))]
     tensors = [name for name, leaf in zip(names, arguments.leaves, strict=True) if isinstance(leaf, Tensor)]
-    terms, rest, facts = dict[Axis, ExtentTerm](), dict[int, Sequence[Any]](), dict[int, tuple[str, ...]]()
+    terms, rest = dict[Axis, ExtentTerm](), dict[int, Sequence[Any]]()
     integers: dict[int, tuple[str, str, ExtentTerm]] = {}
-    relations, sentences = [], []
     for name, value in declared.items():
         if name == "where":
             continue
@@ -159,22 +176,8 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
         if not isinstance(extents, Sequence) or isinstance(extents, str) or len(extents) != len(shape):
             raise DomainError(f"domain: got {name}={value!r}, need an extent for each axis of {list(shape)}")
         terms |= {(place, d): _term_of(extent) for d, extent in enumerate(extents)}
-    for sentence in declared.get("where", ()):
-        relation, statement = _RELATION.fullmatch(sentence.replace(" ", "")), _STATEMENT.fullmatch(sentence)
-        if relation is not None:
-            relations.append((_term_of(relation[1]), relation[2], _term_of(relation[3])))
-            sentences.append(sentence)
-        elif statement is not None and statement[1] in tensors:
-            place, words = tensors.index(statement[1]), statement[2]
-            if is_integer(arguments.tensors[place]) and (match := _INTEGERS.fullmatch(words)):
-                integers[place] = match[1], match[2] or "", _term_of(match[3] or 0)
-            elif arguments.tensors[place].is_floating_point() and (WORDS.fullmatch(words) or range_of(words)):
-                facts[place] = (*facts.get(place, ()), words)
-            else:
-                raise DomainError(f"domain: got {sentence!r}, need {_known(arguments.tensors[place])}")
-        else:
-            raise DomainError(f"domain: got {sentence!r}, need a relation of extents, as 'N <= M', or 'NAME: WORDS'")
-    declaration = Declaration(terms, facts, integers, {}, tuple(relations), tuple(sentences))
+    words = _read_sentences(declared.get("where", ()), tensors, arguments)
+    declaration = replace(words, terms=terms, integers={**integers, **words.integers})
     _require_given(declaration, tensors, arguments)
     values = declaration.values(tuple(arguments.shapes))
     options = {
@@ -185,11 +188,42 @@ def read_declaration(declared: Mapping[str, Any], arguments: CallArguments) -> D
     return replace(declaration, options=options)
 
 
+def _read_sentences(sentences: Iterable[Any], names: Sequence[str], arguments: CallArguments) -> Declaration:
+    """What sentences and functions of "where" say; `names`: of the tensors."""
+    facts, integers = dict[int, tuple[str, ...]](), dict[int, tuple[str, str, ExtentTerm]]()
+    promises, relations, texts, rules = dict[int, tuple[str, ...]](), [], [], []
+    for sentence in sentences:
+        if callable(sentence):
+            rules.append(InputRule.of(sentence, arguments))
+            continue
+        relation, statement = _RELATION.fullmatch(sentence.replace(" ", "")), _STATEMENT.fullmatch(sentence)
+        if relation is not None:
+            relations.append((_term_of(relation[1]), relation[2], _term_of(relation[3])))
+            texts.append(sentence)
+            continue
+        if statement is None or statement[1] not in names:
+            nearest = nearest_of(statement[1], names) if statement is not None else ""
+            need = "need a relation of extents, as 'N <= M', 'NAME: WORDS', or a function"
+            raise DomainError(f"domain: got {sentence!r}{nearest}, {need}")
+        place, words = names.index(statement[1]), statement[2]
+        tensor = arguments.tensors[place]
+        if words in (CONTIGUOUS, WRITTEN):
+            promises[place] = (*promises.get(place, ()), words)
+            texts.append(sentence)
+        elif is_integer(tensor) and (match := _INTEGERS.fullmatch(words)):
+            integers[place] = match[1], match[2] or "", _term_of(match[3] or 0)
+        elif tensor.is_floating_point() and (WORDS.fullmatch(words) or range_of(words)):
+            facts[place] = (*facts.get(place, ()), words)
+        else:
+            raise DomainError(f"domain: got {sentence!r}, need {_known(tensor)}")
+    return Declaration({}, facts, integers, {}, tuple(relations), tuple(texts), promises, tuple(rules))
+
+
 def _known(tensor: Tensor) -> str:
     if is_integer(tensor):
-        return f"one of {', '.join(KINDS)}, and 'into N', 'below N' or 'summing to N'"
-    two = "', '".join(OF_TWO)
-    return f"'{two}', 'sums to 1 along 0', 'of norm 1 along 0', 'symmetric', 'positive definite' or 'in [0, 1]'"
+        return f"one of {', '.join(KINDS)}, and 'into N', 'below N' or 'summing to N', '{CONTIGUOUS}' or '{WRITTEN}'"
+    words = *OF_TWO, "sums to 1 along 0", "of norm 1 along 0", f"{HALVES} along 0", "symmetric", "positive definite"
+    return f"{', '.join(map(repr, (*words, 'in [0, 1]', CONTIGUOUS)))} or '{WRITTEN}'"
 
 
 def _term_of(extent: Any) -> ExtentTerm:

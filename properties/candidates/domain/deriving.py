@@ -27,9 +27,10 @@ from ..host.calls import floating
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies
-from .declaration import Declaration, DomainError, find_options, read_declaration
+from .declaration import Declaration, find_options, read_declaration
 from .domain import Domain, fixed_domain, resize_all
-from .facts import FEW, OF_SQUARES, SYMMETRIC, UPPER, facts_of, find_facts, find_ranges, find_sign
+from .facts import FEW, OF_SQUARES, SYMMETRIC, UPPER, can_hold, facts_of, find_facts, find_ranges, find_sign
+from .input_rules import DomainError
 from .integer_roles import Checked, IntegerRole, find_role, find_uses, is_integer, others_of, propose, with_largest
 from .shape_search import OutOfTimeError, ShapeSearch, shrink
 from .symbols import Axis, ShapeDomain, Shapes, shapes_of, sizes_of, with_shapes
@@ -191,13 +192,16 @@ class _Derivation:
         opened = [shapes[i] for i, role in self._roles.items() if role.kind == "offsets" and not role.span[0]]
         if {(0,), (1,)} & {*opened} or sum(map(math.prod, shapes)) > 2 * _MOST:  # a single 0 is no group
             return False
+        if not all(can_hold(facts, shapes[i]) for i, facts in self._facts.items()):
+            return False
         accepts = self._takes(self._at(shapes))
         if self._log.ended and not any(0 in shape for shape in shapes):
             raise CopyError("torch reads or writes beyond memory, perhaps also where it does not end the process")
         return accepts
 
     def _at(self, shapes: Shapes) -> CallArguments:
-        return with_shapes(self._arguments, resize_all(self._small.tensors, shapes, self._roles), shapes)
+        resized = with_shapes(self._arguments, resize_all(self._small.tensors, shapes, self._roles), shapes)
+        return self._declaration.settle(resized)
 
     def _find_half(self, place: int, draws: Sequence[Tensor]) -> tuple[str, ...]:
         """What holds of few numbers: of a matrix that the spec reads only one half of."""

@@ -9,6 +9,7 @@ import torch
 
 from ..arguments import CallArguments
 from .declaration import TRUTH, Declaration, Option
+from .facts import HALVES
 from .integer_roles import IntegerRole, is_integer
 from .symbols import Axis, ShapeDomain, Shapes, sizes_of, with_shapes
 
@@ -91,12 +92,19 @@ class Domain:
 
     def at(self, arguments: CallArguments, shapes: Shapes) -> CallArguments:
         """The arguments with other shapes; numbers are repeated, and integers keep their roles."""
-        return with_shapes(arguments, resize_all(arguments.tensors, shapes, self.integers), shapes)
+        resized = with_shapes(arguments, resize_all(arguments.tensors, shapes, self.integers), shapes)
+        return self.declaration.settle(resized)
 
     def within_signs(self, *, shares: bool) -> tuple[dict[int, str], Domain]:
         """Signs by position, with `shares` also which numbers are less than 1, and the domain where they are facts."""
         words = {i: own[-1 if shares else 0] for i, own in self.signs.items()}
         return words, replace(self, facts={**self.facts, **{i: (word,) for i, word in words.items()}})
+
+    @property
+    def dependent(self) -> frozenset[int]:
+        """Positions of the tensors whose elements do not vary alone: of equal halves, or that follow from others."""
+        halves = (i for i, facts in self.facts.items() if any(fact.startswith(HALVES) for fact in facts))
+        return frozenset(halves).union(*(each.places for each in self.declaration.rules))
 
     def allows(self, shapes: Shapes) -> bool:
         """Whether all relations of extents hold, those that are declared and those that were found."""
@@ -116,6 +124,7 @@ class Domain:
         parts = [f"other sizes of {sizes}"] if sizes else []
         for i in dict.fromkeys(place for place, _ in self.proposals):
             parts.append(f"{names[i]} {', '.join(word for place, word in self.proposals if place == i)}")
+        parts += [f"{names[i]}: {word}" for i, words in self.declaration.promises.items() for word in words]
         leaves = _leaf_names(arguments)
         parts += [f"{leaves[i]}={_option_text(value)}" for i, values in self.options.items() for value in values]
         return "; ".join(parts)

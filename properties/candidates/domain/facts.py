@@ -18,13 +18,13 @@ import torch
 
 Tensor = torch.Tensor
 #: The words for facts; those of an axis are followed by its number.
-SUMS, UNIT = "sums to 1", "of norm 1"
+SUMS, UNIT, HALVES = "sums to 1", "of norm 1", "equal halves"
 SYMMETRIC, DEFINITE, LOWER, UPPER = "symmetric", "positive definite", "lower triangular", "upper triangular"
 #: Those of labels: the smaller of two numbers, of which the other is 1.
 OF_TWO = {"0 or 1": 0.0, "-1 or 1": -1.0}
 #: Those of matrices that are square, and remain so.
 OF_SQUARES = (SYMMETRIC, DEFINITE, LOWER, UPPER)
-WORDS = re.compile(rf"{'|'.join(OF_TWO)}|(?:{SUMS}|{UNIT}) along \d+|{'|'.join(OF_SQUARES)}")
+WORDS = re.compile(rf"{'|'.join(OF_TWO)}|(?:{SUMS}|{UNIT}|{HALVES}) along \d+|{'|'.join(OF_SQUARES)}")
 _RANGE = re.compile(r"in \[([^,\]]+), *([^,\]]+)\]")
 #: The word for numbers that have one sign and are not 0, and that sign; that for those that are less than 1 besides.
 SIGNS, SHARE = {"positive": 1.0, "negative": -1.0}, "between 0 and 1"
@@ -77,6 +77,12 @@ def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
             yield f"{SUMS} along {d}"
         elif all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in rows):
             yield f"{UNIT} along {d}"
+    if len(shape) > 0 and shape[-1] > 2 and shape[-1] % 2 == 0:
+        # As cosines of angles have them. What repeats one number, or one row, has them by being expanded.
+        whole = [_some(t, most, whole=len(shape) - 1).detach() for t in draws]
+        halves = [t.tensor_split(2, -1) for t in whole]
+        if all(torch.equal(*pair) and bool((pair[0] != pair[0][..., :1]).any()) for pair in halves):
+            yield f"{HALVES} along {len(shape) - 1}"
     if len(shape) > 1 and shape[-1] == shape[-2] > 1:
         if all(torch.equal(t, t.mT) for t in values):
             yield SYMMETRIC
@@ -110,6 +116,11 @@ def find_ranges(takes: Callable[[Tensor], bool], original: Tensor, draws: Sequen
     ways = (0.0, math.inf, sizes), (0.0, 1.0, 1 / sizes), (-1.0, 1.0, 1 / signs)
     inside = [way for way in ways if all(bool(((t >= way[0]) & (t <= way[1])).all()) for t in draws)]
     return tuple(f"in [{low:g}, {high:g}]" for low, high, values in inside if takes(values))[:1]
+
+
+def can_hold(facts: Sequence[str], shape: Sequence[int]) -> bool:
+    """Whether facts can hold of a shape: an axis of equal halves is even."""
+    return not any(shape[int(fact.rpartition(" ")[2])] % 2 for fact in facts if fact.startswith(HALVES))
 
 
 def range_of(fact: str) -> tuple[float, float] | None:
@@ -148,6 +159,9 @@ def _keep_fact(word: str, axis: int, original: Tensor, values: Any, rng: Any) ->
         sizes = np.abs(values) if word == SUMS else values
         whole = sizes.sum(axis, keepdims=True) if word == SUMS else np.linalg.norm(sizes, axis=axis, keepdims=True)
         return np.where(whole > 0, sizes / whole, original.double().cpu().numpy())
+    if word == HALVES:
+        half = np.split(values, [values.shape[axis] // 2, values.shape[axis] // 2 * 2], axis)
+        return np.concatenate([half[0], half[0], half[2]], axis)
     if word in (LOWER, UPPER):
         return np.tril(values) if word == LOWER else np.triu(values)
     values = np.tril(values) + np.swapaxes(np.tril(values, -1), -1, -2)

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host.module_files import GivenError, cast_problem, problem_of, spec_in_evaluation
+from ..host.module_files import GivenError, SpecFile, cast_problem, problem_of, spec_in_evaluation
 from . import flashinfer_bench, gpu_mode, robust_kbench
 from .task import Case, Pair, Task
 
+_NONE: Mapping[str, Any] = {}
 #: What finds the task of a suite at a path, None for other files.
 _SUITES = (gpu_mode.task_at, robust_kbench.task_at, flashinfer_bench.task_at)
 
@@ -36,18 +37,30 @@ def cases_of(spec: str, values: Mapping[str, Any]) -> Sequence[Case]:
 
 
 def open_pair(
-    spec: str, candidate: str, folder: Path, seed: int, values: Mapping[str, Any], dtype: str = "", device: str = "",
-    evaluation: bool = False,
-) -> Pair:  # fmt: skip
+    spec: str, candidate: str, folder: Path, seed: int, values: Mapping[str, Any], changes: Mapping[str, Any] = _NONE
+) -> Pair:
     """A spec and its candidate at the first test of `cases_of`; other arguments and errors as of `Task.pair`.
 
-    With a dtype of torch, by name, floating inputs, parameters and buffers are cast to it; with a device all are there.
-    For evaluation, see `spec_in_evaluation`.
+    Args:
+        changes: of what is read, those arguments of `_changed`, by name.
     """
     task = task_of(spec)
     if task is None:
         pair = Pair(problem_of(spec, seed, values), candidate)
     else:
         pair = task.pair(candidate, folder, seed, dict(cases_of(spec, values)[0]))
-    problem = cast_problem(pair.problem, dtype, device) if dtype or device else pair.problem
-    return replace(pair, problem=spec_in_evaluation(problem) if evaluation else problem)
+    return replace(pair, problem=_changed(pair.problem, **changes))
+
+
+def _changed(
+    problem: SpecFile, dtype: str = "", device: str = "", evaluation: bool = False, where: Sequence[str] = ()
+) -> SpecFile:
+    """A problem as the one who judges wants it.
+
+    With a dtype of torch, by name, floating inputs, parameters and buffers are cast to it; with a device all are there.
+    For evaluation, see `spec_in_evaluation`; `where`: further sentences of its domain.
+    """
+    problem = cast_problem(problem, dtype, device) if dtype or device else problem
+    if where:
+        problem = replace(problem, domain={**problem.domain, "where": [*problem.domain.get("where", ()), *where]})
+    return spec_in_evaluation(problem) if evaluation else problem

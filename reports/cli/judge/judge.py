@@ -35,11 +35,12 @@ from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
 
-def describe_domain(spec: str, seed: int, parameters: dict[str, Any]) -> list[str]:
+def describe_domain(spec: str, seed: int, parameters: dict[str, Any], where: Sequence[str] = ()) -> list[str]:
     """The calls that the spec of a file takes, a line each.
 
     Args:
         spec: the file, or a pair. seed: of the given inputs. parameters: for what gives the inputs, by name.
+        where: sentences beside its own.
 
     Raises:
         GivenError: the file has no spec, nothing that gives inputs, or a domain that clashes with these.
@@ -51,7 +52,7 @@ def describe_domain(spec: str, seed: int, parameters: dict[str, Any]) -> list[st
     from ....properties.candidates.suites.opening import open_pair
 
     with TemporaryDirectory() as folder:
-        problem = open_pair(spec, spec, Path(folder), seed, parameters).problem
+        problem = open_pair(spec, spec, Path(folder), seed, parameters, {"where": where}).problem
         read = replace(specification(problem.spec), domain=problem.domain)
         arguments = CallArguments.of(problem.draw(seed)).with_names(problem.spec)
         read.run(arguments, read.state)
@@ -124,6 +125,8 @@ class _Command(click.Command):
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--compiled", is_flag=True, help="Compile the candidate's Triton kernels; execute their PTX on the CPU.")
 @click.option("--far", is_flag=True, help="Ask FAR, too: kernels beyond 2^31 elements, in blocks at both sides of it.")
+@click.option("--where", multiple=True, metavar="TEXT", help="Say which calls there are, as a domain does; repeatable.")
+@click.option("--may-write", multiple=True, metavar="NAME", help="Let the candidate leave other values in an argument.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
 @click.option("--device", type=click.Choice(("cpu", "cuda", "rehearsal")),
@@ -164,6 +167,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
                 raise Stop(exit_codes.USAGE, "--draws: got --seed, too; need one of them")
             options["seed"] = options["draws"]
         options["dtype"] = _dtype_of(options["dtype"])
+        options["where"] = *options["where"], *(f"{name}: may be written" for name in options["may_write"])
         for address in addresses:
             require_in_file(address)
         compiles = options["compiled"] and importlib.util.find_spec("nvidia") is None  # CUDA C++ takes no Triton
@@ -185,7 +189,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     judge = functools.partial(_judge, *addresses, options, alone)
     with _telling_in_json(options["as_json"]):
         if options["domain"]:
-            words = options["seed"] or 0, parse_inputs(options["given"])
+            words = options["seed"] or 0, parse_inputs(options["given"]), options["where"]
             click.echo("\n".join(run_on_user_files(lambda: describe_domain(addresses[1], *words))))
             return exit_codes.OK
         rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
@@ -203,7 +207,7 @@ def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPla
     total = options["total"] or math.inf
     return QuestionPlan(
         options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"],
-        options["device"] or "", options["evaluation"], options["far"],
+        options["device"] or "", options["evaluation"], options["far"], options["where"],
     )  # fmt: skip
 
 
@@ -235,7 +239,7 @@ def _judge(
     terms |= {"plan": _plan_of(options, sooner)}
     same = ("seed", "contract", "given", "dtype", "calls", "seconds")
     named = {"compiled": "compiled", "interpret": "interpret", "evaluation": "eval", "rehearsed": "device=rehearsal"}
-    flags: Any = tuple(flag for name, flag in named.items() if options[name])
+    flags = *(flag for name, flag in named.items() if options[name]), *(f"where={each}" for each in options["where"])
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from opassay.properties.candidates.arguments import CallArguments
-from opassay.properties.candidates.domain.declaration import DomainError
 from opassay.properties.candidates.domain.deriving import derive_domain
 from opassay.properties.candidates.domain.domain import Domain
 from opassay.properties.candidates.domain.facts import find_facts, keep_facts
+from opassay.properties.candidates.domain.input_rules import DomainError
 from opassay.properties.candidates.specification import specification
 
 Tensor = torch.Tensor
