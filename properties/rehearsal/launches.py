@@ -17,6 +17,7 @@ import torch
 from ...oracles.machine.compiling import architecture, prepare_to_compile
 from ...oracles.machine.memory import bytes_of
 from ...oracles.machine.ptx.executor import Executor
+from ...oracles.machine.ptx.parameters import tensors_of
 from ...oracles.machine.ptx.triton_launches import TritonLaunches
 from . import torch_cuda
 
@@ -55,8 +56,9 @@ class DeviceExecutor(Executor):
 
     def execute(self, binary: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
         """As that of any executor; errors also as `require_launchable`, and RuntimeError where it races with others."""
-        require_launchable(grid, values)
-        tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+        pointed = dict(each for name, value in values.items() for each in tensors_of(value, name))
+        require_launchable(grid, pointed)
+        tensors = [*pointed.values()]
         execute = functools.partial(super().execute, binary, grid, values)
 
         def launch() -> None:

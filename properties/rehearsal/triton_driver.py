@@ -19,6 +19,10 @@ from triton.compiler import CompiledKernel
 
 from .torch_cuda import PROPERTIES
 
+#: What a launcher is told before the arguments: three sizes of the grid, the stream, the function, two records of it,
+#: and two hooks.
+_TOLD = 9
+
 
 class DeviceUtilities:
     """`driver.active.utils`."""
@@ -77,11 +81,34 @@ def launch_binaries(execute: Callable[[Any, tuple[int, ...], Mapping[str, Any]],
         if binary.module is not None:
             return
         original(binary)
-        names = binary.src.fn.arg_names
-        # Before the arguments come the sizes of the grid, and what a driver is told.
-        binary._run = lambda *words: execute(binary, words[:3], dict(zip(names, words[-len(names) :], strict=True)))
+        binary._run = lambda *words: execute(binary, words[:3], _named(binary, words[_TOLD:]))
 
     CompiledKernel._init_handles = init_handles
+    for name in ("n_regs", "n_spills", "n_max_threads"):
+        setattr(CompiledKernel, name, _Loaded(name))
+
+
+def _named(binary: Any, values: Sequence[object]) -> dict[str, object]:
+    """The arguments of a launch by name; constants behind the last one need not be given, as Triton's launcher has it.
+
+    Raises:
+        TypeError: there are too few.
+    """
+    kinds = binary.src.signature
+    if any(kind != "constexpr" for kind in [*kinds.values()][len(values) :]):
+        raise TypeError(f"{binary.name}: got {len(values)} arguments, need {len(kinds)}, constants among them")
+    return dict(zip(kinds, values, strict=False))
+
+
+class _Loaded:
+    """What Triton reads of a kernel when it loads it for its launch, read when host code asks for it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, binary: Any, _: object) -> Any:
+        binary._init_handles()  # which sets an attribute of the binary, and that hides this one
+        return vars(binary)[self._name]
 
 
 def take_no_times() -> None:

@@ -19,6 +19,8 @@ from .operands import Step, active, address, destination, elements, offset, read
 from .space import Access, Space
 from .windows import WINDOWS
 
+#: What has other blocks see what a thread did before it.
+_RELEASING = frozenset({"release", "acq_rel"})
 #: What orders a load or a store with atomic operations.
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 
@@ -101,6 +103,11 @@ def is_strong(instruction: Instruction) -> bool:
     return not _STRONG.isdisjoint(instruction.modifiers)
 
 
+def is_releasing(instruction: Instruction) -> bool:
+    """Whether other blocks see what was done before an operation when they see the operation."""
+    return not _RELEASING.isdisjoint(instruction.modifiers)
+
+
 def load(instruction: Instruction, entry: Listing) -> Step:
     """ld, of a vector too."""
     if instruction.modifiers[0] == "param":
@@ -156,7 +163,8 @@ def _load_parameter(instruction: Instruction, entry: Listing) -> Step:
 def store(instruction: Instruction, entry: Listing) -> Step:
     """st, of a vector too."""
     target, source = instruction.operands
-    width, label, strong = WIDTHS[instruction.kind], str(instruction), is_strong(instruction)
+    width, label = WIDTHS[instruction.kind], str(instruction)
+    strong, releases = is_strong(instruction), is_releasing(instruction)
     readers = [reader(instruction, each, f"b{8 * width}", entry) for each in elements(source)]
     _require_count(instruction, len(readers))
     place, where = places(instruction, target, entry), active(instruction)
@@ -167,7 +175,7 @@ def store(instruction: Instruction, entry: Listing) -> Step:
             return
         values = [chunk.spread(reader(chunk))[lanes] for reader in readers]
         for memory, access, own in place(chunk, lanes, (width, len(values)), label):
-            memory.store(access, [value[own] for value in values], strong)
+            memory.store(access, [value[own] for value in values], strong, releases)
 
     return step
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .accesses import places, spread_over
+from .accesses import is_releasing, places, spread_over
 from .arithmetic import operation
 from .chunk import Chunk
 from .formats import BITS, NUMBERS, WIDTHS, Lanes
@@ -39,7 +39,7 @@ def update(instruction: Instruction, entry: Listing) -> Step:
     if any(len(each) != count for each in readers) or len(readers) != (2 if verb == "cas" else 1):
         raise unknown(instruction, f"the operands {instruction.operands}")
     change, where, label = _change(instruction, verb), active(instruction), str(instruction)
-    sums = verb == "add" and kind in _FLOATS
+    sums, releases = verb == "add" and kind in _FLOATS, is_releasing(instruction)
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
@@ -57,7 +57,7 @@ def update(instruction: Instruction, entry: Listing) -> Step:
             def of_own(old: Lanes, which: Lanes, number: int, own: Lanes = own) -> Lanes:
                 return result(old, own[which], number)
 
-            for whole, part in zip(old_values, memory.update(access, of_own), strict=True):
+            for whole, part in zip(old_values, memory.update(access, of_own, releases), strict=True):
                 whole[own] = part
             chunk.context.unordered |= sums and memory.shared_updates
         for name, value in zip(names, old_values, strict=False):
@@ -91,6 +91,8 @@ def _change(instruction: Instruction, verb: str) -> Callable[..., Lanes]:
 
     def compute(old: Lanes, value: Lanes) -> Lanes:
         operands: Any = [each.view(NUMBERS[of]) for each, of in zip((old, value), computation.kinds, strict=True)]
-        return np.asarray(computation.compute(*operands)).astype(number, copy=False).view(bits)
+        result = np.asarray(computation.compute(*operands))
+        # Those of half types are bits already.
+        return result if result.dtype == bits else result.astype(number, copy=False).view(bits)
 
     return compute

@@ -10,6 +10,9 @@ from .grammar import unknown
 from .listing import Instruction, Listing
 from .operands import Step, active
 
+#: The scopes of fences that order what threads of several blocks do.
+_WIDE = frozenset({"gl", "gpu", "sys"})
+
 
 def rank_blocks(entry: Listing) -> Lanes:
     """The place of every basic block in the order in which parted threads run, and behind them that of the end.
@@ -96,8 +99,15 @@ def _go_to(instruction: Instruction, target: int) -> Step:
 
 
 def fence(instruction: Instruction, entry: Listing) -> Step:
-    """membar and fence: memory is in one order here anyway; what they order with atomics `BlockOrder` says."""
-    return lambda chunk: None
+    """membar and fence: memory is in one order here anyway; which blocks one of them orders `BlockOrder` says."""
+    if _WIDE.isdisjoint(instruction.modifiers):
+        return lambda chunk: None
+    where = active(instruction)
+
+    def step(chunk: Chunk) -> None:
+        chunk.context.memory.order.pass_fence(chunk.numbers[chunk.select_lanes(where(chunk))] // chunk.context.threads)
+
+    return step
 
 
 def barrier(instruction: Instruction, entry: Listing) -> Step:

@@ -27,7 +27,7 @@ _PLACED = rf"({_STRONG}\.)?({_STATE_SPACE}(\.(ca|cg|cs|lu|cv|wb|wt))?{_CACHED}\.
 #: Triton writes the space before the order and the scope, the ISA behind them.
 _ORDERED = rf"(({_STATE_SPACE}|relaxed|acquire|release|acq_rel|{_SCOPE})\.)*"
 _CHANGED = (
-    r"add\.([us]32|u64|f32|f64|noftz\.(f16|bf16)(x2)?|v[24]\.f32)|(min|max)\.[us](32|64)"
+    r"add\.([us]32|u64|f32|f64|v[24]\.f32|noftz\.((v[24]\.)?b?f16(x2)?|v8\.b?f16))|(min|max)\.[us](32|64)"
     r"|(and|or|xor)\.b(32|64)|(inc|dec)\.u32"
 )
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"

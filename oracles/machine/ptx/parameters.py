@@ -28,7 +28,8 @@ class Structure:
     """A value of a parameter that is a structure.
 
     Attributes:
-        content: its bytes, with zeros in the place of pointers. pointers: tensors by the byte where theirs begin.
+        content: its bytes, in the place of a pointer how far it is from the first element of its tensor.
+        pointers: tensors by the byte where theirs begin.
     """
 
     content: bytes
@@ -38,7 +39,8 @@ class Structure:
         """Its bytes; `address` gives where a tensor begins in memory."""
         content = bytearray(self.content)
         for at, tensor in self.pointers.items():
-            content[at : at + _POINTER] = struct.pack("<Q", address(tensor))
+            (away,) = struct.unpack_from("<q", content, at)
+            struct.pack_into("<Q", content, at, address(tensor) + away)
         return bytes(content)
 
 

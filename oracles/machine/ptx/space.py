@@ -62,7 +62,7 @@ class Space:
         self._atomic = np.zeros(count, bool)
         #: When an element was written and read last, by the clock of the order of blocks.
         self._times = np.zeros((2, count), np.int32)
-        self._order = BlockOrder(within=apart)
+        self.order = BlockOrder(within=apart)
         self._contests = Contests(count if apart and threads > 1 else 0)
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
         self._ongoing = Ongoing(count)
@@ -96,7 +96,7 @@ class Space:
 
     def meet(self, threads: Lanes) -> None:
         """Threads come to a barrier in this memory, which orders what their warps do with what those of others do."""
-        self._order.pass_through(np.unique(threads // self._unit))
+        self.order.pass_through(np.unique(threads // self._unit))
 
     def _now(self, access: Access) -> Lanes:
         """The epoch of every thread."""
@@ -135,14 +135,14 @@ class Space:
                 self._note_reader(at, access.threads, blocks, now)
             loaded.append(self._views[access.width][at // access.width])
         if strong and not self._apart:
-            self._order.pass_through(blocks)
+            self.order.pass_through(blocks, releases=False)
         return loaded
 
-    def store(self, access: Access, values: list[Lanes], strong: bool = False) -> None:
+    def store(self, access: Access, values: list[Lanes], strong: bool = False, releases: bool = False) -> None:
         """Write bits, by their places in a row.
 
         Args:
-            access: who writes. values: the bits. strong: as for `load`.
+            access: who writes. values: the bits. strong: as for `load`. releases: what came before (`block_order.py`).
 
         Raises:
             Violation: as `load`; or another thread has read or written another value there in this epoch.
@@ -166,7 +166,7 @@ class Space:
                 self._require_no_race(access, at, self._writer[at], racing, ("writes", "writes at once"))
             self._note_writer(at, access, now, strong)
         if strong and not self._apart:
-            self._order.pass_through(blocks)
+            self.order.pass_through(blocks, releases)
 
     def begin(self, access: Access, values: list[Lanes] | None = None) -> list[Lanes]:
         """Begin what goes on by itself until `end`: a copy of bits into memory or, without them, reading.
@@ -240,11 +240,11 @@ class Space:
         """Where reading or writing races with threads that have stored different values at once."""
         return self._contests.open(at, self._writes[at], now, access.threads)
 
-    def update(self, access: Access, function: Callable[[Lanes, Lanes, int], Lanes]) -> list[Lanes]:
+    def update(self, access: Access, function: Callable[[Lanes, Lanes, int], Lanes], releases: bool) -> list[Lanes]:
         """Change every element by an atomic operation, and give the bits that each thread found, by places in a row.
 
         Args:
-            access: who does it, in the order of its threads.
+            access: who does it, in the order of its threads. releases: as for `store`.
             function: (bits that are there, which threads of the access, place in the row) -> bits that are to be.
 
         Raises:
@@ -275,7 +275,7 @@ class Space:
             self._note_writer(at, access, now, True)
             before_each.append(before)
         if not self._apart:
-            self._order.pass_through(blocks)
+            self.order.pass_through(blocks, releases)
         return before_each
 
     def _require_ordered(
@@ -300,7 +300,7 @@ class Space:
 
     def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
         self._writer[at], self._writes[at], self._atomic[at] = access.threads, now, atomic
-        self._times[0][at] = self._order.clock
+        self._times[0][at] = self.order.clock
         for byte in range(access.width):
             self.defined[at + byte] = True
 
@@ -330,7 +330,7 @@ class Space:
         self._reader[at[self._reader[at] != threads]] = SEVERAL  # threads that read one element at once
         self._warp[at[self._warp[at] != warps]] = SEVERAL
         self._reading[at] = np.where(several, SEVERAL, blocks)
-        self._times[1][at] = self._order.clock
+        self._times[1][at] = self.order.clock
         if not self._apart:
             self._reading[at[self._reading[at] != blocks]] = SEVERAL
         self._read[at] = now
@@ -350,7 +350,7 @@ class Space:
         if racing.any() and when is not None:
             some = np.flatnonzero(racing)
             theirs = np.where(others < 0, others, others // self._unit)[some]
-            racing[some] = ~self._order.comes_before(theirs, when[at[some]], access.threads[some] // self._unit)
+            racing[some] = ~self.order.comes_before(theirs, when[at[some]], access.threads[some] // self._unit)
         if not racing.any():
             return
         does, did = words

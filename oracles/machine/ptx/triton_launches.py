@@ -8,13 +8,17 @@ says, or the next one that fits the GPU, so that whoever calls somebody's functi
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from ...verdicts.violation import Code, Unsupported, Violation
 from ..compiling import SHARED_MEMORY
 from .account import ACCOUNT
 from .executor import MOST_BLOCKS, Executor
+from .parameters import Structure
 from .space import WARP
 
 #: Threads that a block has at most.
@@ -86,7 +90,7 @@ class TritonLaunches:
         name = binary.metadata.name
         try:
             _require_plain(binary)
-            self._executor.execute(binary, sizes, {key: _tensor(value) for key, value in values.items()})
+            self._executor.execute(binary, sizes, {key: _pointed(value) for key, value in values.items()})
         except (Violation, Unsupported) as fault:
             if isinstance(fault, Unsupported):
                 fault = Unsupported(fault.code, f"{name}: {fault}")
@@ -167,9 +171,18 @@ def _mark(tuner: Any, full: Mapping[str, Any]) -> tuple[object, ...]:
     return (id(tuner), *key, *(str(v.dtype) for v in full.values() if hasattr(v, "dtype")))
 
 
-def _tensor(value: Any) -> Any:
-    """The tensor in one of Triton's wrappers, which say that its memory has another type."""
-    return getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
+def _pointed(value: Any) -> Any:
+    """The tensor whose memory an argument points into, and how far, where Triton would ask it for `data_ptr` alone.
+
+    Raises:
+        Unsupported: it holds no tensor.
+    """
+    if isinstance(value, torch.Tensor) or not hasattr(value, "data_ptr"):
+        return value
+    tensor = next((each for each in vars(value).values() if isinstance(each, torch.Tensor)), None)
+    if tensor is None:
+        raise Unsupported(Code.OPCODE, f"an argument of type {type(value).__name__} that holds no tensor")
+    return Structure(struct.pack("<q", value.data_ptr() - tensor.data_ptr()), {0: tensor})
 
 
 def _require_plain(binary: Any) -> None:

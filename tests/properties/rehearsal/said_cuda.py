@@ -168,6 +168,46 @@ def through_binary(x: Tensor) -> Tensor:
     return y
 
 
+class Buffer:
+    """Elements of a tensor from one on, as libraries have them without a view: Triton asks for a pointer alone."""
+
+    def __init__(self, memory: Tensor, first: int) -> None:
+        self.memory, self.first, self.dtype = memory, first, memory.dtype
+
+    def data_ptr(self) -> int:
+        return self.memory.data_ptr() + self.first * self.memory.element_size()
+
+
+def _halves(x: Tensor, more: int = 0) -> Tensor:
+    x, n = x.contiguous(), x.numel() // 2
+    y = torch.empty_like(x)
+    double_each[(triton.cdiv(n, 64),)](x, y, n, BLOCK=64)
+    double_each[(triton.cdiv(x.numel() - n, 64),)](Buffer(x, n), Buffer(y, n), x.numel() - n + more, BLOCK=64)
+    return y
+
+
+def by_pointer(x: Tensor) -> Tensor:
+    return _halves(x)
+
+
+def by_pointer_too_far(x: Tensor) -> Tensor:
+    return _halves(x, more=1)
+
+
+def told_of_a_launch(x: Tensor, count: int = 3) -> Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    grid = (triton.cdiv(x.numel(), 64), 1, 1)
+    binary = double_each[grid](x, y, x.numel(), BLOCK=64)
+    assert (binary.n_regs > 0, binary.n_spills, binary.n_max_threads) == (True, 0, 1024)
+    binary[grid](*(x, y.zero_(), x.numel())[:count])  # a constant behind the last argument need not be given
+    return y
+
+
+def told_too_little(x: Tensor) -> Tensor:
+    return told_of_a_launch(x, 2)
+
+
 def tripled(x: Tensor) -> Tensor:
     with torch.cuda.device(x.device):
         return _launched(x, kernel=triple_each)
@@ -184,6 +224,6 @@ def on_host(x: Tensor) -> Tensor:
 
 RIGHT = (
     of_device, moved, guarded, by_properties, by_driver, by_fastest, accelerated, streamed, graphed, compiled,
-    through_binary, by_fallback, by_branch, with_small_things,
+    through_binary, by_fallback, by_branch, with_small_things, by_pointer, told_of_a_launch,
 )  # fmt: skip
-WRONG = (tripled, tripled_in_graph, on_host, racing, tripled_on_gpu)
+WRONG = (tripled, tripled_in_graph, on_host, racing, tripled_on_gpu, by_pointer_too_far, told_too_little)

@@ -116,20 +116,90 @@ TAKE
 ld.global.b32 %r2, [%rd0+4];
 add.s32 %r2, %r2, 3;
 st.global.b32 [%rd0+4], %r2;
-atom.global.exch.b32 %r3, [%rd0], 0;
+FENCE
+atom.globalRELEASE.exch.b32 %r3, [%rd0], 0;
 $end:
 """
 _TAKE = "$again:\natom.global.cas.b32 %r3, [%rd0], 0, 1;\nsetp.ne.b32 %p2, %r3, 0;\n@%p2 bra $again;"
 
 
+def _locked(take: str = _TAKE, fence: str = "membar.gl;", release: str = "") -> str:
+    return _LOCKED.replace("TAKE", take).replace("FENCE", fence).replace("RELEASE", release)
+
+
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 def test_a_lock_orders_blocks_and_nobody_waits_for_ever(machine: hardware.Hardware) -> None:
-    cells = torch.zeros(2, dtype=torch.int32)
-    _run(_LOCKED.replace("TAKE", _TAKE), cells, machine)
-    assert cells.tolist() == [0, 6]
-    with pytest.raises(Violation) as error:
-        _run(_LOCKED.replace("TAKE", ""), torch.zeros(2, dtype=torch.int32), machine)
-    assert error.value.code is Code.RACE
+    for lock in (_locked(), _locked(fence="fence.acq_rel.gpu;"), _locked(fence="", release=".gpu.release")):
+        cells = torch.zeros(2, dtype=torch.int32)
+        _run(lock, cells, machine)
+        assert cells.tolist() == [0, 6]
+    for lock in (
+        _locked(take=""),
+        _locked(fence=""),
+        _locked(fence="membar.cta;"),
+        _locked(release=".gpu.acquire", fence=""),
+    ):
+        with pytest.raises(Violation) as error:
+            _run(lock, torch.zeros(2, dtype=torch.int32), machine)
+        assert error.value.code is Code.RACE
+
+
+_FLAG = """
+mov.b32 %r1, 9;
+setp.ne.u32 %p1, %t, 0;
+@%p1 bra $end;
+setp.ne.u32 %p2, %c, 0;
+@%p2 bra $other;
+st.global.b32 [%rd0+4], 7;
+FENCE
+st.volatile.global.b32 [%rd0], 1;
+bra $end;
+$other:
+ld.volatile.global.b32 %r2, [%rd0];
+setp.eq.u32 %p3, %r2, 0;
+@%p3 bra $other;
+ld.global.b32 %r1, [%rd0+4];
+$end:
+"""
+
+
+def test_a_flag_says_nothing_of_what_was_written_before_it_without_a_fence() -> None:
+    for fence in ("membar.gl;", "fence.sc.sys;"):
+        results = _run(_FLAG.replace("FENCE", fence), torch.zeros(2, dtype=torch.int32))
+        assert results[64] == 7
+    for fence in ("", "membar.cta;"):
+        with pytest.raises(Violation) as error:
+            _run(_FLAG.replace("FENCE", fence), torch.zeros(2, dtype=torch.int32))
+        assert error.value.code is Code.RACE
+    # A fence before the data is none between the data and the flag.
+    early = _FLAG.replace("FENCE", "").replace("st.global.b32 [%rd0+4]", "membar.gl;\nst.global.b32 [%rd0+4]")
+    with pytest.raises(Violation):
+        _run(early, torch.zeros(2, dtype=torch.int32))
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("f16", torch.float16), ("bf16", torch.bfloat16)])
+@pytest.mark.parametrize("shape", ["", "x2", "v2", "v4", "v8", "v2x2", "v4x2"])
+def test_sums_of_halves_are_halves(kind: str, dtype: torch.dtype, shape: str) -> None:
+    """One thread adds numbers to others, alone, in pairs, and in rows of several registers."""
+    count = int(shape[1]) if shape.startswith("v") else 1
+    wide = shape.endswith("x2")
+    old = torch.arange(1, 17).to(dtype)
+    new = (torch.arange(1, 17) / 8).to(dtype)
+    width, numbers = (32, count * 2) if wide else (16, count)
+    words = new.view(torch.int32 if wide else torch.int16).tolist()
+    names = [f"%x{number}" for number in range(count)]
+    vector = (lambda each: f"{{{', '.join(each)}}}") if shape.startswith("v") else (lambda each: each[0])
+    body = "".join(f"mov.b{width} {name}, {word};\n" for name, word in zip(names, words, strict=False))
+    row = f"{shape[:2]}." if shape.startswith("v") else ""
+    body += "setp.ne.u32 %p1, %t, 0;\n@%p1 bra $end;\n"
+    targets = [f"%z{number}" for number in range(count)]
+    body += f"atom.global.add.noftz.{row}{kind}{'x2' * wide} {vector(targets)}, [%rd0], {vector(names)};\n"
+    body += "".join(at(1, width // 8, str(i)) + f"st.global.b{width} [%rd60], {t};\n" for i, t in enumerate(targets))
+    cells, before = old.clone(), torch.zeros(16, dtype=dtype)
+    registers = f".reg .b{width} %x<8>;\n.reg .b{width} %z<8>;\n"
+    run(entry(body + "$end:", 2, registers), [cells, before])
+    assert cells.tolist() == [*(old + new)[:numbers].tolist(), *old[numbers:].tolist()]
+    assert before.tolist() == [*old[:numbers].tolist(), *[0.0] * (16 - numbers)]
 
 
 def test_the_last_block_reads_what_all_have_written() -> None:
