@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ _LOW_BITS = ("e4m3", "e5m2")
 def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """The function of a cvt, and the types of its sources: two for a pair of narrow numbers, else one."""
     *modifiers, to, source = instruction.modifiers
+    if "sat" in modifiers:
+        rest = tuple(name for name in modifiers if name != "sat")
+        unlimited, kinds = conversion(replace(instruction, modifiers=(*rest, to, source)))
+        return lambda x: within_one(unlimited(x)), kinds
     if source.endswith("x2"):
         return _of_pair(modifiers, to, source)
     if to.endswith("x2"):  # the first source becomes the upper part
@@ -44,8 +49,6 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
     if source in FROM_HALF and to == "f32":
         return read, (kind,)
     before: Callable[[Lanes], Lanes] = flush if "ftz" in modifiers and source == "f32" else read
-    if "sat" in modifiers:
-        return within_one, (source,)
     if to == "tf32":
         return _to_tf32, ("b32",)
     target = NUMBERS[to]

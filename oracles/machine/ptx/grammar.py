@@ -28,7 +28,7 @@ _PLACED = rf"({_STRONG}\.)?({_STATE_SPACE}(\.(ca|cg|cs|lu|cv|wb|wt))?{_CACHED}\.
 _ORDERED = rf"(({_STATE_SPACE}|relaxed|acquire|release|acq_rel|{_SCOPE})\.)*"
 _CHANGED = (
     r"add\.([us]32|u64|f32|f64|v[24]\.f32|noftz\.((v[24]\.)?b?f16(x2)?|v8\.b?f16))|(min|max)\.[us](32|64)"
-    r"|(and|or|xor)\.b(32|64)|(inc|dec)\.u32|(min|max)\.noftz\.(v[248]\.b?f16|v[24]\.b?f16x2)"
+    r"|(and|or|xor)\.b(32|64)|(inc|dec)\.u32"
 )
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
 _TILE = r"m\d+n\d+k\d+"
@@ -71,10 +71,11 @@ _MODIFIERS = {
     "setp": rf"{_COMPARED}(\.ftz)?\.f32|{_COMPARED}\.(f64|b?f16(x2)?|[bus](16|32|64))",
     "set": rf"{_COMPARED}(\.ftz)?\.([us]32|f32)\.f32|{_COMPARED}\.([us]32|f32)\.[us]32"
            rf"|{_COMPARED}\.(f16\.f16|bf16\.bf16|f16x2\.f16x2|bf16x2\.bf16x2|[us]32\.{_HALF}(x2)?)",
-    "cvt": rf"sat\.f32\.f32|rna\.tf32\.f32|{_NARROWED}{_HALF}(x2)?\.f32|f(32|64)\.{_HALF}|f64\.f32"
-           rf"|rn\.(ftz\.)?f32\.f64|(rn\.)?bf16\.f16|rn\.f16\.bf16|r[nzmp]\.{_HALF}\.([us](8|16|32|64)|f64)"
+    "cvt": rf"(r[nzmp]i\.)?((ftz\.)?(sat\.)?f32\.f32|(sat\.)?f64\.f64)|rna\.tf32\.f32"
+           rf"|{_NARROWED}{_HALF}(x2)?\.f32|f(32|64)\.{_HALF}|f64\.f32|rn\.(ftz\.)?f32\.f64"
+           rf"|(rn\.)?bf16\.f16|rn\.f16\.bf16|r[nzmp]\.{_HALF}\.([us](8|16|32|64)|f64)"
            rf"|rn\.satfinite\.(relu\.)?{_LOW_BITS}\.(f32|f16x2)|rn\.(relu\.)?f16x2\.{_LOW_BITS}"
-           rf"|r[nzmp]i\.((ftz\.)?f32\.f32|f64\.f64|f16\.f16|bf16\.bf16)|rn\.f(32|64)\.[us](8|16|32|64)"
+           rf"|r[nzmp]i\.(f16\.f16|bf16\.bf16)|rn\.f(32|64)\.[us](8|16|32|64)"
            rf"|r[nzmp]i\.(ftz\.)?[us](8|16|32|64)\.f32|r[nzmp]i\.[us](8|16|32|64)\.(f64|{_HALF})"
            rf"|[us](8|16|32|64)\.[us](8|16|32|64)",
     "createpolicy": r"(fractional|range)\.L2::\w+(\.L2::\w+)?\.b64|cvt\.L2\.b64",

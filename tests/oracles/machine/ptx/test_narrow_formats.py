@@ -13,7 +13,7 @@ import gmpy2
 import numpy as np
 import pytest
 
-from tests.oracles.machine.ptx.exactly import CONTEXTS, decode, encode, extreme, operands, whole
+from tests.oracles.machine.ptx.exactly import CONTEXTS, decode, encode, extreme, flushed, operands, whole
 from tests.oracles.machine.ptx.running import compute
 
 #: By format: its bits of the fraction, the bias of exponents, and the largest finite bits.
@@ -113,6 +113,10 @@ def _into(kind: str, how: str, x: float) -> int:
     return int(max(min(value, most), least)) if math.isfinite(value) else most if value > 0 else least
 
 
+def _within_one(x: float) -> float:
+    return min(x, 1.0) if x > 0 else 0.0
+
+
 def _conversions() -> dict[str, tuple[str, str, Callable[[Any], Any]]]:
     rows: dict[str, tuple[str, str, Callable[[Any], Any]]] = {}
     for half in ("f16", "bf16"):
@@ -128,6 +132,11 @@ def _conversions() -> dict[str, tuple[str, str, Callable[[Any], Any]]]:
     for half, (how, rounding) in itertools.product(("f16", "bf16"), _DIRECTIONS.items()):
         for kind in ("f32", "s32", "u64"):
             rows[f"cvt.{how}.{half}.{kind}"] = kind, half, functools.partial(_in_direction, half, rounding)
+    for kind in ("f32", "f64"):
+        rows[f"cvt.sat.{kind}.{kind}"] = kind, kind, _within_one
+    rows["cvt.ftz.f32.f32"] = "f32", "f32", flushed
+    rows["cvt.ftz.sat.f32.f32"] = "f32", "f32", lambda x: _within_one(flushed(x))
+    rows["cvt.rpi.ftz.sat.f32.f32"] = "f32", "f32", lambda x: _within_one(whole("p", flushed(x)))
     rows["cvt.rn.bf16.f16"] = "f16", "bf16", _by_mpfr("bf16")
     rows["cvt.rn.f16.bf16"] = "bf16", "f16", _by_mpfr("f16")
     return rows
