@@ -200,13 +200,14 @@ def _of_elements(kernel, fault, *more):
     return candidate
 
 
-def _of_products(how, fault=""):
+def _of_products(how, fault="", block=32):
     def candidate(a, b):
         assert a.shape[1] == b.shape[0]
         a, b = a.contiguous(), b.contiguous()
         (m, k), n = a.shape, b.shape[1]
         c = torch.empty(m, n, dtype=a.dtype)
-        _matmul[(triton.cdiv(m, 32), triton.cdiv(n, 32))](a, b, c, m, n, k, HOW=how, FAULT=fault, BLOCK=32)
+        grid = (triton.cdiv(m, block), triton.cdiv(n, block))
+        _matmul[grid](a, b, c, m, n, k, HOW=how, FAULT=fault, BLOCK=block)
         return c
 
     return candidate
@@ -303,6 +304,7 @@ add_columns_locked, add_columns_unlocked = _of_locked_columns(False), _of_locked
 scale, scale_of_one_configuration = _of_a_tuner(False), _of_a_tuner(True)
 matmul, matmul_sums_in_bfloat16, matmul_masks_late = (_of_products("ieee", fault) for fault in ("", "sums", "mask"))
 matmul_in_tf32 = _of_products("tf32")
+matmul_of_64 = _of_products("ieee", block=64)
 attention, attention_keeps_the_old_scale = _of_heads(False), _of_heads(True)
 
 

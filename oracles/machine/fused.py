@@ -19,6 +19,8 @@ _MODERATE = 480
 #: A power of two below every digit of a product of two numbers in [1/2, 1).
 _BELOW = 200
 _SMALLEST_NORMAL = 2.0**-1022
+#: The bits of float64 behind those of float32, and what they are in the middle of two numbers.
+_BEHIND, _MIDDLE = (1 << 29) - 1, 1 << 28
 #: binary64 with its subnormal numbers: gmpy2 counts exponents of mantissas in [1/2, 1).
 _BINARY64 = {"precision": 53, "emin": -1073, "emax": 1024, "subnormalize": True}
 
@@ -54,11 +56,17 @@ def _of_float32(x: Array, y: Array, z: Array) -> Array:
     """In float64, where the product is exact, and the sum is rounded to odd.
 
     A number whose last bit says whether anything was cut off behind it rounds to float32 as the exact sum does, because
-    float64 has more than two bits beyond those of float32.
+    float64 has more than two bits beyond those of float32. Only in the middle of two numbers of float32 it matters.
     """
     with np.errstate(all="ignore"):
         product, term = x.astype(np.float64) * y, z.astype(np.float64)
-        return _odd_sum(product, term).astype(np.float32)
+        total = np.asarray(product + term)
+        nearest = total.astype(np.float32)
+        subnormal = (np.abs(nearest) <= np.finfo(np.float32).tiny) & (total != 0)
+        doubtful = subnormal | ((total.view(np.int64) & _BEHIND) == _MIDDLE)
+        if doubtful.any():
+            nearest = np.where(doubtful, _odd_sum(product, term).astype(np.float32), nearest)
+        return nearest
 
 
 def _of_float64(x: Array, y: Array, z: Array) -> Array:

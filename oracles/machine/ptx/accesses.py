@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from .chunk import Chunk
-from .formats import BITS, NUMBERS, WIDTHS, Lanes
+from .formats import BITS, NUMBERS, WIDTHS, WINDOWS, Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
 from .ongoing import WorkGroups
 from .operands import Step, active, address, destination, elements, offset, reader
 from .space import Access, Space
-from .windows import WINDOWS
 
 #: What has other blocks see what a thread did before it.
 _RELEASING = frozenset({"release", "acq_rel"})
@@ -25,7 +25,7 @@ _RELEASING = frozenset({"release", "acq_rel"})
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 
 
-Placing = Callable[[Chunk, Lanes, tuple[int, int], str], list[tuple[Space, Access, Lanes]]]
+Placing = Callable[[Chunk, Lanes, tuple[int, int], str], list[tuple[Space, Access, Any]]]
 
 
 def places(instruction: Instruction, operand: Operand, entry: Listing) -> Placing:
@@ -38,10 +38,10 @@ def places(instruction: Instruction, operand: Operand, entry: Listing) -> Placin
     space = _SPACES.get(space, "generic")
     where = address(instruction, operand, entry, space)
 
-    def place(chunk: Chunk, lanes: Lanes, shape: tuple[int, int], label: str) -> list[tuple[Space, Access, Lanes]]:
-        at = where(chunk)[lanes]
+    def place(chunk: Chunk, lanes: Lanes, shape: tuple[int, int], label: str) -> list[tuple[Space, Access, Any]]:
+        at = chunk.pick(where(chunk), lanes)
         if space != "generic":
-            return [_access(chunk, space, at, lanes, shape, label, np.arange(lanes.size))]
+            return [_access(chunk, space, at, lanes, shape, label, slice(None))]
         if ((at >= WINDOWS["param"]) & (at < WINDOWS["global"])).any():
             raise unknown(instruction, "an address of a parameter")
         of_shared, of_local, of_global = (at >= WINDOWS[name] for name in ("shared", "local", "global"))
@@ -61,14 +61,14 @@ _SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::c
 
 
 def _access(
-    chunk: Chunk, space: str, at: Lanes, lanes: Lanes, shape: tuple[int, int], label: str, own: Lanes
-) -> tuple[Space, Access, Lanes]:
+    chunk: Chunk, space: str, at: Lanes, lanes: Lanes, shape: tuple[int, int], label: str, own: Any
+) -> tuple[Space, Access, Any]:
     if space == "shared":
         return chunk.shared, Access(at + chunk.block[lanes] * chunk.context.shared, lanes, *shape, label), own
     if space == "local":
         part = chunk.local.part
         return chunk.local, Access(at + lanes * part, lanes, *shape, label), own
-    return chunk.context.memory, Access(at, chunk.numbers[lanes], *shape, label), own
+    return chunk.context.memory, Access(at, chunk.pick(chunk.numbers, lanes), *shape, label), own
 
 
 def touch(
@@ -124,7 +124,7 @@ def load(instruction: Instruction, entry: Listing) -> Step:
         lanes = chunk.select_lanes(threads)
         if not lanes.size:
             return
-        loaded = [np.zeros(lanes.size, BITS[shape[0]]) for _ in names]
+        loaded = [np.empty(lanes.size, BITS[shape[0]]) for _ in names]
         for memory, access, own in place(chunk, lanes, shape, label):
             for whole, part in zip(loaded, memory.load(access, strong), strict=True):
                 whole[own] = part
@@ -173,7 +173,7 @@ def store(instruction: Instruction, entry: Listing) -> Step:
         lanes = chunk.select_lanes(where(chunk))
         if not lanes.size:
             return
-        values = [chunk.spread(reader(chunk))[lanes] for reader in readers]
+        values = [chunk.pick(chunk.spread(reader(chunk)), lanes) for reader in readers]
         for memory, access, own in place(chunk, lanes, (width, len(values)), label):
             memory.store(access, [value[own] for value in values], strong, releases)
 

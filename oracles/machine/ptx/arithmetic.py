@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..fused import fma, fma_to_odd
-from . import integers
+from . import formats, integers
 from .approximations import approximate, is_power_of_two, upper_word
 from .chunk import Chunk
 from .conversions import FROM_HALF, TO_HALF, conversion
@@ -22,7 +22,6 @@ from .extremes import extreme
 from .formats import BITS, NUMBERS, WIDTHS, Lanes, as_type, canonical, flush, from_bfloat16, not_negative, within_one
 from .listing import Instruction, Listing
 from .operands import Step, active, destination, reader
-from .windows import WINDOWS
 
 #: Comparisons of setp are ordered, false of a NaN, or not, true of one; they may be combined with a predicate.
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -347,7 +346,7 @@ def _permute(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
 def _window(instruction: Instruction) -> Operation:
     """cvta: an address of a state space as a generic one, or back."""
     space = next((name for name in ("shared", "local") if name in instruction.modifiers), "")
-    start = NUMBERS[instruction.kind](WINDOWS[space] if space else 0)
+    start = NUMBERS[instruction.kind](formats.WINDOWS[space] if space else 0)
     back = "to" in instruction.modifiers
     return Operation(lambda a: a - start if back else a + start, (instruction.kind,))
 

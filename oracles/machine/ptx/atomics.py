@@ -54,8 +54,8 @@ def update(instruction: Instruction, entry: Listing) -> Step:
         old_values = [np.zeros(lanes.size, BITS[WIDTHS[kind]]) for _ in range(count)]
         for memory, access, own in place(chunk, lanes, (WIDTHS[kind], count), label):
 
-            def of_own(old: Lanes, which: Lanes, number: int, own: Lanes = own) -> Lanes:
-                return result(old, own[which], number)
+            def of_own(old: Lanes, which: Lanes, number: int, own: Any = own) -> Lanes:
+                return result(old, chunk.lanes[: lanes.size][own][which], number)
 
             for whole, part in zip(old_values, memory.update(access, of_own, releases), strict=True):
                 whole[own] = part
@@ -84,7 +84,7 @@ def _change(instruction: Instruction, verb: str) -> Callable[..., Lanes]:
     if verb == "dec":
         return lambda old, limit: np.where((old == 0) | (old > limit), limit, old - bits(1))
     # Sums of float32 in global memory take subnormal numbers for what they are only since sm_20; nothing older is here.
-    rounding = ("rn",) if kind in _FLOATS and verb == "add" else ()
+    rounding = ("rn",) if kind in _FLOATS else ()
     computation = operation(Instruction(verb, (*rounding, kind), ()))
     if computation is None:
         raise unknown(instruction)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...verdicts.violation import Code, Violation
-from .access import Access
 from .accesses import group_work, touch
+from .books import Access
 from .chunk import Chunk
 from .formats import BITS, Lanes
 from .grammar import unknown

@@ -5,6 +5,7 @@ A register that is the same in all threads may be a NumPy scalar, and is then co
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -89,6 +90,11 @@ class Asynchronous:
     barriers: dict[tuple[int, int], Any] = field(default_factory=dict)
     tests: int = 0
     arrivals: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+@functools.lru_cache(8)
+def _every_lane(size: int, times: int) -> Lanes:
+    return np.tile(np.arange(size), times)
 
 
 class Chunk:
@@ -200,9 +206,17 @@ class Chunk:
         """The numbers of the active threads."""
         return self.lanes if active is None else np.flatnonzero(active)
 
+    def pick(self, values: Lanes, lanes: Lanes) -> Lanes:
+        """What some threads have of values of all."""
+        return values if lanes is self.lanes else values[lanes]
+
+    def repeat(self, lanes: Lanes, times: int) -> Lanes:
+        """The numbers of threads, so many times; the same array for the same threads where these are all."""
+        return _every_lane(self.size, times) if lanes is self.lanes else np.tile(lanes, times)
+
     def spread(self, value: Lanes) -> Lanes:
         """A value with an element for every thread."""
-        return np.broadcast_to(value, (self.size,))
+        return value if np.ndim(value) else np.broadcast_to(value, (self.size,))
 
     def require_whole_warps(self, active: Lanes | None, where: str, members: Lanes | None = None) -> None:
         """Require that the threads of a warp come to an instruction together.
@@ -227,8 +241,8 @@ class Chunk:
     def pass_warp_barrier(self, active: Lanes | None) -> None:
         """Warps pass a barrier of their own: those of the active threads, whole warps."""
         first = self.select_lanes(active)[::WARP]
-        self.shared.pass_warp_barrier(self.lanes[first] // WARP)
-        self.context.memory.pass_warp_barrier(self.numbers[first] // WARP)
+        self.shared.books.pass_warp_barrier(self.lanes[first] // WARP)
+        self.context.memory.books.pass_warp_barrier(self.numbers[first] // WARP)
 
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks of this chunk pass a barrier."""

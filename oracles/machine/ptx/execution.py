@@ -65,7 +65,7 @@ class _Run:
         together = 0 if self._order == "together" and self.chunk.alive.all() else None
         deadline = self.chunk.context.deadline
         while together is None or together < self._end:
-            if time.process_time() > deadline:
+            if deadline < math.inf and time.process_time() > deadline:
                 raise Unsupported(Code.OPCODE, "the blocks that were chosen take too long")
             if together is not None:
                 together = self._run_all(together)

@@ -26,13 +26,12 @@ from .chunk import Context, Extents, whole_warps
 from .executable import Kernel
 from .execution import execute
 from .extents import Extent
-from .formats import Lanes
+from .formats import BASE, Lanes
 from .hardware import ORDERS, Hardware
 from .parameters import Structure, tensors_of
 from .space import WARP, Space
 from .sparse import PAGE, SparseSpace, StorageRegion
 from .tensor_maps import host_map
-from .windows import BASE
 from .wraps import Wraps
 
 #: Bytes around every operand; and addresses of operands are multiples of this but for their storage's own alignment.

@@ -47,6 +47,11 @@ class Extent:
             return self.first
         return self.first + self.item + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether between its first byte and its last one there are no others, and none of two elements."""
+        return self.behind - self.first == self.count * self.item and self._apart
+
     def holds(self, at: Lanes) -> Lanes:
         """Whether bytes are of an element; of elements that lie over each other, whatever lies between them is, too."""
         _, rest = self._divide(at)
@@ -87,3 +92,17 @@ class Extent:
                 return False
             reach += (self.shape[axis] - 1) * self.strides[axis]
         return True
+
+
+def nearest_operand(operands: list[tuple[int, int, str]], address: int) -> list[str]:
+    """Where an address is, as seen from the operand that is nearest to it: a line, or none.
+
+    Args:
+        operands: the first byte of each, the one behind it, and its name.
+    """
+    rows = [(max(start - address, address - end + 1, 0), start, end, name) for start, end, name in operands]
+    if not rows:
+        return []
+    away, start, end, name = min(rows)
+    where = f"{start - address} bytes before" if address < start else f"{address - end} bytes behind the end of"
+    return [f"nearest operand: {name}; the address is {where if away else 'within'} it, which has {end - start} bytes"]

@@ -22,10 +22,19 @@ NUMBERS: dict[str, Any] = {
     **{name: BITS[width] for name, width in WIDTHS.items()}, "pred": np.bool_, "s8": np.int8, "s16": np.int16,
     "s32": np.int32, "s64": np.int64, "f16": np.float16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
+#: Where global memory begins, so that a null pointer, and an offset without its pointer, are outside.
+BASE = 1 << 40
+#: Where state spaces begin among generic addresses. An address of global memory is a generic one in any instruction.
+WINDOWS = {"shared": 1 << 34, "local": 1 << 36, "param": 1 << 38, "global": BASE}
 #: The NaN that a GPU computes in float32; any other payload would make equal results differ.
 CANONICAL = np.uint32(0x7FFFFFFF).view(np.float32)
 _CANONICAL_HALF = np.uint16(0x7FFF)
 _SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def items(array: Lanes, width: int) -> Lanes:
+    """An array of bytes, with so many of them in each element."""
+    return array[: array.size // width * width].view(BITS.get(width, f"V{width}"))
 
 
 def as_type(value: Lanes, dtype: Any) -> Lanes:

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...verdicts.violation import Code, Violation
-from .access import Access
 from .accesses import spread_over
+from .books import Access
 from .chunk import Chunk
-from .formats import Lanes
+from .formats import WINDOWS, Lanes
 from .listing import Instruction, Listing, Operand
 from .operands import Reader, Step, active, address, destination, reader
-from .windows import WINDOWS
 
 #: So many tests of barriers fail one after the other, with no arrival between them, where nobody will ever arrive.
 _PATIENCE = 1 << 13

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .access import Access
-from .contests import NOBODY, SEVERAL
+from .books import NOBODY, SEVERAL, Access
 from .formats import Lanes
 
 
@@ -47,16 +46,17 @@ class Ongoing:
         """That is over."""
         np.subtract.at(self._counts[int(writes)], at, np.int16(1))
 
-    def find_writers(self, at: Lanes, threads: Lanes) -> tuple[Lanes, Lanes]:
-        """Who is writing elements, and where it is another thread than these."""
-        owner = self._owner[1][at]
-        return owner, (self._counts[1][at] > 0) & (owner != threads)
+    def find(self, at: Lanes, threads: Lanes, reads: bool) -> tuple[Lanes, Lanes]:
+        """Who is in the way of threads that read elements or write them, and where.
 
-    def find_users(self, at: Lanes, threads: Lanes) -> tuple[Lanes, Lanes]:
-        """Who is reading or writing elements, SEVERAL in the place of these threads, and where anybody is."""
-        writing = self._counts[1][at] > 0
+        Of those that read that is another one that writes; else whoever reads or writes, SEVERAL for themselves.
+        """
+        reading, writing = (counts.take(at) > 0 for counts in self._counts)
+        busy = writing if reads else writing | reading
+        if not busy.any():
+            return threads, busy
         who = np.where(writing, self._owner[1][at], self._owner[0][at])
-        return np.where(who == threads, SEVERAL, who), writing | (self._counts[0][at] > 0)
+        return (who, busy & (who != threads)) if reads else (np.where(who == threads, SEVERAL, who), busy)
 
 
 @dataclass(frozen=True)

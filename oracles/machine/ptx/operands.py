@@ -9,10 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from .chunk import Chunk
-from .formats import NUMBERS, Lanes, as_type, read_number
+from .formats import BASE, NUMBERS, WINDOWS, Lanes, as_type, read_number
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
-from .windows import BASE, WINDOWS
 
 Reader: TypeAlias = Callable[[Chunk], Lanes]
 Step: TypeAlias = Callable[[Chunk], None]
@@ -34,9 +33,6 @@ def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing
     if operand.startswith("!"):
         inner = reader(instruction, operand[1:], kind, entry)
         return lambda chunk: np.logical_not(inner(chunk))
-    if operand.startswith("-") and kind in ("f32", "f64"):  # of `contraction`
-        inner = reader(instruction, operand[1:], kind, entry)
-        return lambda chunk: np.negative(inner(chunk))
     if operand in entry.registers:
         name = operand
         return (lambda chunk: chunk.read(name)) if kind == "pred" else (lambda chunk: as_type(chunk.read(name), dtype))

@@ -5,26 +5,27 @@ Here every element knows the thread that wrote it last and one that read it, and
 that the block and the thread's warp had passed. Two threads of one block race if nothing but the order of execution
 lies between them, that is, in one epoch of the block, and of the warp if they are of one; threads of two blocks race in
 any. Equal values that are written twice are no race, because no order shows in them; others, by one instruction of
-one block to shared memory, are a contest (`contests.py`).
+one block to shared memory, are a contest (`books.py`).
 
-What is hard here: one number stands for all readers of an element. Two numbers above all others say that several
-threads, or threads of several blocks, have read it.
+What is hard here: accesses are many, and few of them meet another one. Those that meet none are told from the rest by
+where they lie, and kept; the rest are looked up, element by element, in the books.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from ...verdicts.violation import Code, Violation
-from .access import Access as Access
-from .access import nearest_operand
 from .block_order import BlockOrder
-from .contests import NOBODY, OF_BLOCK, SEVERAL, Contests, is_open, rank_stores
-from .contests import WARP as WARP
-from .formats import BITS, Lanes
+from .books import SEVERAL, Books, Crew, Span, rank_stores
+from .books import WARP as WARP
+from .books import Access as Access
+from .extents import nearest_operand
+from .formats import BITS, Lanes, items
 from .ongoing import Ongoing
 
 
@@ -37,6 +38,7 @@ class Space:
 
     Attributes:
         cells: the bytes. allowed: which of them an address may reach. defined: which were ever written.
+        stores: which were written by the launch; where blocks have parts, since all of them passed a barrier.
         part: bytes of each block. unwritten: the first read of an element to which nothing was written, in words.
         doubt: a race of threads of one block in global memory, one of which reads. A compiler has all threads that
             hold an element load it, and one store it; so what the others read is often dead.
@@ -51,32 +53,24 @@ class Space:
         self.cells = np.full(-(-size // 16) * 16 + 16, poison, np.uint8)
         self._size = count = self.cells.size
         self.allowed = np.full(count, apart)
-        self.defined = np.zeros(count, bool)
+        self.defined, self.stores = np.zeros(count, bool), np.zeros(count, bool)
         self.unwritten, self.shared_updates = "", False
         self.doubt: Violation | None = None
-        self._epochs = np.zeros(blocks, np.int64)
-        self._warp_epochs = np.zeros(blocks * threads // WARP + 1, np.int64)
-        #: By the first byte of an element: a thread and its epoch; of readers the block and the warp, too.
-        self._shelve(np.full((6, count), NOBODY, np.int64))
         self._operands: list[tuple[int, int, str]] = []
-        self._atomic = np.zeros(count, bool)
-        #: When an element was written and read last, by the clock of the order of blocks.
-        self._times = np.zeros((2, count), np.int32)
+        #: Spans all of whose bytes are an operand's, and were written before.
+        self._whole: list[Span] = []
         self.order = BlockOrder(within=apart)
-        self._contests = Contests(count if apart and threads > 1 else 0)
-        self._views = {width: self.cells.view(BITS[width]) for width in BITS}
-        self._ongoing = Ongoing(count)
+        self._ongoing, self.books = Ongoing(count), Books(count, blocks, threads, apart)
 
-    def _shelve(self, books: Lanes) -> None:
-        """Keep books of who wrote and who read, a row each."""
-        self._writer, self._writes, self._reader, self._read, self._reading, self._warp = self._books = books
-
-    def allow(self, name: str, runs: list[tuple[int, int]]) -> None:
+    def allow(self, name: str, runs: list[Span]) -> None:
         """Let addresses reach the elements of an operand, from the first byte to before the last one of each run."""
         for first, last in runs:
             self.allowed[first:last] = self.defined[first:last] = True
         if runs:
             self._operands.append((min(first for first, _ in runs), max(last for _, last in runs), name))
+        if len(runs) == 1:
+            bisect.insort(self._whole, runs[0])
+            self.books.starts = [first for first, _ in self._whole]
 
     def _cells_of(self, at: Lanes) -> Lanes:
         """The cells of addresses."""
@@ -88,20 +82,12 @@ class Space:
 
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks pass a barrier: what their threads did before it comes before what they do from now on."""
-        self._epochs[blocks] += 1
-
-    def pass_warp_barrier(self, warps: Lanes) -> None:
-        """Warps pass a barrier of their own, by their numbers: the same among the threads of each."""
-        self._warp_epochs[warps] += 1
+        stale, part = self.books.pass_barrier(blocks), max(self.part, 1)
+        self.stores[: self._size // part * part].reshape(-1, part)[:, stale] = False
 
     def meet(self, threads: Lanes) -> None:
         """Threads come to a barrier in this memory, which orders what their warps do with what those of others do."""
         self.order.pass_through(np.unique(threads // self._unit))
-
-    def _now(self, access: Access) -> Lanes:
-        """The epoch of every thread."""
-        epochs = self._epochs[access.threads // self._threads] << OF_BLOCK
-        return epochs | self._warp_epochs[access.threads // WARP]
 
     def load(self, access: Access, strong: bool = False) -> list[Lanes]:
         """The bits of every element, by its place in a row.
@@ -112,31 +98,38 @@ class Space:
         Raises:
             Violation: an address is misaligned or outside, or another thread wrote the element in this epoch.
         """
-        access = self._located(access)
-        blocks = access.threads // self._threads
-        now = self._now(access)
-        loaded = []
-        for number in range(access.count):
-            at = access.addresses + number * access.width
-            self._note_unwritten(access, at)
-            wrote = self._writer[at]
-            if self._ongoing.any:
-                who, busy = self._ongoing.find_writers(at, access.threads)
-                self._require_no_race(access, at, who, busy, ("reads", "still copies there"))
-            racing = self._recent(wrote, self._writes[at], access, now)
-            if strong:
-                racing = racing & ~self._atomic[at]
-            contested = self._contested(access, at, now)
-            self._require_no_race(access, at, np.full(at.size, SEVERAL), contested, ("reads", "wrote at once"))
-            within = racing & (wrote // self._threads == blocks) & (not self._apart)
-            self._require_no_race(access, at, wrote, within, ("reads", "wrote"), doubtful=True)
-            self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), self._times[0])
-            if not strong:
-                self._note_reader(at, access.threads, blocks, now)
-            loaded.append(self._views[access.width][at // access.width])
+        access, span, index = self._located(access)
+        self._note_unwritten(access, span, index)
+        crew = self.books.gather(access.threads)
+        self._require_idle(access)
+        if strong or self._was_written(access, span, index):
+            self._require_written(access, crew, span, strong)
+        else:
+            self.books.keep(access, crew, span, self.order.clock, False)
         if strong and not self._apart:
-            self.order.pass_through(blocks, releases=False)
-        return loaded
+            self.order.pass_through(crew.blocks, releases=False)
+        loaded = items(self.cells, access.whole).take(index).view(BITS[access.width])
+        return [loaded] if access.count == 1 else [*np.ascontiguousarray(loaded.reshape(-1, access.count).T)]
+
+    def _was_written(self, access: Access, span: Span, index: Lanes) -> bool:
+        """Whether the launch has written any of the bytes, and no barrier of all lies between."""
+        return self.books.meets(span, True) and bool(items(self.stores, access.whole).take(index).view(np.bool_).any())
+
+    def _require_written(self, access: Access, crew: Crew, span: Span, strong: bool) -> None:
+        """Require that what was written to elements comes before they are read."""
+        books = self.books.settle(span)
+        for at in access.elements():
+            wrote, racing = books.writer[at], books.recent(at, crew)
+            if strong:
+                racing = racing & ~books.atomic[at]
+            several, contested = np.full(at.size, SEVERAL), books.contested(at, crew)
+            self._require_no_race(access, at, several, contested, ("reads", "wrote at once"))
+            within = racing & (wrote // self._threads == crew.blocks) & (not self._apart)
+            self._require_no_race(access, at, wrote, within, ("reads", "wrote"), doubtful=True)
+            self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), books.times[0])
+            if not strong:
+                books.note_reader(at, crew, self.order.clock)
+        books.stretch(span, False)
 
     def store(self, access: Access, values: list[Lanes], strong: bool = False, releases: bool = False) -> None:
         """Write bits, by their places in a row.
@@ -147,26 +140,42 @@ class Space:
         Raises:
             Violation: as `load`; or another thread has read or written another value there in this epoch.
         """
-        access = self._located(access)
-        blocks = access.threads // self._threads
-        now = self._now(access)
-        for number, value in enumerate(values):
-            at = access.addresses + number * access.width
-            changed = self._views[access.width][at // access.width] != value
-            if strong:
-                changed = changed & ~self._atomic[at]
-            if self._ongoing.any:
-                who, busy = self._ongoing.find_users(at, access.threads)
-                self._require_no_race(access, at, who, busy & changed, ("writes", "still copies or multiplies there"))
-            if self._apart and self._threads > 1:
-                self._contest(access, at, value, now, changed)
-            else:
-                self._require_ordered(access, at, blocks, now, changed)
-                racing = self._put(access, at, value)
-                self._require_no_race(access, at, self._writer[at], racing, ("writes", "writes at once"))
-            self._note_writer(at, access, now, strong)
+        access, span, index = self._located(access)
+        crew = self.books.gather(access.threads)
+        self._require_idle(access, values, strong)
+        if strong or not self._store_alone(access, crew, span, index, values):
+            self.books.settle(span)
+            for at, value in zip(access.elements(), values, strict=True):
+                self._contest(access, at, value, crew, strong)
+        self._note_stores(access, span, index)
         if strong and not self._apart:
-            self.order.pass_through(blocks, releases)
+            self.order.pass_through(crew.blocks, releases)
+
+    def _store_alone(self, access: Access, crew: Crew, span: Span, index: Lanes, values: list[Lanes]) -> bool:
+        """Write bits where nobody else has been, and keep that; False where one may have been, or threads differ."""
+        if self.books.meets(span, False) or self._was_written(access, span, index):
+            return False
+        bits, cells = np.stack(values, 1), items(self.cells, access.whole)
+        before, cells[index] = cells.take(index), bits.view(cells.dtype)[:, 0]
+        if (items(self.cells, access.whole).take(index).view(bits.dtype) != bits.reshape(-1)).any():
+            cells[index] = before
+            return False
+        self.books.keep(access, crew, span, self.order.clock, True)
+        return True
+
+    def _changes(self, access: Access, at: Lanes, value: Lanes, strong: bool = False) -> Lanes:
+        """Where bits differ from what is there, if by a strong operation then where it is of no atomic one."""
+        changed = items(self.cells, access.width)[at // access.width] != value
+        return changed & ~self.books.atomic[at] if strong and self.books.atomic.size else changed
+
+    def _require_idle(self, access: Access, values: list[Lanes] | None = None, strong: bool = False) -> None:
+        """Require that nothing goes on by itself where elements are read, or where `values` change them."""
+        words = ("reads", "still copies there") if values is None else ("writes", "still copies or multiplies there")
+        for number, at in enumerate(access.elements() if self._ongoing.any else ()):
+            who, busy = self._ongoing.find(at, access.threads, values is None)
+            if values is not None and busy.any():
+                busy &= self._changes(access, at, values[number], strong)
+            self._require_no_race(access, at, who, busy, words)
 
     def begin(self, access: Access, values: list[Lanes] | None = None) -> list[Lanes]:
         """Begin what goes on by itself until `end`: a copy of bits into memory or, without them, reading.
@@ -177,18 +186,16 @@ class Space:
         Raises:
             Violation: as `store` and `load`, by what others did so far.
         """
-        loaded: list[Lanes] = []
-        if values is None:
-            loaded = self.load(access)
-        else:
-            located = self._located(access)
-            now = self._now(located)
-            for number, value in enumerate(values):
-                at = located.addresses + number * access.width
-                changed = self._views[access.width][at // access.width] != value
-                self._require_ordered(located, at, access.threads // self._threads, now, changed)
-        for number in range(access.count):
-            self._ongoing.add(access.addresses + number * access.width, access.threads, values is not None)
+        loaded = self.load(access) if values is None else []
+        if values is not None:
+            located, span, _ = self._located(access)
+            crew = self.books.gather(access.threads)
+            if self.books.meets(span, False) or self.books.meets(span, True):
+                self.books.settle(span)
+                for at, value in zip(located.elements(), values, strict=True):
+                    self._require_ordered(located, at, crew, self._changes(access, at, value))
+        for at in access.elements():
+            self._ongoing.add(at, access.threads, values is not None)
         return loaded
 
     def end(self, access: Access, values: list[Lanes] | None = None) -> None:
@@ -197,48 +204,45 @@ class Space:
         Raises:
             Violation: as `begin`.
         """
-        for number in range(access.count):
-            self._ongoing.remove(access.addresses + number * access.width, values is not None)
-        if values is not None:
+        for at in access.elements():
+            self._ongoing.remove(at, values is not None)
+        if values is None:
+            access, span, _ = self._located(access)
+            self.books.keep(access, self.books.gather(access.threads), span, self.order.clock, False)
+        else:
             self.store(access, values)
-            return
-        for number in range(access.count):
-            at, blocks = access.addresses + number * access.width, access.threads // self._threads
-            self._note_reader(at, access.threads, blocks, self._now(access))
 
     def _put(self, access: Access, at: Lanes, value: Lanes) -> Lanes:
         """Write bits, and say where another thread of the access has written others to the same element."""
-        cells = self._views[access.width]
-        cells[at // access.width] = value
-        self._writer[at] = access.threads
+        books = self.books
+        items(self.cells, access.width)[at // access.width] = value
+        books.writer[at] = access.threads
         # Of threads that write one element at once the last one stands there now.
-        return np.asarray((self._writer[at] != access.threads) & (cells[at // access.width] != value))
+        return np.asarray((books.writer[at] != access.threads) & self._changes(access, at, value))
 
-    def _contest(self, access: Access, at: Lanes, value: Lanes, now: Lanes, changed: Lanes) -> None:
-        """Write bits to shared memory; where others do by the same instruction, the hardware says who wins."""
-        elements, wrote, warps = at // access.width, self._writer[at], access.threads // WARP
-        alike = self._contests.of_instruction(access.where, at)
-        contested = self._contested(access, at, now)
-        words = "writes", "wrote at once"
+    def _contest(self, access: Access, at: Lanes, value: Lanes, crew: Crew, strong: bool) -> None:
+        """Write bits; where others do by the same instruction to shared memory, the hardware says who wins."""
+        elements, warps, books = at // access.width, access.threads // WARP, self.books
+        changed = self._changes(access, at, value, strong)
+        wrote, alike = books.writer[at], self._apart & (books.by[at] == hash(access.where))
+        contested, words = books.contested(at, crew), ("writes", "wrote at once")
         self._require_no_race(access, at, np.full(at.size, SEVERAL), contested & ~alike & changed, words)
-        again = alike & (contested | self._recent(wrote, self._writes[at], access, now) & (wrote != access.threads))
+        again = alike & (contested | books.recent(at, crew) & (wrote != access.threads))
         again &= changed | contested
-        self._require_ordered(access, at, access.threads // self._threads, now, changed, again)
+        self._require_ordered(access, at, crew, changed, again)
         if again.any():
-            there = self._views[access.width][elements]
+            there = items(self.cells, access.width)[elements]
             loses = rank_stores(wrote, elements, there) > rank_stores(access.threads, elements, value)
             value = np.where(again & loses, there, value)
-        across = again & ((wrote // WARP != warps) | self._contests.among_warps(at))
+        across = again & ((wrote // WARP != warps) | (books.contest[at] == SEVERAL))
         racing = self._put(access, at, value)
-        if racing.any():
+        if not self._apart:
+            self._require_no_race(access, at, books.writer[at], racing, ("writes", "writes at once"))
+        elif racing.any():
             order = np.argsort(rank_stores(access.threads, elements, value), kind="stable")
             self._put(access.choose(order), at[order], value[order])
         contested = again | np.isin(at, at[racing])
-        self._contests.note(access.where, at, access.threads, contested, across)
-
-    def _contested(self, access: Access, at: Lanes, now: Lanes) -> Lanes:
-        """Where reading or writing races with threads that have stored different values at once."""
-        return self._contests.open(at, self._writes[at], now, access.threads)
+        books.note_writer(access.where, at, crew, self.order.clock, strong, (contested, across))
 
     def update(self, access: Access, function: Callable[[Lanes, Lanes, int], Lanes], releases: bool) -> list[Lanes]:
         """Change every element by an atomic operation, and give the bits that each thread found, by places in a row.
@@ -251,89 +255,55 @@ class Space:
             Violation: an address is misaligned or outside, or another thread touched the element in this epoch by an
                 operation that is not atomic.
         """
-        access = self._located(access)
-        blocks = access.threads // self._threads
-        now = self._now(access)
-        cells = self._views[access.width]
+        access, span, index = self._located(access)
+        books, crew = self.books.settle(span), self.books.gather(access.threads)
+        cells = items(self.cells, access.width)
+        self._note_unwritten(access, span, index)
         before_each = []
-        for number in range(access.count):
-            at = access.addresses + number * access.width
-            self._note_unwritten(access, at)
-            self._require_ordered(access, at, blocks, now, ~self._atomic[at])
-            others = self._atomic[at] & (self._writer[at] != access.threads)
+        for number, at in enumerate(access.elements()):
+            self._require_ordered(access, at, crew, ~books.atomic[at])
+            others = books.atomic[at] & (books.writer[at] != access.threads)
             before = np.zeros(at.size, BITS[access.width])
             order = np.argsort(at, kind="stable")
-            first = np.r_[True, at[order][1:] != at[order][:-1]]
             # How many threads before it touch the same element: those of one rank touch different ones.
-            rank = np.arange(at.size) - np.maximum.accumulate(np.where(first, np.arange(at.size), 0))
+            rank = np.arange(at.size) - np.searchsorted(at[order], at[order])
             for turn in range(int(rank.max(initial=-1)) + 1):
                 threads = order[rank == turn]
                 places = at[threads] // access.width
                 before[threads] = cells[places]
                 cells[places] = function(before[threads], threads, number)
             self.shared_updates |= bool(others.any() or rank.any())
-            self._note_writer(at, access, now, True)
+            books.note_writer(access.where, at, crew, self.order.clock, True)
             before_each.append(before)
+        self._note_stores(access, span, index)
         if not self._apart:
-            self.order.pass_through(blocks, releases)
+            self.order.pass_through(crew.blocks, releases)
         return before_each
 
     def _require_ordered(
-        self, access: Access, at: Lanes, blocks: Lanes, now: Lanes, changed: Lanes, rivals: Lanes | bool = False
+        self, access: Access, at: Lanes, crew: Crew, changed: Lanes, rivals: Lanes | bool = False
     ) -> None:
         """Require that what others did with elements that are written comes before; rivals may have written."""
-        wrote = self._writer[at]
-        racing = self._recent(wrote, self._writes[at], access, now) & changed & ~np.asarray(rivals)
-        self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._times[0])
-        within, across = self._readers(at, access, blocks, now)
-        reader, words = self._reader[at], ("writes", "read")
-        when = self._times[1] if self._apart else None
+        books, words = self.books, ("writes", "read")
+        racing = books.recent(at, crew) & changed & ~np.asarray(rivals)
+        self._require_no_race(access, at, books.writer[at], racing, ("writes", "wrote"), books.times[0])
+        within, across = books.readers(at, crew)
+        when, reader = books.times[1] if self._apart else None, books.reader[at]
         self._require_no_race(access, at, reader, within & ~across & changed, words, when, not self._apart)
-        self._require_no_race(access, at, reader, across & changed, words, self._times[1])
+        self._require_no_race(access, at, reader, across & changed, words, books.times[1])
 
-    def _note_unwritten(self, access: Access, at: Lanes) -> None:
-        if self.unwritten or self.defined[at].all():
+    def _note_unwritten(self, access: Access, span: Span, index: Lanes) -> None:
+        if self.unwritten or self._is_whole(span) or items(self.defined, access.whole).take(index).view(np.bool_).all():
             return
-        first = int(np.flatnonzero(~self.defined[at])[0])
-        thread = self._thread(int(access.threads[first]))
-        self.unwritten = f"{access.where}: {thread} reads {self._place(self._address_of(int(at[first])))}"
+        gaps = [(at[i], access.threads[i]) for at in access.elements() for i in np.flatnonzero(~self.defined[at])[:1]]
+        for cell, thread in gaps[:1]:
+            place = self._place(self._address_of(int(cell)))
+            self.unwritten = f"{access.where}: {self._thread(int(thread))} reads {place}"
 
-    def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
-        self._writer[at], self._writes[at], self._atomic[at] = access.threads, now, atomic
-        self._times[0][at] = self.order.clock
-        for byte in range(access.width):
-            self.defined[at + byte] = True
-
-    def _recent(self, others: Lanes, epochs: Lanes, access: Access, now: Lanes) -> Lanes:
-        """Where another thread did something with no barrier since; of another block, ever."""
-        there = others != NOBODY
-        if not there.any():
-            return there
-        same = others // self._threads == access.threads // self._threads
-        return there & (~same | is_open(epochs, now, others // WARP == access.threads // WARP))
-
-    def _readers(self, at: Lanes, access: Access, blocks: Lanes, now: Lanes) -> tuple[Lanes, Lanes]:
-        """Where another thread of the block has read in this epoch, and where one of another block ever has."""
-        reader, block = self._reader[at], self._reading[at]
-        here = (reader != NOBODY) & (reader != access.threads) & (block == blocks)
-        here &= is_open(self._read[at], now, self._warp[at] == access.threads // WARP)
-        return here, (block != NOBODY) & (block != blocks)
-
-    def _note_reader(self, at: Lanes, threads: Lanes, blocks: Lanes, now: Lanes) -> None:
-        block = self._reading[at]
-        several = (block != NOBODY) & (block != blocks)
-        warps = threads // WARP
-        alike = self._warp[at] == warps
-        again = (self._reader[at] != NOBODY) & (self._reader[at] != threads) & is_open(self._read[at], now, alike)
-        self._reader[at] = np.where(again, SEVERAL, threads)
-        self._warp[at] = np.where(again & ~alike, SEVERAL, warps)
-        self._reader[at[self._reader[at] != threads]] = SEVERAL  # threads that read one element at once
-        self._warp[at[self._warp[at] != warps]] = SEVERAL
-        self._reading[at] = np.where(several, SEVERAL, blocks)
-        self._times[1][at] = self.order.clock
-        if not self._apart:
-            self._reading[at[self._reading[at] != blocks]] = SEVERAL
-        self._read[at] = now
+    def _note_stores(self, access: Access, span: Span, index: Lanes) -> None:
+        for marks in (self.stores, self.defined):
+            items(marks, access.whole)[index] = items(np.ones(access.whole, bool), access.whole)
+        self.books.stretch(span, True)
 
     def _require_no_race(
         self, access: Access, at: Lanes, others: Lanes, racing: Lanes, words: tuple[str, str],
@@ -373,23 +343,34 @@ class Space:
         start = self.part * (address // self.part if thread is None else thread // self._threads) if self._apart else 0
         return f"byte {address - start} of {self.name} memory"
 
-    def _located(self, access: Access) -> Access:
-        """The access with cells as addresses; a Violation where one is misaligned or outside."""
-        at, whole, size = access.addresses, access.width * access.count, self._size
+    def _is_whole(self, span: Span) -> bool:
+        """Whether all bytes of a span are of one operand without gaps."""
+        before = bisect.bisect_right(self._whole, (span[0], self._size)) - 1
+        return before >= 0 and self._whole[before][0] <= span[0] and span[1] <= self._whole[before][1]
+
+    def _located(self, access: Access) -> tuple[Access, Span, Lanes]:
+        """The access with cells as addresses, their span in the part of a block, and the items of memory they are.
+
+        Raises:
+            Violation: an address is misaligned or outside.
+        """
+        at, whole, end = access.addresses, access.whole, self.part if self._apart else self._size
         if not at.size:
-            return access
-        cells, low, high = self._cells_of(at), int(at.min()), int(at.max())
-        if low < 0 or high + whole > size:
-            wrong = (at < 0) | (at + whole > size)
-        elif self._apart:
-            block = access.threads // self._threads
-            wrong = (at < block * self.part) | (at + whole > (block + 1) * self.part)
-        else:
-            wrong = ~(self.allowed[cells] & self.allowed[self._cells_of(at + whole - 1)])
-        whole_title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
-        self._require_none(access, at % whole != 0, Code.MISALIGNED, f"{whole_title} at no multiple of {whole}")
-        self._require_none(access, wrong, Code.OUT_OF_BOUNDS, f"{whole_title} that is no operand's")
-        return replace(access, addresses=cells)
+            return access, (0, 0), at
+        title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
+        if int(np.bitwise_or.reduce(at)) % whole:
+            self._require_none(access, at % whole != 0, Code.MISALIGNED, f"{title} at no multiple of {whole}")
+        near = at - self.books.gather(access.threads).blocks * self.part if self._apart else at
+        span = int(near.min()), int(near.max()) + whole
+        inside = span[0] >= 0 and span[1] <= end
+        cells = self._cells_of(at) if inside else at
+        title = f"{title} that is no operand's"
+        if not inside:
+            self._require_none(access, (near < 0) | (near + whole > end), Code.OUT_OF_BOUNDS, title)
+        elif not (self._apart or self._is_whole(span)):
+            reached = self.allowed[cells] & self.allowed[cells + whole - 1]
+            self._require_none(access, ~reached, Code.OUT_OF_BOUNDS, title)
+        return access if cells is at else replace(access, addresses=cells), span, cells // whole
 
     def _require_none(self, access: Access, wrong: Lanes, code: Code, title: str) -> None:
         """Raise a Violation where an access is wrong; the title has a place for the thread."""

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...verdicts.violation import Code, Unsupported
-from .contests import NOBODY
+from .books import extended
 from .extents import Extent
-from .formats import BITS, Lanes
-from .space import Access, Space
+from .formats import Lanes
+from .space import Space
 
 #: Bytes of a page, and how many of them memory begins with and has at most.
 PAGE, _FIRST, _MOST = 1024, 64, 3 << 13
@@ -53,9 +53,6 @@ class SparseSpace(Space):
     Args:
         regions: what is in it. extents: what addresses may reach. size: bytes, with what has no storage.
         blocks, threads, poison: as for `Space`.
-
-    Attributes:
-        stores: which cells this launch has written.
     """
 
     def __init__(
@@ -69,7 +66,6 @@ class SparseSpace(Space):
     ) -> None:
         super().__init__("global", PAGE * _FIRST - 16, blocks, threads, poison=poison, apart=False)
         self._size, self._regions, self._extents, self._poison = size, regions, extents, poison
-        self.stores = np.zeros(self.cells.size, bool)
         self._operands = [(each.first, each.behind, each.name) for each in extents if each.count]
         bounds = np.array([each.pages for each in regions], np.int64).reshape(-1, 2)
         self._first, self._behind = bounds[:, 0], bounds[:, 1]
@@ -79,6 +75,9 @@ class SparseSpace(Space):
         # Of the table memory takes only what is looked up, too; slot 0 belongs to nobody.
         self._slots = np.zeros(1 + int(lengths.sum()), np.int32)
         self._pages, self._homes = [0], [0]
+        self.books.starts = sorted(each.first for each in extents)
+        if all(each.known is None for each in regions):
+            self._whole = sorted((each.first, each.behind) for each in extents if each.count and each.is_dense)
 
     def _cells_of(self, at: Lanes) -> Lanes:
         pages = np.asarray(at) // PAGE
@@ -121,17 +120,10 @@ class SparseSpace(Space):
 
     def _extend(self, count: int) -> None:
         """Have so many cells."""
-        self.cells = _extended(self.cells, count, self._poison)
-        self._views = {width: self.cells.view(BITS[width]) for width in BITS}
-        self.allowed, self.defined = _extended(self.allowed, count, False), _extended(self.defined, count, False)
-        self.stores, self._atomic = _extended(self.stores, count, False), _extended(self._atomic, count, False)
-        self._times = _extended(self._times, count, 0)
-        self._shelve(_extended(self._books, count, NOBODY))
-
-    def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
-        super()._note_writer(at, access, now, atomic)
-        for byte in range(access.width):
-            self.stores[at + byte] = True
+        self.cells = extended(self.cells, count, self._poison)
+        self.allowed, self.defined = extended(self.allowed, count, False), extended(self.defined, count, False)
+        self.stores = extended(self.stores, count, False)
+        self.books.extend(count)
 
     def touched(self, home: int) -> Iterator[tuple[int, slice]]:
         """The pages of a storage that a thread has touched: of each its number there, and its cells."""
@@ -154,10 +146,3 @@ class SparseSpace(Space):
         for slot in np.flatnonzero(self.stores[: len(self._pages) * PAGE].reshape(-1, PAGE).any(1)).tolist():
             inside, own = self._regions[self._homes[slot]].cut(self._pages[slot])
             self._regions[self._homes[slot]].content[own] = self.cells[slot * PAGE : (slot + 1) * PAGE][inside]
-
-
-def _extended(array: Lanes, count: int, filler: int) -> Lanes:
-    """The array with so many cells, the further ones filled."""
-    longer = np.full((*array.shape[:-1], count), filler, array.dtype)
-    longer[..., : array.shape[-1]] = array
-    return longer

@@ -13,6 +13,7 @@ interval makes of a bound.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -55,7 +56,7 @@ def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
         left, right, start = (
             [chunk.spread(reader(chunk)).reshape(-1, WARP) for reader in readers] for readers in (a, b, c)
         )
-        first, second = matrix_a(kinds[0], rows, depth, left), _matrix_b(kinds[1], depth, right)
+        first, second = read_matrix("a", kinds[0], (rows, depth), left), read_matrix("b", kinds[1], (depth, 8), right)
         result = accumulate(first, second, read_sums(start, rows, NUMBERS[kind]), saturates=saturates)
         for name, register in zip(names, sum_registers(result), strict=True):
             chunk.write(name, register, threads)
@@ -65,23 +66,16 @@ def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
 
 def read_sums(registers: list[Lanes], rows: int, dtype: Any) -> Lanes:
     """Sums as (warps, rows, columns), of registers as (warps, lanes); two halves lie in one register."""
-    if dtype == np.float16:
-        registers = [(each >> np.uint32(by)).astype(np.uint16) for each in registers for by in (0, 16)]
-    sums = np.zeros((registers[0].shape[0], rows, 16 * len(registers) * 2 // rows), dtype)
-    for number, register in enumerate(registers):
-        row, column = _place_of_sum(number)
-        sums[:, row, column] = np.ascontiguousarray(register).view(dtype)
-    return sums
+    numbers = np.stack(registers, -1).reshape(len(registers[0]), -1).view(dtype)
+    return numbers.take(_places("sums", rows, numbers.shape[1] // rows), 1)
 
 
 def sum_registers(sums: Lanes) -> list[Lanes]:
     """Registers of sums, with an element for every thread: the reverse of `read_sums`."""
-    places = map(_place_of_sum, range(sums.shape[1] * sums.shape[2] // WARP))
-    registers = [np.ascontiguousarray(sums[:, row, column]).reshape(-1) for row, column in places]
-    if sums.dtype != np.float16:
-        return registers
-    bits = [each.view(np.uint16).astype(np.uint32) for each in registers]
-    return [low | (high << np.uint32(16)) for low, high in zip(bits[::2], bits[1::2], strict=True)]
+    order = np.argsort(_places("sums", *sums.shape[1:]), axis=None)
+    numbers = sums.reshape(len(sums), -1).take(order, 1)
+    words = numbers.view(np.uint32 if sums.dtype == np.float16 else sums.dtype).reshape(len(sums) * WARP, -1)
+    return [*np.ascontiguousarray(words.T)]
 
 
 def accumulate(a: Lanes, b: Lanes, c: Lanes, *, saturates: bool = False, digits: int = KEPT_DIGITS) -> Lanes:
@@ -114,22 +108,29 @@ _LANES = np.arange(WARP)
 _GROUP, _MEMBER = _LANES // 4, _LANES % 4
 
 
-def _place_of_sum(number: int) -> tuple[Lanes, Lanes]:
-    """Row and column of register `number` of the sums, in each lane."""
-    return _GROUP + 8 * (number // 2 % 2), 8 * (number // 4) + 2 * _MEMBER + number % 2
+@functools.cache
+def _places(matrix: str, rows: int, columns: int, parts: int = 1) -> Lanes:
+    """Where the elements of a matrix, "a", "b" or "sums", are among those of a warp, lane after lane.
 
-
-def _numbers(kind: str, register: Lanes) -> list[Lanes]:
-    """The elements that a register holds, from the lowest bits on, in float64."""
-    if kind == "f64":
-        return [register.view(np.float64)]
-    width = ELEMENT_WIDTHS[kind]
-    parts = [(register >> np.uint32(8 * width * i)).astype(f"u{width}") for i in range(4 // width)]
-    return [read_elements(kind, part) for part in parts]
+    Registers, of so many parts, go in A first down eight rows, then on to the columns behind.
+    """
+    places, each, down = np.zeros((rows, columns), np.int64), rows * columns // WARP, rows // 8
+    for number in range(each):
+        register, more = divmod(number, parts)
+        if matrix == "a":
+            row, column = _GROUP + 8 * (register % down), parts * (_MEMBER + 4 * (register // down)) + more
+        elif matrix == "b":
+            row, column = parts * (_MEMBER + 4 * register) + more, _GROUP
+        else:
+            row, column = _GROUP + 8 * (number // 2 % 2), 8 * (number // 4) + 2 * _MEMBER + number % 2
+        places[row, column] = _LANES * each + number
+    return places
 
 
 def read_elements(kind: str, bits: Lanes) -> Lanes:
     """Elements of a factor, in float64."""
+    if kind == "f64":
+        return bits.view(np.float64)
     if kind == "tf32":  # the lower 13 bits are not looked at
         return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     if kind in ("s8", "u8"):
@@ -138,26 +139,11 @@ def read_elements(kind: str, bits: Lanes) -> Lanes:
     return np.asarray(numbers).astype(np.float64)
 
 
-def matrix_a(kind: str, rows: int, depth: int, registers: list[Lanes]) -> Lanes:
-    """A as (warps, rows, depth): registers go first down eight rows, then on to the columns behind."""
-    matrix, down = np.zeros((registers[0].shape[0], rows, depth)), rows // 8
-    for number, register in enumerate(registers):
-        parts = _numbers(kind, register)
-        column = len(parts) * (_MEMBER + 4 * (number // down))
-        for more, part in enumerate(parts):
-            matrix[:, _GROUP + 8 * (number % down), column + more] = part
-    return matrix
-
-
-def _matrix_b(kind: str, depth: int, registers: list[Lanes]) -> Lanes:
-    """B as (warps, depth, 8)."""
-    matrix = np.zeros((registers[0].shape[0], depth, 8))
-    for number, register in enumerate(registers):
-        parts = _numbers(kind, register)
-        row = len(parts) * (_MEMBER + 4 * number)
-        for more, part in enumerate(parts):
-            matrix[:, row + more, _GROUP] = part
-    return matrix
+def read_matrix(matrix: str, kind: str, shape: tuple[int, int], registers: list[Lanes]) -> Lanes:
+    """A, 16 rows at most, or B, as (warps, rows, columns) in float64, of registers as (warps, lanes)."""
+    width = ELEMENT_WIDTHS[kind]
+    bits = np.stack(registers, -1).reshape(len(registers[0]), -1).view(f"u{width}")
+    return read_elements(kind, bits.take(_places(matrix, *shape, max(4 // width, 1)), 1))
 
 
 def add_products(a: Lanes, b: Lanes, c: Lanes, digits: int = KEPT_DIGITS) -> Lanes:

@@ -16,12 +16,11 @@ import numpy as np
 
 from .accesses import touch
 from .chunk import Chunk
-from .formats import BITS, WIDTHS
+from .formats import BASE, BITS, WIDTHS, WINDOWS
 from .grammar import unknown
 from .listing import Instruction, Listing
 from .operands import Step, active, address, reader
 from .parameters import Structure
-from .windows import BASE, WINDOWS
 
 #: Bytes of a map.
 SIZE = 128

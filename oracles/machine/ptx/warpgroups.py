@@ -31,7 +31,7 @@ from .grammar import unknown
 from .listing import Instruction, Listing, Operand
 from .operands import Reader, Step, active, destination, elements, reader
 from .space import WARP, Access
-from .tensor_cores import ELEMENT_WIDTHS, KEPT_DIGITS, accumulate, matrix_a, read_elements, read_sums, sum_registers
+from .tensor_cores import ELEMENT_WIDTHS, KEPT_DIGITS, accumulate, read_elements, read_matrix, read_sums, sum_registers
 
 #: Threads of a group, and rows of its product.
 GROUP, _ROWS = 128, 64
@@ -100,7 +100,7 @@ class _GroupProduct:
             a = a.reshape(warps, _ROWS // 4, self.depth)
         else:
             registers = [chunk.spread(read(chunk))[lanes].reshape(warps, WARP) for read in self.a]
-            a = matrix_a(of_a, _ROWS // 4, self.depth, registers)
+            a = read_matrix("a", of_a, (_ROWS // 4, self.depth), registers)
         b = self._matrix(chunk, lanes, self.b, of_b, self.columns, self.transposed[1]).swapaxes(1, 2)
         adds = chunk.spread(self.adds(chunk))[lanes].reshape(warps, WARP)[:, :1]
         # Where nothing is added to, the registers may hold anything.

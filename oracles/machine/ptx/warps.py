@@ -5,11 +5,12 @@ Source: NVIDIA, PTX ISA 9.1, sections 9.7.9.6 (shfl.sync), 9.7.13.5 (redux.sync)
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from .accesses import touch
+from .accesses import spread_over, touch
 from .chunk import Chunk
 from .formats import NUMBERS, Lanes
 from .grammar import unknown
@@ -187,37 +188,46 @@ def reduce(instruction: Instruction, entry: Listing) -> Step:
     return step
 
 
-def _matrix_places(chunk: Chunk, at: Lanes, number: int, transposed: bool) -> list[Lanes]:
-    """The addresses of the two halves that every thread has of matrix `number`, whose rows eight threads name."""
-    warp, lane = chunk.lanes - chunk.lanes % WARP, chunk.lanes % WARP
-    row, column = lane // 4, 2 * (lane % 4)
-    places = [(column + more, row) if transposed else (row, column + more) for more in (0, 1)]
-    return [at[warp + 8 * number + r] + 2 * c for r, c in places]
+@functools.cache
+def _matrix_places(count: int, transposed: bool) -> tuple[Lanes, Lanes]:
+    """Of the two halves that every thread has of each matrix: whose address its row has, and how many bytes behind."""
+    lane, half = np.arange(WARP), np.arange(2 * count)[:, None]
+    row, column = lane // 4, 2 * (lane % 4) + half % 2
+    rows, columns = (column, row) if transposed else (row, column)
+    return 8 * (half // 2) + rows, 2 * columns
 
 
-def _matrix_access(instruction: Instruction, operand: Any, entry: Listing) -> tuple[Any, bool, Any]:
-    """Where a matrix is in shared memory, whether it is transposed, and which threads take part."""
-    return address(instruction, operand, entry, "shared"), "trans" in instruction.modifiers, active(instruction)
+def _touch_matrices(
+    chunk: Chunk, at: Lanes, threads: Lanes | None, form: tuple[int, bool, str], values: list[Lanes] | None = None
+) -> Lanes:
+    """Load or store the halves of matrices, as (halves, threads), at the addresses that threads name."""
+    count, transposed, label = form
+    chunk.require_whole_warps(threads, label)
+    lanes, (rows, offsets) = chunk.select_lanes(threads), _matrix_places(count, transposed)
+    places = (at.reshape(-1, WARP).take(rows, 1) + offsets).swapaxes(0, 1).reshape(2 * count, -1)[:, lanes]
+    stores = None if values is None else [np.concatenate([chunk.pick(each, lanes) for each in values])]
+    loaded = touch(chunk, "shared", places.reshape(-1), chunk.repeat(lanes, 2 * count), (2, 1), label, stores)
+    return np.reshape(loaded, (-1, lanes.size))
+
+
+def _matrix_access(instruction: Instruction, operand: Any, entry: Listing, count: int) -> tuple[Any, Any, Any]:
+    """Where matrices are in shared memory; their number, whether they are transposed, and words; who takes part."""
+    form = count, "trans" in instruction.modifiers, str(instruction)
+    return address(instruction, operand, entry, "shared"), form, active(instruction)
 
 
 def load_matrix(instruction: Instruction, entry: Listing) -> Step:
     """ldmatrix: two halves of each matrix for every thread."""
     target, source = instruction.operands
     names = [destination(instruction, name, entry) for name in elements(target)]
-    place, transposed, where = _matrix_access(instruction, source, entry)
+    place, form, where = _matrix_access(instruction, source, entry, len(names))
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        chunk.require_whole_warps(threads, str(instruction))
-        lanes, at = chunk.select_lanes(threads), place(chunk)
-        for number, name in enumerate(names):
-            low, high = (
-                touch(chunk, "shared", half[lanes], lanes, (2, 1), str(instruction))[0].astype(np.uint32)
-                for half in _matrix_places(chunk, at, number, transposed)
-            )
-            whole = np.zeros(chunk.size, np.uint32)
-            whole[lanes] = low | (high << np.uint32(16))
-            chunk.write(name, whole, threads)
+        halves = _touch_matrices(chunk, place(chunk), threads, form).astype(np.uint32)
+        for name, low, high in zip(names, halves[::2], halves[1::2], strict=True):
+            whole = low | (high << np.uint32(16))
+            chunk.write(name, spread_over(chunk, chunk.select_lanes(threads), whole, threads), threads)
 
     return step
 
@@ -226,16 +236,11 @@ def store_matrix(instruction: Instruction, entry: Listing) -> Step:
     """stmatrix: the reverse of ldmatrix."""
     target, source = instruction.operands
     readers = [reader(instruction, register, "b32", entry) for register in elements(source)]
-    place, transposed, where = _matrix_access(instruction, target, entry)
+    place, form, where = _matrix_access(instruction, target, entry, len(readers))
 
     def step(chunk: Chunk) -> None:
-        threads = where(chunk)
-        chunk.require_whole_warps(threads, str(instruction))
-        lanes, at = chunk.select_lanes(threads), place(chunk)
-        for number, read in enumerate(readers):
-            value = chunk.spread(read(chunk))[lanes]
-            for more, half in enumerate(_matrix_places(chunk, at, number, transposed)):
-                part = (value >> np.uint32(16 * more)).astype(np.uint16)
-                touch(chunk, "shared", half[lanes], lanes, (2, 1), str(instruction), [part])
+        words = [chunk.spread(read(chunk)) for read in readers]
+        halves = [(word >> np.uint32(by)).astype(np.uint16) for word in words for by in (0, 16)]
+        _touch_matrices(chunk, place(chunk), where(chunk), form, halves)
 
     return step

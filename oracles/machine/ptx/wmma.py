@@ -13,13 +13,12 @@ import numpy as np
 
 from .accesses import touch
 from .chunk import Chunk
-from .formats import BITS, NUMBERS, WIDTHS, Lanes, to_float16
+from .formats import BITS, NUMBERS, WIDTHS, WINDOWS, Lanes, to_float16
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
 from .operands import Reader, Step, active, address, destination, elements, reader
 from .space import WARP
 from .tensor_cores import ELEMENT_WIDTHS, accumulate, read_elements
-from .windows import WINDOWS
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _SUMS = ("f16", "f32", "s32")
