@@ -4,6 +4,11 @@
 
 prints verdict, cause, seconds of CPU and memory of each, and ends with 1 where one that wraps is accepted, or one that
 does not is rejected, or where it takes more than a minute of CPU or a gibibyte. No GPU is used.
+
+    python benchmarks/far.py --league [LIBRARY ...]
+
+asks the same of the kernels of the league in one minute and a half, and writes those that wrap to `findings/far.json`,
+of which docs/findings.md has a table.
 """
 
 from __future__ import annotations
@@ -12,11 +17,20 @@ import json
 import os
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.contenders import Contender
 
 _FOLDER = Path(__file__).resolve().parent / "strangers"
 #: Of CPU, and bytes that are resident.
 _SECONDS, _BYTES = 60.0, 2**30
+#: Libraries whose kernels are swept, and where the result is written.
+_SWEPT, _RESULT = ("liger-kernel", "fla-core"), Path(__file__).resolve().parent / "findings" / "far.json"
 
 
 def judge_one(name: str, wide: bool) -> None:
@@ -47,12 +61,20 @@ def judge_one(name: str, wide: bool) -> None:
 
 
 def measure_one(name: str, wide: bool) -> tuple[dict[str, object], float, int]:
-    """What a process of its own judgement, the seconds of CPU that it took, and its bytes at most."""
+    """What a process of its own judges, the seconds of CPU that it took, and its bytes at most."""
+    return _measure(lambda: os.execv(sys.executable, [sys.executable, __file__, "--one", name, str(int(wide))]))
+
+
+def _measure(judge: Callable[[], object]) -> tuple[dict[str, object], float, int]:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
         os.dup2(write, 1)
-        os.execv(sys.executable, [sys.executable, __file__, "--one", name, str(int(wide))])
+        try:
+            judge()
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
     os.close(write)
     with os.fdopen(read) as file:
         text = file.read()
@@ -85,7 +107,43 @@ def main(names: list[str]) -> int:
     return int(amiss > 0)
 
 
+def sweep(libraries: list[str]) -> int:
+    """Print what is wrong beyond 2^31 elements among the kernels of the league."""
+    sys.path.insert(0, str(_FOLDER.parents[1]))
+    import opassay
+    from benchmarks.contenders import contenders, installed_version
+
+    counts, wraps = Counter[str](), list[dict[str, str]]()
+    for row in (row for library in libraries or _SWEPT for row in contenders(library)):
+
+        def judge(row: Contender = row) -> None:
+            judgement = opassay.judge(
+                row.function, row.spec, row.arguments, contract=row.contract, compiled="sm_90", questions=["FAR"],
+                domain={"where": row.where},
+            )  # fmt: skip
+            (finding,) = judgement.findings or [None]
+            lines = finding.wrong.lines if finding is not None and finding.wrong is not None else ()
+            words = [each.removeprefix("address").strip() for each in lines if "does not fit" in each]
+            text, outcome = (judgement.error, "error") if finding is None else (finding.text, str(finding.outcome))
+            print(json.dumps({"outcome": outcome, "text": text, "wraps": words}))
+
+        result, seconds, size = _measure(judge)
+        outcome = str(result.get("outcome", "ended"))
+        counts[outcome] += 1
+        text, products = str(result.get("text", "its process ended")), result.get("wraps") or []
+        print(f"{outcome:12}{seconds:6.1f} s{size / 2**20:6.0f} MiB  {row.library} {row.call}: {text}", flush=True)
+        library = f"{row.library} {installed_version(row.library)}"
+        wraps += [{"library": library, "call": row.call, "access": text, "product": str(each)} for each in products]
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    data = {"day": datetime.now(UTC).date().isoformat(), "outcomes": counts, "wraps": wraps}
+    if not libraries:
+        _RESULT.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--league"]:
+        sys.exit(sweep(sys.argv[2:]))
     if sys.argv[1:2] == ["--one"]:
         judge_one(sys.argv[2], sys.argv[3] == "1")
     else:

@@ -16,6 +16,7 @@ import platform
 import sys
 import textwrap
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ sys.path.insert(0, str(HERE.parent))  # a script finds the modules of its own fo
 from benchmarks.losses import LOSSES  # noqa: E402
 from corpus.running import ERROR, run_program  # noqa: E402
 
-PROGRAMS, FIGURES = HERE / "findings", HERE / "findings" / "figures.json"
+PROGRAMS, FIGURES, FAR = HERE / "findings", HERE / "findings" / "figures.json", HERE / "findings" / "far.json"
 DOSSIERS = HERE.parent / "corpus" / "upstream"
 PAGE = HERE.parent / "docs" / "findings.md"
 KINDS, SEVERITIES = ("wrong result", "less accurate"), ("high", "medium", "low")
@@ -57,6 +58,14 @@ wide as the fault, opassay accepts the fault, or judges nothing where an evaluat
 of torch, and on group norm, say how that ended.
 """
 
+_WRAPS = """\
+## Indices of 32 bits: kernels that are wrong beyond 2^31 elements
+
+`python benchmarks/far.py --league` calls each Triton kernel of the [league](league.md)'s libraries with so many rows
+that a tensor has more than 2^31 elements ([how](judge_your_kernel.md#beyond-231-elements)), forward, in float32. On
+{day} of {all} kernels {held} held there and {refused} refused the call by an exception; {unasked} were not asked, most
+because their spec mixes rows. {wraps} wrap, and touch other memory:
+"""
 _LOSSES = """\
 ## What torch's kernels lose on CPUs
 
@@ -154,8 +163,23 @@ def page() -> str:
     record = json.loads(FIGURES.read_text(encoding="utf-8"))
     figures = {name: Figures(**each) for name, each in record["figures"].items()}
     result = programs()
-    parts = [_INTRODUCTION.format(machine=record["machine"]), table(result) + "\n", _dossiers(result)]
+    parts = [_INTRODUCTION.format(machine=record["machine"]), table(result) + "\n", _dossiers(result), _far()]
     return "\n".join([*parts, *(section(each, figures[each.name]) for each in result), _losses()])
+
+
+def _far() -> str:
+    """The table of kernels whose indices of 32 bits wrap."""
+    record = json.loads(FAR.read_text(encoding="utf-8"))
+    counts = Counter(record["outcomes"])
+    text = _WRAPS.format(
+        day=record["day"], all=counts.total(), held=counts["verified"] + counts["weak"], refused=counts["refused"],
+        unasked=counts["unsupported"] + counts["error"], wraps=len({each["call"] for each in record["wraps"]}),
+    )  # fmt: skip
+    rows = [
+        f"| {each['library']} | `{each['call']}` | {each['access']} | {each['product']} |" for each in record["wraps"]
+    ]
+    head = ["| library | kernel | first access that is wrong | what 32 bits did not hold |", "|---|---|---|---|"]
+    return "\n".join([text, *head, *rows, ""])
 
 
 def _dossiers(programs: Sequence[Program]) -> str:
