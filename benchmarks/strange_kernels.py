@@ -109,12 +109,52 @@ CUDA = (
     Case("maximum_from_one", "maximum", "", "begins with 1"),
     Case("maximum_without_barrier", "maximum", "", "no barrier"),
 )
+HEADERS = (
+    Case("block_sum", "block_sum"),
+    Case("block_sum_of_every_thread", "block_sum", fault="all threads write what one of them has"),
+    Case("group_norm", "group_norm"),
+    Case("group_norm_without_barrier", "group_norm", fault="no barrier"),
+    Case("fragments", "fragments"),
+    Case("fragments_of_tf32", "product", fault="TF32 where the contract has float32"),
+    Case("fragments_without_barrier", "fragments", fault="no barrier of the warp"),
+    Case("pipeline", "pipeline", "wide"),
+    Case("pipeline_without_second_barrier", "pipeline", "wide", "no barrier before a buffer is copied to again"),
+    Case("pipeline_waits_for_too_little", "pipeline", "wide", "one group too many is left"),
+    Case("copies", "copies"),
+    Case("copies_without_wait", "copies", fault="no wait"),
+    Case("halves", "halves", "halves"),
+    Case("halves_one_too_many", "halves", "halves", "i <= n"),
+    Case("brains", "brains", "brains"),
+    Case("brains_drop_the_last", "brains", "brains", "i < n - 1"),
+    Case("histogram", "histogram"),
+    Case("histogram_without_barrier", "histogram", fault="no barrier behind the zeros"),
+    Case("histogram_of_twelve_bins", "histogram", fault="a shared array that is too short"),
+    Case("histogram_races", "histogram", fault="no atomic operation"),
+    Case("online", "online"),
+    Case("online_of_a_wrong_mask", "online", fault="a mask without lanes that shuffle"),
+    Case("online_without_scale", "online", fault="no rescaling by the new maximum"),
+    Case("vectors", "vectors"),
+    Case("vectors_from_the_second", "vectors", fault="four numbers at no multiple of 16 bytes"),
+    Case("vectors_in_some_threads", "vectors", fault="a barrier in some threads of a warp"),
+    Case("last_block", "last_block"),
+    Case("last_block_without_fence", "last_block", fault="no fence before the counter"),
+    Case("warp_sum", "warp_sum", "far"),
+    Case("warp_sum_without_barrier", "warp_sum", "far", "no barrier of the warp"),
+    Case("warp_sum_of_fast_sines", "warp_sum", "far", "__sinf"),
+    Case("structure", "structure"),
+    Case("structure_of_short_indices", "structure", fault="a product of indices beyond 32 bits"),
+    Case("flag", "flag"),
+    Case("flag_without_fence", "flag", fault="no fence before the flag"),
+)
 
 CASES = [
     (file, case)
-    for file, cases in (("triton_kernels.py", TRITON), ("model_kernels.py", MODELS), ("cuda_kernels.py", CUDA))
+    for file, cases in (
+        ("triton_kernels.py", TRITON), ("model_kernels.py", MODELS), ("cuda_kernels.py", CUDA),
+        ("header_kernels.py", HEADERS),
+    )
     for case in cases
-]
+]  # fmt: skip
 
 
 def judge(file: str, case: Case) -> tuple[str, bool]:

@@ -105,7 +105,8 @@ def is_strong(instruction: Instruction) -> bool:
 
 def is_releasing(instruction: Instruction) -> bool:
     """Whether other blocks see what was done before an operation when they see the operation."""
-    return not _RELEASING.isdisjoint(instruction.modifiers)
+    words = {*instruction.modifiers}
+    return not _RELEASING.isdisjoint(words) and words.isdisjoint(("cta", "cluster"))
 
 
 def load(instruction: Instruction, entry: Listing) -> Step:

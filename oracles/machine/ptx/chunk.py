@@ -233,10 +233,14 @@ class Chunk:
         active = np.ones(self.size, bool) if active is None else active
         named = self.alive if members is None else members
         missing = named & ~active & np.repeat(active.reshape(-1, WARP).any(1), WARP)
-        if missing.any():
-            first = int(np.flatnonzero(missing)[0])
+        self.require_each(~missing, f"{where}: {{}} does not come with the other threads of its warp")
+
+    def require_each(self, fit: Lanes, title: str) -> None:
+        """Raise a Violation where a thread is not fit; the title has a place for its name."""
+        if not fit.all():
+            first = int(np.argmin(fit))
             thread = f"thread {int(self.within[first])} of block {int(self.blocks[self.block[first]])}"
-            raise Violation(Code.DIVERGENT, f"{where}: {thread} does not come with the other threads of its warp")
+            raise Violation(Code.DIVERGENT, title.format(thread))
 
     def pass_warp_barrier(self, active: Lanes | None) -> None:
         """Warps pass a barrier of their own: those of the active threads, whole warps."""

@@ -17,7 +17,7 @@ from .flow import barrier, branch, end, fence, rank_blocks
 from .grammar import require_known, unknown
 from .integers import carry
 from .listing import Instruction, Listing, read_entry
-from .mbarriers import barrier_in_memory
+from .mbarriers import arrive_behind_copies, barrier_in_memory
 from .moves import compute, create_policy, move
 from .operands import Step
 from .space import WARP
@@ -87,6 +87,8 @@ class Kernel:
             return carry(instruction, self.entry)
         if instruction.name == "cp" and "bulk" in instruction.modifiers:
             return copy_in_bulk(instruction, self.entry)
+        if instruction.name == "cp" and "mbarrier" in instruction.modifiers:
+            return arrive_behind_copies(instruction, self.entry)
         if instruction.name == "setp" and instruction.modifiers[-1].endswith("x2"):
             return compare_pairs(instruction, self.entry)
         return _MAKERS.get(instruction.name, compute)(instruction, self.entry)

@@ -109,6 +109,7 @@ _MODIFIERS = {
              r"|(satfinite\.)?s32\.[us]8\.[us]8)",
     "vote": r"sync\.((all|any|uni)\.pred|ballot\.b32)", "match": r"(any|all)\.sync\.b(32|64)", "activemask": "b32",
     "cp": rf"async\.c[ag]\.shared\.global{_CACHED}|async\.(commit_group|wait_group|wait_all)"
+          rf"|async\.mbarrier\.arrive(\.noinc)?{_GATE}"
           r"|async\.bulk\.(commit_group|wait_group(\.read)?)|async\.bulk\.prefetch\.(tensor\.[1-5]d\.)?L2\.global(\.tile)?"
           rf"|async\.bulk\.(tensor\.[1-5]d\.)?shared::(cta|cluster)\.global(\.tile)?\.mbarrier::complete_tx::bytes{_CACHED}"
           rf"|async\.bulk\.(tensor\.[1-5]d\.)?global\.shared::cta(\.tile)?\.bulk_group{_CACHED}",
@@ -127,8 +128,10 @@ def require_known(instruction: Instruction) -> None:
     Raises:
         Unsupported: another one; the text has its opcode.
     """
-    modifiers = _KNOWN.get(instruction.name)
-    if modifiers is None or not modifiers.fullmatch(".".join(instruction.modifiers)):
+    known, modifiers = _KNOWN.get(instruction.name), instruction.modifiers
+    if instruction.name in ("atom", "red"):  # libcu++ writes what is done before the order, which ptxas takes as well
+        modifiers = tuple(sorted(modifiers, key=lambda word: re.fullmatch(_ORDERED, f"{word}.") is None))
+    if known is None or not known.fullmatch(".".join(modifiers)):
         raise unknown(instruction)
 
 

@@ -79,6 +79,7 @@ class Listing:
         places: variable of shared or local memory -> its first byte there.
         sizes: bytes of all of them, by space. constants: variable of the module -> its bytes.
         blocks: instructions without a jump into or out of their middle. labels: name -> number of its block.
+        dynamic: array of dynamic shared memory -> what its place is a multiple of.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Listing:
     constants: dict[str, bytes] = field(default_factory=dict)
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    dynamic: dict[str, int] = field(default_factory=dict)
 
     def parameter_place(self, name: str) -> int:
         """Where a parameter begins among all of them, for those who take its address."""
@@ -113,10 +115,18 @@ class Listing:
             self.constants[name] = _initial(match[6] or "", match[3], int(match[5] or 1))
             return
         align = int(match[2] or width)
+        if match[5] == "":  # dynamic: it begins behind all others, and the launch gives its size
+            self.dynamic[name] = align
+            return
         place = -(-self.sizes[space] // align) * align
         self.places[name] = place
-        # An array "[]" is dynamic: it begins after all others, and the launch gives its size.
-        self.sizes[space] = place + (0 if match[5] == "" else width * int(match[5] or 1))
+        self.sizes[space] = place + width * int(match[5] or 1)
+
+    def place_dynamic(self) -> None:
+        """Give dynamic shared memory, of whatever names, its place."""
+        align = max(self.dynamic.values(), default=1)
+        self.sizes["shared"] = -(-self.sizes["shared"] // align) * align
+        self.places |= dict.fromkeys(self.dynamic, self.sizes["shared"])
 
 
 def _initial(text: str, kind: str, count: int) -> bytes:
@@ -159,6 +169,7 @@ def read_entry(text: str, name: str = "") -> Listing:
     body = _Body(entry, text.count("\n", 0, start) + 1, files, functions)
     body.read(text[start + 1 :])
     body.finish()
+    entry.place_dynamic()
     return entry
 
 

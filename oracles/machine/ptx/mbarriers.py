@@ -34,7 +34,8 @@ class MemoryBarrier:
 
     Attributes:
         count: of arrivals of a phase. pending: that are to come. transfer: bytes that are expected and not there yet.
-        phase: its number. copies: that complete here: what each writes, the bits, and how many bytes it counts.
+        phase: its number. copies: that complete here: what each writes, the bits, and how many bytes it counts; one of
+            cp.async counts for one.
     """
 
     count: int
@@ -43,13 +44,24 @@ class MemoryBarrier:
     phase: int = 0
     copies: list[tuple[Access, list[Lanes], int]] = field(default_factory=list)
 
+    def arrive(self, chunk: Chunk, lane: int, arrivals: int, label: str) -> None:
+        """A thread arrives so many times.
+
+        Raises:
+            Violation: fewer are to come.
+        """
+        if arrivals > self.pending:
+            text = f"{label}: {{}} arrives where {self.pending} arrivals are to come"
+            raise _fault(chunk, lane, text, Code.DIVERGENT)
+        self.pending -= arrivals
+
     def settle(self, chunk: Chunk, waited_for: bool) -> None:
         """End the phase if all has come; where somebody waits, copies come now."""
         if waited_for and not self.pending:
             copies, self.copies = self.copies, []
             for access, words, count in copies:
                 chunk.shared.end(access, words)
-                chunk.shared.meet(access.threads[:1])
+                chunk.shared.meet(access.threads)
                 self.transfer -= count
         if not self.pending and not self.transfer:
             self.pending, self.phase = self.count, self.phase + 1
@@ -134,15 +146,36 @@ def _arrive(instruction: Instruction, entry: Listing) -> Step:
                 barrier.transfer += int(number) if expects else -int(number)
             if verb.startswith("arrive"):
                 arrivals = 1 if expects else int(number)
-                if arrivals > barrier.pending:
-                    text = f"{label}: {{}} arrives where {barrier.pending} arrivals are to come"
-                    raise _fault(chunk, lane, text, Code.DIVERGENT)
-                barrier.pending -= arrivals
+                barrier.arrive(chunk, lane, arrivals, label)
                 barrier.count -= arrivals if verb == "arrive_drop" else 0
             barrier.settle(chunk, False)
         chunk.begun.tests = 0
         if name:
             chunk.write(name, spread_over(chunk, lanes, tokens, threads), threads)
+
+    return step
+
+
+def arrive_behind_copies(instruction: Instruction, entry: Listing) -> Step:
+    """cp.async.mbarrier.arrive: what a thread has begun to copy completes at a barrier; .noinc: as an arrival."""
+    place, where = shared_address(instruction, instruction.operands[0], entry), active(instruction)
+    counts, label = "noinc" in instruction.modifiers, str(instruction)
+
+    def step(chunk: Chunk) -> None:
+        lanes = chunk.select_lanes(where(chunk))
+        places = place(chunk)
+        barriers = {lane: find_barrier(chunk, lane, int(places[lane]), label) for lane in lanes.tolist()}
+        chunk.shared.meet(lanes)
+        for each in chunk.begun.copies.wait(lanes, None):
+            of_threads = [barriers[thread] for thread in each.access.threads.tolist()]
+            for barrier in {id(barrier): barrier for barrier in of_threads}.values():
+                own = each.choose(np.array([other is barrier for other in of_threads]))
+                barrier.copies.append((own.access, own.words or [], 1))
+                barrier.transfer += 1
+        for lane, barrier in barriers.items():
+            barrier.arrive(chunk, lane, int(counts), label)
+            barrier.settle(chunk, False)
+        chunk.begun.tests = 0
 
     return step
 

@@ -13,7 +13,6 @@ import numpy as np
 from .accesses import spread_over, touch
 from .chunk import Chunk
 from .formats import NUMBERS, Lanes
-from .grammar import unknown
 from .listing import Instruction, Listing, Operand
 from .operands import Step, active, address, destination, elements, reader
 from .space import WARP
@@ -27,7 +26,9 @@ _EVERY_LANE = 0xFFFFFFFF
 
 
 def _members(chunk: Chunk, threads: Lanes | None, masks: Lanes, instruction: Instruction) -> Lanes:
-    """The threads that are named by a mask of 32 bits, which those of a warp that come must agree on, and come all.
+    """Which threads of a warp are named, by masks of 32 bits: a row for all of its threads, or one for each of them.
+
+    All that a thread names have to come, and to name the same; so the threads of a warp may be several groups.
 
     Args:
         chunk, threads: all threads, and those that come; None for all. masks: as each thread has it, or one for all.
@@ -35,15 +36,26 @@ def _members(chunk: Chunk, threads: Lanes | None, masks: Lanes, instruction: Ins
     """
     come = np.ones(chunk.size, bool) if threads is None else threads
     if threads is None and np.ndim(masks) == 0 and masks == _EVERY_LANE and chunk.alive.all():
-        return come
+        return come.reshape(-1, 1, WARP)
     rows, present = chunk.spread(masks).reshape(-1, WARP), come.reshape(-1, WARP)
     low, high = np.where(present, rows, np.uint32(0xFFFFFFFF)).min(1), np.where(present, rows, np.uint32(0)).max(1)
     if (present.any(1) & (low != high)).any():
-        raise unknown(instruction, "threads of a warp that name others each for itself")
+        groups = rows[:, :, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) == 1
+        alike = present[:, None, :] & (rows[:, None, :] == rows[:, :, None])
+        part = np.diagonal(groups, axis1=1, axis2=2) & (~groups | alike).all(2)
+        chunk.require_each(
+            (part | ~present).reshape(-1), f"{instruction}: {{}} does not come with the threads it names"
+        )
+        return groups
     named = (low[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) == 1).reshape(-1)
     # One that comes and is not named has no part in what it waits for.
     chunk.require_whole_warps(come & named, str(instruction), named | come)
-    return named
+    return named.reshape(-1, 1, WARP)
+
+
+def _of_threads(results: Lanes) -> Lanes:
+    """Results for each thread, of those of a row for all threads of a warp or for each."""
+    return np.broadcast_to(results, (results.shape[0], WARP)).reshape(-1)
 
 
 def shuffle(instruction: Instruction, entry: Listing) -> Step:
@@ -100,21 +112,18 @@ def vote(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        members = _members(chunk, threads, mask(chunk), instruction).reshape(-1, WARP)
-        votes = chunk.spread(truth(chunk)).reshape(-1, WARP)
-        ballots = _masks(votes & members)
-        results = {
-            "ballot": ballots, "any": ballots != 0, "all": (votes | ~members).all(1),
-            "uni": (votes | ~members).all(1) | (ballots == 0),
-        }  # fmt: skip
-        chunk.write(name, np.repeat(results[how], WARP), threads)
+        members = _members(chunk, threads, mask(chunk), instruction)
+        votes = chunk.spread(truth(chunk)).reshape(-1, 1, WARP)
+        ballots, whole = _masks(votes & members), (votes | ~members).all(2)
+        results = {"ballot": ballots, "any": ballots != 0, "all": whole, "uni": whole | (ballots == 0)}
+        chunk.write(name, _of_threads(results[how]), threads)
 
     return step
 
 
 def _masks(truths: Lanes) -> Lanes:
     """A number of 32 bits for each row of 32 truth values."""
-    return (truths.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(1, dtype=np.uint32)
+    return (truths.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(-1, dtype=np.uint32)
 
 
 def match(instruction: Instruction, entry: Listing) -> Step:
@@ -127,17 +136,16 @@ def match(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        members = _members(chunk, threads, mask(chunk), instruction).reshape(-1, WARP)
+        members = _members(chunk, threads, mask(chunk), instruction)
         values = chunk.spread(value(chunk)).reshape(-1, WARP)
-        equal = (values[:, :, None] == values[:, None, :]) & members[:, None, :]
-        masks = _masks(equal.reshape(-1, WARP)).reshape(-1, WARP)
+        masks = _masks((values[:, :, None] == values[:, None, :]) & members)
         if how == "all":
-            whole = _masks(members)[:, None]
-            agree: Lanes = (~members | (masks == whole)).all(1)
-            masks = np.where(agree[:, None], whole, np.uint32(0)).repeat(WARP, 1)
+            whole = _masks(members)
+            agree: Lanes = (~members | (masks == whole)[:, None, :]).all(2)
+            masks = np.where(agree, whole, np.uint32(0))
             if same:
-                chunk.write(same, np.repeat(agree, WARP), threads)
-        chunk.write(name, masks.reshape(-1).astype(np.uint32), threads)
+                chunk.write(same, _of_threads(agree), threads)
+        chunk.write(name, _of_threads(masks), threads)
 
     return step
 
@@ -161,8 +169,7 @@ def elect(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        members = _members(chunk, threads, mask(chunk), instruction).reshape(-1, WARP)
-        leader = np.repeat(members.argmax(1), WARP).astype(np.uint32)
+        leader = _of_threads(_members(chunk, threads, mask(chunk), instruction).argmax(2)).astype(np.uint32)
         if name != "_":
             chunk.write(name, leader, threads)
         chunk.write(leads, chunk.lanes % WARP == leader, threads)
@@ -182,8 +189,8 @@ def reduce(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         members = _members(chunk, threads, mask(chunk), instruction)
-        values = np.where(members, chunk.spread(value(chunk)), neutral).reshape(-1, WARP)
-        chunk.write(name, np.repeat(function.reduce(values, axis=1, dtype=values.dtype), WARP), threads)
+        values = np.where(members, chunk.spread(value(chunk)).reshape(-1, 1, WARP), neutral)
+        chunk.write(name, _of_threads(function.reduce(values, axis=2, dtype=values.dtype)), threads)
 
     return step
 

@@ -129,7 +129,8 @@ def _locked(take: str = _TAKE, fence: str = "membar.gl;", release: str = "") -> 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 def test_a_lock_orders_blocks_and_nobody_waits_for_ever(machine: hardware.Hardware) -> None:
-    for lock in (_locked(), _locked(fence="fence.acq_rel.gpu;"), _locked(fence="", release=".gpu.release")):
+    libcu = _locked(fence="").replace("atom.global.exch.b32", "atom.exch.release.gpu.b32")
+    for lock in (_locked(), _locked(fence="fence.acq_rel.gpu;"), _locked(fence="", release=".gpu.release"), libcu):
         cells = torch.zeros(2, dtype=torch.int32)
         _run(lock, cells, machine)
         assert cells.tolist() == [0, 6]
@@ -138,6 +139,7 @@ def test_a_lock_orders_blocks_and_nobody_waits_for_ever(machine: hardware.Hardwa
         _locked(fence=""),
         _locked(fence="membar.cta;"),
         _locked(release=".gpu.acquire", fence=""),
+        _locked(release=".cta.release", fence=""),
     ):
         with pytest.raises(Violation) as error:
             _run(lock, torch.zeros(2, dtype=torch.int32), machine)

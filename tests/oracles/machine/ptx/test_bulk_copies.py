@@ -55,6 +55,39 @@ def test_what_was_done_before_an_arrival_is_seen_after_the_wait(order: str) -> N
     assert _exchange(_STORE, token, _LOAD, order=order) == other
 
 
+#: Each thread copies a word of p1 to the place of its own, and reads that of another one.
+_COPY = at(1, 4) + "cp.async.ca.shared.global [%r3], [%rd60], 4;\n"
+
+
+def _copied(*steps: str, count: int = 64, order: str = "together") -> list[int]:
+    x, y = torch.arange(64, dtype=torch.int32) + 500, torch.full((64,), -1, dtype=torch.int32)
+    body = _INIT.format(count=count) + _OWN + "".join(steps) + _PUT
+    run(entry(body, 2, _REGISTERS, _SHARED), [y, x], warps=2, on=hardware.Hardware(order=order))
+    return [int(n) for n in y]
+
+
+@pytest.mark.parametrize("order", hardware.ORDERS)
+def test_a_barrier_waits_for_copies_that_threads_began_before(order: str) -> None:
+    expected = [500 + (thread ^ 32) for thread in range(64)]
+    behind, counted = (f"cp.async.mbarrier.arrive{each}.shared::cta.b64 [%g];\n" for each in ("", ".noinc"))
+    assert _copied(_COPY, behind, _ARRIVE, _wait("a"), _LOAD, order=order) == expected
+    assert _copied(_COPY, counted, _wait("a"), _LOAD, order=order) == expected
+    # Without the arrival of the copies, or without the wait, they are still on their way.
+    for steps in (
+        (_COPY, _ARRIVE, _wait("a"), _LOAD),
+        (_COPY, behind, _ARRIVE, _LOAD),
+        (_COPY, counted, "bar.sync 0;\n", _LOAD),
+    ):
+        with pytest.raises(Violation) as error:
+            _copied(*steps, order=order)
+        assert error.value.code is Code.RACE
+    wrong: list[tuple[str, ...]] = [(_COPY, behind, _wait("a"), _LOAD), (_COPY, counted, counted)]
+    for parts in wrong:  # nobody arrives, or more than may
+        with pytest.raises(Violation) as error:
+            _copied(*parts, order=order)
+        assert error.value.code is Code.DIVERGENT
+
+
 @pytest.mark.parametrize("order", hardware.ORDERS)
 def test_reading_without_a_wait_or_for_the_phase_before_is_a_race(order: str) -> None:
     for steps in (

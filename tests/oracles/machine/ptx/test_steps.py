@@ -94,8 +94,29 @@ def test_a_reduction_of_those_that_are_named() -> None:
     # The mask is known to those that come alone.
     body = body.replace("@%p1 redux", "@%p1 mov.b32 %r5, 0xff;\n@%p1 redux").replace("%t, 0xff", "%t, %r5")
     assert _integers(body) == [28] * 8 + [-5] * 24
-    with pytest.raises(Unsupported, match="each for itself"):
-        _integers("redux.sync.max.s32 %r1, %t, %t;")
+
+
+_ROOMS = ".extern .shared .align 16 .b8 room[];\n.shared .align 4 .b8 fixed[132];\n"
+_BOTH = """
+mov.u32 %r2, fixed;
+mov.u32 %r3, room;
+sub.u32 %r4, %r3, %r2;
+mad.lo.u32 %r5, %t, 4, %r2;
+mad.lo.u32 %r6, %t, 4, %r3;
+st.shared.b32 [%r5], %t;
+st.shared.b32 [%r6+BY], 77;
+ld.shared.b32 %r1, [%r5];
+mad.lo.u32 %r1, %r4, 1000, %r1;
+"""
+
+
+def test_dynamic_shared_memory_is_behind_what_was_declared_after_it() -> None:
+    y = torch.zeros(32, dtype=torch.int32)
+    run(entry(_BOTH.replace("BY", "0") + _PUT, 1, outside=_ROOMS), [y], shared=128)
+    assert y.tolist() == [144_000 + lane for lane in range(32)]
+    with pytest.raises(Violation) as error:
+        run(entry(_BOTH.replace("BY", "16") + _PUT, 1, outside=_ROOMS), [y], shared=128)
+    assert error.value.code is Code.OUT_OF_BOUNDS
 
 
 _TILE = ".shared .align 16 .b8 tile[512];\n"
