@@ -6,12 +6,14 @@ import ast
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from . import recurrences
 
 Function = Callable[..., Any]
 #: (function of a library's own arrays) -> the same of tensors.
@@ -41,7 +43,7 @@ LETTERS: Mapping[str, Callable[[], Tensor]] = {
     "n": _whole(17, 6),  # classes
     "o": lambda: torch.randn(6, 17) > 0,  # a mask
 }  # fmt: skip
-_SPECS = {"torch": torch, "F": F, "math": math, "inf": math.inf, "pi": math.pi}
+_SPECS = {"torch": torch, "F": F, "math": math, "inf": math.inf, "pi": math.pi, "rec": recurrences}
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Contender:
         function, spec: the two, as functions of `arguments`.
         contract: what is allowed. compiled: the architecture whose PTX is executed; empty for none.
         leaves: questions that are not asked, because the library's device would take minutes.
+        dtype: of floating arguments, by torch's name. where: what the library says of its calls, as a domain does.
     """
 
     library: str
@@ -64,23 +67,36 @@ class Contender:
     contract: str = "torch"
     compiled: str = ""
     leaves: tuple[str, ...] = ()
+    dtype: str = "float32"
+    where: tuple[str, ...] = ()
+
+    def cast(self, dtype: str, compiled: str) -> Contender:
+        """The same in another dtype, compiled for an architecture."""
+        cast = (
+            t.to(getattr(torch, dtype)) if isinstance(t, Tensor) and t.is_floating_point() else t
+            for t in self.arguments
+        )
+        return replace(self, arguments=tuple(cast), dtype=dtype, compiled=compiled)
 
 
 def read_table(
     library: str, text: str, names: Mapping[str, Any], bridge: Bridge = lambda function: function, **more: Any
 ) -> Iterator[Contender]:
-    """The contenders of a table, a line `CALL | SPEC` or `CALL | SPEC | CONTRACT` each; letters are arguments.
+    """The contenders of a table; letters are arguments.
+
+    A line of it is `CALL | SPEC`, perhaps with `| CONTRACT`, and with `| SENTENCES` of a domain, parted by semicolons.
 
     Args:
         names: of the library, as its calls use them. bridge: from its arrays to tensors. more: fields of all.
     """
     for line in text.strip().splitlines():
-        call, meaning, *contract = (part.strip() for part in line.split("|"))
+        call, meaning, contract, where = (*(part.strip() for part in line.split("|")), "", "")[:4]
         used = {node.id for node in ast.walk(ast.parse(f"({call}, {meaning})")) if isinstance(node, ast.Name)}
         letters = [letter for letter in LETTERS if letter in used]
         function = eval(f"lambda {', '.join(letters)}: {call}", dict(names))
         spec = eval(f"lambda {', '.join(letters)}: {meaning}", dict(_SPECS))
-        fields = {**more, **({"contract": contract[0]} if contract else {})}
+        fields = {**more, **({"contract": contract} if contract else {})}
+        fields |= {"where": tuple(filter(None, map(str.strip, where.split(";"))))}
         yield Contender(library, call, meaning, bridge(function), spec, _draw(call, letters), **fields)
 
 

@@ -66,7 +66,11 @@ _OF_TORCHMETRICS = {
 _OF_FLA = {
     "act": "fla.modules.activations.ops", "norm": "fla.modules.norm.layernorm", "l2norm": "fla.modules.norm.l2norm",
     "gate": "fla.modules.norm.fused_norm_gate", "rotary": "fla.modules.rotary.ops", "utils": "fla.ops.utils",
-    "ce": "fla.modules.fused_cross_entropy.ops", "linear": "fla.ops.linear_attn",
+    "ce": "fla.modules.fused_cross_entropy.ops", "linear": "fla.ops.linear_attn", "token": "fla.modules.token_shift",
+    "conv": "fla.modules.causal_conv1d", "F": "torch.nn.functional",
+    **{name: f"fla.ops.{name}" for name in ("hgrn", "gla", "retention", "rwkv6", "attn")},
+    "delta": "fla.ops.delta_rule", "gated_delta": "fla.ops.gated_delta_rule", "simple": "fla.ops.simple_gla",
+    "forget": "fla.ops.forgetting_attn",
 }  # fmt: skip
 _CPU = {"JAX_PLATFORMS": "cpu"}
 
@@ -131,6 +135,11 @@ NOT_HERE: Mapping[str, str] = {
 }
 
 
+#: Those whose kernels are compiled, which are judged in half types, too; and for what those are.
+COMPILED = ("liger-kernel", "fla-core", "triton")
+HALVES, _OF_HALVES = ("bfloat16", "float16"), "sm_90"
+
+
 def installed_version(name: str) -> str:
     """The version of a distribution without what it was built for; empty where it is not installed."""
     try:
@@ -139,8 +148,8 @@ def installed_version(name: str) -> str:
         return ""
 
 
-def contenders(name: str) -> list[Contender]:
-    """The contenders of a library.
+def contenders(name: str, dtype: str = "float32") -> list[Contender]:
+    """The contenders of a library, in a dtype.
 
     Raises:
         Absent: the library is not installed, or cannot be imported.
@@ -149,6 +158,7 @@ def contenders(name: str) -> list[Contender]:
     if not installed_version(name):
         raise Absent(f"{name} is not installed")
     try:
-        return list(LIBRARIES[name].make())
+        every = LIBRARIES[name].make()
+        return list(every) if dtype == "float32" else [each.cast(dtype, _OF_HALVES) for each in every]
     except (ImportError, RuntimeError) as err:
         raise Absent(f"{type(err).__name__}: {str(err).partition(chr(10))[0]}") from err

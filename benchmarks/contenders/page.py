@@ -66,7 +66,7 @@ def write_page(records: Sequence[Mapping[str, Any]]) -> None:
 
 def data_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last record of every kernel in the order of the tables, and why libraries were not run."""
-    last = {(each["library"], each["call"]): each for each in records if "call" in each}
+    last = {key_of(each): each for each in records if "call" in each}
     order = list(LIBRARIES)
     kernels = sorted(last.values(), key=lambda each: order.index(each["library"]))
     absent = {each["library"]: each["not_run"] for each in records if "not_run" in each}
@@ -75,6 +75,11 @@ def data_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "schema": SCHEMA, "day": max((each.get("day", "") for each in kernels), default=""), "kernels": kernels,
         "not_run": {**{name: why for name, why in absent.items() if name not in judged}, **NOT_HERE},
     }  # fmt: skip
+
+
+def key_of(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Which kernel a record is of, in which dtype."""
+    return record["library"], record.get("call", ""), record.get("dtype", "float32")
 
 
 def tally(data: Mapping[str, Any]) -> str:

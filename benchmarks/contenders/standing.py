@@ -24,7 +24,8 @@ def describe_contender(contender: Contender, version: str) -> dict[str, Any]:
     """What is judged, as the part of a record that is known before."""
     return {
         "library": contender.library, "version": version, "call": contender.call, "meaning": contender.meaning,
-        "contract": contender.contract, "how": contender.compiled,
+        "contract": contender.contract, "how": contender.compiled, "dtype": contender.dtype,
+        "where": list(contender.where),
     }  # fmt: skip
 
 
@@ -32,7 +33,8 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
     """Judge a contender by every question, as one record of the league.
 
     Returns:
-        library, version, call, meaning, contract: what was judged. how: compiled for an architecture, or "".
+        library, version, call, meaning, contract, dtype, where: what was judged.
+        how: compiled for an architecture, or "".
         verdict: of the judge; "raised" where the judge itself raised. error: why there is none on the kernel.
         arithmetic: the strictest precision whose bound is kept. elements: that were held against a bound.
         sees: the median over elements of the smallest error that would have been seen, in ulp; None without a bound.
@@ -46,7 +48,7 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
         judgement = opassay.judge(
             contender.function, contender.spec, contender.arguments, contract=contender.contract, total=_SECONDS,
             questions=[code for code in USUAL if code not in contender.leaves], compiled=contender.compiled,
-            calls=_CALLS,
+            calls=_CALLS, domain={"where": contender.where},
         )  # fmt: skip
     except Exception as err:
         record |= {"verdict": "raised", "error": f"{type(err).__name__}: {err}"[:500], "arithmetic": "", "elements": 0}
@@ -80,12 +82,13 @@ def _ratio_of(contender: Contender) -> float | None:
     except (opassay.SpecError, ValueError, TypeError):
         return None
     every = [limits] if isinstance(limits, opassay.Bound) else limits
-    sizes = [_in_ulps(each.centre, each.half_width) for each in every]
+    dtype = getattr(torch, contender.dtype)
+    sizes = [_in_ulps(each.centre, each.half_width, dtype) for each in every]
     known = torch.cat([each[torch.isfinite(each)] for each in sizes]) if sizes else torch.empty(0)
     return float(f"{known.median().item():.3g}") if known.numel() else None
 
 
-def _in_ulps(centre: torch.Tensor, width: torch.Tensor) -> torch.Tensor:
-    """Half-widths in units in the last place of float32."""
-    exponent = torch.frexp(centre.abs().clamp_min(torch.finfo(torch.float32).smallest_normal)).exponent
-    return (width / torch.ldexp(torch.ones_like(width), exponent - 24)).flatten()
+def _in_ulps(centre: torch.Tensor, width: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Half-widths in units in the last place of a dtype."""
+    exponent = torch.frexp(centre.abs().clamp_min(torch.finfo(dtype).smallest_normal)).exponent
+    return (width / torch.ldexp(torch.ones_like(width), exponent - 1) / torch.finfo(dtype).eps).flatten()

@@ -1,4 +1,4 @@
-"""Kernels that call one function of Triton: of elements, of rows, and of rows to a number."""
+"""Kernels that call one function of Triton: of elements, of rows, and of rows to a number; all compute in float32."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ language = tl
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_elements(X, Y, n, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(Y + k, FUNCTION(tl.load(X + k, mask=k < n)), mask=k < n)
+    tl.store(Y + k, FUNCTION(tl.load(X + k, mask=k < n).to(tl.float32)), mask=k < n)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_rows(X, Y, n, behind, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row, k = tl.program_id(0), tl.arange(0, BLOCK)
-    tl.store(Y + row * n + k, FUNCTION(tl.load(X + row * n + k, mask=k < n, other=behind)), mask=k < n)
+    tl.store(Y + row * n + k, FUNCTION(tl.load(X + row * n + k, mask=k < n, other=behind).to(tl.float32)), mask=k < n)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _to_a_number(X, Y, n, behind, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row, k = tl.program_id(0), tl.arange(0, BLOCK)
-    tl.store(Y + row, FUNCTION(tl.load(X + row * n + k, mask=k < n, other=behind), 0))
+    tl.store(Y + row, FUNCTION(tl.load(X + row * n + k, mask=k < n, other=behind).to(tl.float32), 0))
 
 
 def launch(function: Any, x: Tensor) -> Tensor:

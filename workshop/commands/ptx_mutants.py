@@ -22,7 +22,7 @@ from opassay.reports.text import TextTable
 from .mutate import require_ops
 
 if TYPE_CHECKING:
-    from ..mutation.ptx_campaign import PtxFate
+    from ..mutation.ptx_campaign import PtxCampaign, PtxFate, PtxSettings
 
 _OUTCOMES = ("killed", "survived", "allowed", "equivalent", "without effect")
 #: Seconds between two lines about progress.
@@ -52,14 +52,24 @@ def ptx_mutants_command(**options: Any) -> int:
     """
     if importlib.util.find_spec("triton") is None:
         raise Stop(exit_codes.USAGE, "ptx-mutants: Triton is not installed, which compiles the kernels")
-    from ..mutation.ptx_campaign import USUAL_OPS, PtxCampaign, PtxSettings
+    from ..mutation.ptx_campaign import USUAL_OPS, PtxCampaign, PtxSettings, cells_of, machine_of_ops
 
     ops = require_ops(options["ops"]) if options["ops"] else USUAL_OPS
     settings = PtxSettings(options["seed"], options["most"], options["workers"], options["seconds"])
-    campaign = PtxCampaign(ops, options["dtypes"], click.echo)
+    campaign = PtxCampaign(machine_of_ops(), cells_of(ops, options["dtypes"]), click.echo)
+    score = run_campaign(campaign, settings, options["into"])
+    return exit_codes.OK if score >= options["least"] else exit_codes.FAILED
+
+
+def run_campaign(campaign: PtxCampaign, settings: PtxSettings, into: Path | None) -> float:
+    """The score of a campaign, whose fates are printed, and written where a path is given.
+
+    Raises:
+        Stop: no kernel was executed.
+    """
     mutants = campaign.mutants(settings)
     if not mutants:
-        raise Stop(exit_codes.NOTHING, "no kernel of these ops was executed")
+        raise Stop(exit_codes.NOTHING, "no kernel was executed")
     click.echo(f"{len(mutants)} mutants, seed {settings.seed}, {settings.workers} at once")
     fates: list[PtxFate] = []
     say = _progress()
@@ -72,10 +82,10 @@ def ptx_mutants_command(**options: Any) -> int:
     for title, key in (("op", lambda fate: fate.mutant.family), ("kind", lambda fate: fate.mutant.kind)):
         click.echo("\n".join(["", *table_of(fates, title, key).lines()]))
     click.echo(f"{sum(fate.seconds for fate in fates) + time.process_time():.0f} s of CPU")
-    if options["into"] is not None:
+    if into is not None:
         data = {"seed": settings.seed, "score": score, "mutants": [{**asdict(fate)} for fate in fates]}
-        write_atomically(options["into"], json.dumps(data, indent=1).encode())
-    return exit_codes.OK if score >= options["least"] else exit_codes.FAILED
+        write_atomically(into, json.dumps(data, indent=1).encode())
+    return score
 
 
 def _progress() -> Callable[[Sequence[PtxFate]], None]:

@@ -117,30 +117,41 @@ def fate_of(mutant: PtxMutant, answer: Answer) -> PtxFate:
     return PtxFate(mutant, outcome, by, how, why, answer["asked"], answer["of"], answer["seconds"])
 
 
+def machine_of_ops() -> MutableExecutor:
+    """What executes the kernels of all ops in this process from now on, for good."""
+    executing.install()
+    from opassay.impl.gpu import launching
+
+    machine = MutableExecutor(architecture())
+    launching.put_on(machine)
+    return machine
+
+
 class PtxCampaign:
-    """Installs the machine in this process, for good.
+    """Asks the cells of right kernels, and then those of their mutants.
 
     Args:
-        ops, dtypes: whose cells are asked. say: takes a line about what is being done.
+        machine: which executes them. cells: what is asked; one that does not hold without a mutant is asked no more.
+        say: takes a line about what is being done. ask: gives the verdict of a cell in this process.
+        limit: CPU seconds of one question.
     """
 
-    def __init__(self, ops: Sequence[str], dtypes: Sequence[str], say: Callable[[str], None]) -> None:
-        executing.install()
-        from opassay.impl.gpu import launching
-
-        self.machine = MutableExecutor(architecture())
-        launching.put_on(self.machine)
-        families: dict[str, str] = {}
-        for cell in cells_of(ops, dtypes):
-            self.machine.cell = cell
-            verdict = judge(cell, None)
+    def __init__(
+        self, machine: MutableExecutor, cells: Sequence[Cell], say: Callable[[str], None],
+        ask: Callable[[Cell, int | None], Verdict] = judge, limit: int = LIMIT,
+    ) -> None:  # fmt: skip
+        self.machine, self._ask, self._limit = machine, ask, limit
+        self._families: dict[str, str] = {}
+        for cell in cells:
+            machine.cell = cell
+            verdict = ask(cell, None)
             if verdict.outcome not in PASSING:
                 say(f"{cell.key} does not hold without a mutant: {verdict.reason}")
-            for digest in self.machine.programs:
-                families.setdefault(digest, cell.op)
-        self.machine.cell = None
-        self._families = families
-        say(f"{len(self.machine.programs)} programs, which {len(cells_of(ops, dtypes))} cells execute")
+            for digest, program in machine.programs.items():
+                self._families.setdefault(digest, cell.op)
+                program.cells = [each for each in program.cells if each != cell or verdict.outcome in PASSING]
+        machine.cell = None
+        say(f"{len(machine.programs)} programs, which {len(cells)} cells execute")
 
     def mutants(self, settings: PtxSettings) -> list[PtxMutant]:
         """The chosen mutants: of every kind in every family those that come first in an order that the seed fixes."""
@@ -171,7 +182,7 @@ class PtxCampaign:
     def _asking(self, mutant: PtxMutant, seconds: float) -> Asking:
         cells = self.machine.programs[mutant.program].cells
         return Asking(
-            mutant.key, cells, functools.partial(self.machine.plant, mutant), seconds, LIMIT, judge, (None,),
+            mutant.key, cells, functools.partial(self.machine.plant, mutant), seconds, self._limit, self._ask, (None,),
             functools.partial(self._conclude, mutant, cells),
         )  # fmt: skip
 
@@ -183,5 +194,5 @@ class PtxCampaign:
         if differs or not acts or other is None:
             return {"acts": acts, "differs": differs, "live": acts}
         with machine.plant(other):
-            live = any(judge(cell, None).outcome not in PASSING or machine.differs for cell in cells)
+            live = any(self._ask(cell, None).outcome not in PASSING or machine.differs for cell in cells)
         return {"acts": acts, "differs": differs, "live": live}
