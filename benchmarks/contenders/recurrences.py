@@ -17,9 +17,9 @@ def gated(q: Tensor, k: Tensor, v: Tensor, g: Tensor, scale: float, u: Tensor | 
     state, outputs = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3]), []
     for t in range(q.shape[1]):
         new = k[:, t, :, :, None] * v[:, t, :, None, :]
-        seen = None if u is None else state + u.float()[None, :, :, None] * new
+        current = None if u is None else state + u.float()[None, :, :, None] * new
         state = state * g[:, t, :, :, None].exp() + new
-        outputs.append((q[:, t, :, None, :] @ (state if seen is None else seen))[:, :, 0] * scale)
+        outputs.append((q[:, t, :, None, :] @ (state if current is None else current))[:, :, 0] * scale)
     return torch.stack(outputs, 1).to(dtype)
 
 
@@ -29,8 +29,8 @@ def delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, scale: float, g: Tensor
     state, outputs = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3]), []
     for t in range(q.shape[1]):
         state = state if g is None else state * g.float()[:, t, :, :, None].exp()
-        found = (k[:, t, :, None, :] @ state)[:, :, 0]
-        state = state + k[:, t, :, :, None] * (beta[:, t, :, None] * (v[:, t] - found))[:, :, None, :]
+        recall = (k[:, t, :, None, :] @ state)[:, :, 0]
+        state = state + k[:, t, :, :, None] * (beta[:, t, :, None] * (v[:, t] - recall))[:, :, None, :]
         outputs.append((q[:, t, :, None, :] @ state)[:, :, 0] * scale)
     return torch.stack(outputs, 1).to(dtype)
 
