@@ -42,7 +42,7 @@ def build(cache: Path | None = None) -> Path:
             f"rehearsal: torch {version} is built for CUDA, which leaves no place for another device; need that for "
             "the CPU: pip install torch --index-url https://download.pytorch.org/whl/cpu"
         )
-    return build_library("device", [], SOURCE.read_text(), cache)
+    return build_library("device", ["-Wl,-soname,libcuda.so.1"], SOURCE.read_text(), cache)
 
 
 def build_library(name: str, options: Sequence[str], text: str, cache: Path | None = None) -> Path:

@@ -5,7 +5,7 @@
 // CPU: every op of aten is run by its CPU kernel on an alias of the same bytes. Kernels of Triton come another way
 // (launches.py).
 // The state and the memory are in memory.h, what torch asks of devices in guard.h, the clocks in streams.h, graphs in
-// capture.h.
+// capture.h; driver.h is CUDA's driver, for kernels that host code launches there.
 //
 // What is hard here: torch asks once, when it is imported, whether there is CUDA, so this library must be loaded between
 // torch's libraries and the module torch (start.py). An op may return an argument, a view of one or a new tensor, and
@@ -18,6 +18,7 @@
 #include <set>
 
 #include "capture.h"
+#include "driver.h"
 #include "guard.h"
 #include "memory.h"
 

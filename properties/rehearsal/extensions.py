@@ -20,15 +20,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch.utils import cpp_extension
 
 from ...oracles.machine.ptx.cuda_source import CudaKernel, cuda_kernel
 from ...oracles.machine.ptx.host_code import split_source
-from . import torch_cuda
 from .building import build_library
-from .launches import execute_booked
+from .launches import execute_raw
 
 #: Options of nvcc that NVRTC has as well.
 _OF_NVRTC = ("-D", "-U", "-I", "-std", "--std", "-use_fast_math", "--use_fast_math", "-fmad", "--fmad", "-ftz", "--ftz")
@@ -68,14 +66,7 @@ class SourceLauncher:
         key = (name, types, grid, block, shared)
         if key not in self._kernels:
             self._kernels[key] = self._compile(*key)
-        kernel, tensors = self._kernels[key], list[torch.Tensor]()
-        arguments = [_argument(raw, kind, tensors) for raw, kind in zip(values, kernel.kinds, strict=True)]
-
-        def launch() -> None:
-            execute_booked(name, tensors, lambda: kernel(*arguments))
-
-        torch_cuda.IN_USE.graphs.keep(torch.cuda.current_device(), launch)
-        launch()
+        execute_raw(self._kernels[key], values)
 
     def _compile(
         self, name: str, types: str, grid: tuple[int, ...], block: tuple[int, ...], shared: int
@@ -87,31 +78,6 @@ class SourceLauncher:
                 raise
         name = f"(void(*)({types})){name}"  # CUDA has functions of this name as well
         return cuda_kernel(self._source, name, grid, block, shared=shared, options=self._options)
-
-
-def _argument(raw: bytes, kind: str, tensors: list[torch.Tensor]) -> Any:
-    """An argument as `cuda_kernel` takes it, of its bytes; memory that it points to is added to `tensors`."""
-    if kind in ("f32", "f64"):
-        return float(np.frombuffer(raw, f"f{len(raw)}")[0])
-    pieces = [_eight_bytes(raw[at : at + 8], tensors) for at in range(0, len(raw), 8)]
-    if kind:
-        return pieces[0] if isinstance(pieces[0], torch.Tensor) else int.from_bytes(raw, "little")
-    return tuple(pieces) if any(isinstance(piece, torch.Tensor) for piece in pieces) else raw
-
-
-def _eight_bytes(raw: bytes, tensors: list[torch.Tensor]) -> Any:
-    """Of eight bytes the memory that they point to, or the number that they are."""
-    if len(raw) < 8:
-        return np.frombuffer(raw, f"u{len(raw)}")[0]
-    begin = ctypes.c_void_p()
-    address = int.from_bytes(raw, "little")
-    size = torch_cuda.find_memory(address, begin)
-    if not size:
-        return np.uint64(address)
-    content = (ctypes.c_uint8 * size).from_address(int(begin.value or 0))
-    memory = torch.frombuffer(content, dtype=torch.uint8)
-    tensors.append(memory)
-    return memory[address - int(begin.value or 0) :]
 
 
 def load_inline(

@@ -9,9 +9,11 @@ because of this.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -19,6 +21,16 @@ from typing import Any
 
 from .building import torch_folder
 
+#: By the name of a module, what is done after it was executed.
+_AFTER = {
+    "triton": ".launches.install",
+    "torch._inductor.runtime.benchmarking": ".triton_driver.take_no_times_of_inductor",
+    "torch.utils.cpp_extension": ".extensions.install",
+    "cutlass.base_dsl.compiler": ".cute.keep_ptx",
+    "cutlass.base_dsl.jit_executor": ".cute.raise_from_calls",
+    "cuda.bindings.runtime": ".cute.count_devices",
+    "tvm_ffi.error": ".cute.raise_from_tvm",
+}
 #: torch's libraries, in the order in which the module torch loads them.
 _LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so", "libtorch.so")
 
@@ -64,6 +76,16 @@ def _nothing() -> None:
     """What is done before a module that needs nothing before it."""
 
 
+def _call(function: str, *operands: str) -> None:
+    """Call a function of a module here, which is imported."""
+    module, _, name = function.rpartition(".")
+    getattr(importlib.import_module(module, __package__), name)(*operands)
+
+
+#: Has the driver served once host code brings it a kernel: what executes kernels imports torch, which may not be done.
+_SERVE = ctypes.CFUNCTYPE(None)(functools.partial(_call, ".driver.install"))
+
+
 def install(library: str) -> None:
     """Rehearse in this process; torch must not have been imported.
 
@@ -72,29 +94,16 @@ def install(library: str) -> None:
     """
     if "torch" in sys.modules:
         raise RuntimeError("rehearsal: got a process that has imported torch, need one that has not")
+    # Host code that CuTe's compiler makes finds CUDA's runtime there. What QuACK has kept for a GPU is machine code.
+    os.environ |= {"CUTE_DSL_LIBS": library, "QUACK_CACHE_ENABLED": "0"}
 
     def load() -> None:
         for name in _LIBRARIES:
             ctypes.CDLL(str(torch_folder() / "lib" / name), mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL).rehearsal_start_serving(_SERVE)
 
-    def replace_functions() -> None:
-        importlib.import_module(".torch_cuda", __package__).install(library)
-
-    def replace_launches() -> None:
-        importlib.import_module(".launches", __package__).install()
-
-    def replace_times() -> None:
-        importlib.import_module(".triton_driver", __package__).take_no_times_of_inductor()
-
-    def replace_extensions() -> None:
-        importlib.import_module(".extensions", __package__).install()
-
-    def replace_samples() -> None:
-        importlib.import_module(".samples", __package__).install()
-
-    steps = {"torch": (load, replace_functions), "triton": (_nothing, replace_launches)}
-    steps["torch._inductor.runtime.benchmarking"] = (_nothing, replace_times)
-    steps["torch.utils.cpp_extension"] = (_nothing, replace_extensions)
+    steps = {"torch": (load, lambda: _call(".torch_cuda.install", library))}
+    steps |= {name: (_nothing, functools.partial(_call, function)) for name, function in _AFTER.items()}
     engine = __package__.replace("rehearsal", "engine.cells")
-    sys.meta_path.insert(0, _Finder({**steps, engine: (_nothing, replace_samples)}))
+    steps[engine] = (_nothing, functools.partial(_call, ".samples.install"))
+    sys.meta_path.insert(0, _Finder(steps))

@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...oracles.machine.compiling import architecture, prepare_to_compile
 from ...oracles.machine.memory import bytes_of
+from ...oracles.machine.ptx.cuda_source import CudaKernel
 from ...oracles.machine.ptx.executor import Executor
 from ...oracles.machine.ptx.parameters import tensors_of
 from ...oracles.machine.ptx.triton_launches import TritonLaunches
@@ -90,6 +92,50 @@ def execute_booked(name: str, tensors: Sequence[torch.Tensor], execute: Callable
             torch_cuda.IN_USE.graphs.ask(
                 "use", here, ctypes.c_void_p(at), ctypes.c_int64(first), ctypes.c_int64(last), writes, name.encode()
             )
+
+
+def execute_raw(kernel: CudaKernel, values: Sequence[bytes]) -> None:
+    """Execute a kernel on the current stream, and keep it for a graph that is captured.
+
+    Args:
+        kernel: which is launched. values: the bytes of each argument.
+
+    Raises:
+        RuntimeError: it races with other work. Violation, Unsupported: as a `CudaKernel` does.
+    """
+    tensors = list[torch.Tensor]()
+    arguments = [_argument(raw, kind, tensors) for raw, kind in zip(values, kernel.kinds, strict=True)]
+
+    def launch() -> None:
+        execute_booked(kernel.__name__, tensors, lambda: kernel(*arguments))
+
+    torch_cuda.IN_USE.graphs.keep(torch.cuda.current_device(), launch)
+    launch()
+
+
+def _argument(raw: bytes, kind: str, tensors: list[torch.Tensor]) -> Any:
+    """An argument as `cuda_kernel` takes it, of its bytes; memory that it points to is added to `tensors`."""
+    if kind in ("f32", "f64"):
+        return float(np.frombuffer(raw, f"f{len(raw)}")[0])
+    pieces = [_eight_bytes(raw[at : at + 8], tensors) for at in range(0, len(raw), 8)]
+    if kind:
+        return pieces[0] if isinstance(pieces[0], torch.Tensor) else int.from_bytes(raw, "little")
+    return tuple(pieces) if any(isinstance(piece, torch.Tensor) for piece in pieces) else raw
+
+
+def _eight_bytes(raw: bytes, tensors: list[torch.Tensor]) -> Any:
+    """Of eight bytes the memory that they point to, or the number that they are."""
+    if len(raw) < 8:
+        return np.frombuffer(raw, f"u{len(raw)}")[0]
+    begin = ctypes.c_void_p()
+    address = int.from_bytes(raw, "little")
+    size = torch_cuda.find_memory(address, begin)
+    if not size:
+        return np.uint64(address)
+    content = (ctypes.c_uint8 * size).from_address(int(begin.value or 0))
+    memory = torch.frombuffer(content, dtype=torch.uint8)
+    tensors.append(memory)
+    return memory[address - int(begin.value or 0) :]
 
 
 def install() -> None:

@@ -34,6 +34,16 @@ PROPERTIES = types.SimpleNamespace(
     shared_memory_per_multiprocessor=SHARED_MEMORY[_ARCHITECTURE] + 1024, is_integrated=0,
     is_multi_gpu_board=0, gcnArchName="", uuid="rehearsal", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
 )  # fmt: skip
+#: The same by the numbers that CUDA's driver has for attributes (cuda.h, CUdevice_attribute).
+_ATTRIBUTES = {
+    1: PROPERTIES.max_threads_per_block, 2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535,
+    8: PROPERTIES.shared_memory_per_block, 10: PROPERTIES.warp_size, 12: PROPERTIES.regs_per_multiprocessor,
+    13: 1980000, 16: PROPERTIES.multi_processor_count, 18: 0, 36: 2619000, 37: 5120, 38: PROPERTIES.L2_cache_size,
+    39: PROPERTIES.max_threads_per_multi_processor, 41: 1, 75: PROPERTIES.major, 76: PROPERTIES.minor,
+    81: PROPERTIES.shared_memory_per_multiprocessor, 82: PROPERTIES.regs_per_multiprocessor, 95: 1,
+    97: PROPERTIES.shared_memory_per_block_optin, 106: 32, 111: 1024, 115: 1,
+    120: int(PROPERTIES.major >= 9), 127: int(PROPERTIES.major >= 9),
+}  # fmt: skip
 _CUDA = 1  # the number of torch's kind of device
 
 
@@ -167,6 +177,11 @@ def _stream_context(stream: Any) -> Iterator[None]:
         IN_USE.library.exchange_device(device)
 
 
+def on_stream(number: int) -> contextlib.AbstractContextManager[None]:
+    """Within it a stream of the current device is the current one; `number` is that by which CUDA names it."""
+    return _stream_context(_stream_of(index_of(None), number))
+
+
 def _synchronize(device: Any = None) -> None:
     torch._C._accelerator_synchronizeDevice(index_of(device))
 
@@ -294,6 +309,8 @@ def install(path: str) -> None:
     """Give `torch.cuda` of this process its functions, by the library at a path."""
     IN_USE.library = Library(path)
     IN_USE.graphs = Graphs(IN_USE.library)
+    for which, value in _ATTRIBUTES.items():
+        IN_USE.library.set_attribute(which, value)
     cuda: Any = torch.cuda
     for name, value in {**_of_devices(), **_of_memory(), **_of_streams(), **_generators()}.items():
         setattr(cuda, name, value)

@@ -12,6 +12,7 @@ from .accesses import is_strong, load, store
 from .arithmetic import compare_pairs
 from .atomics import update
 from .bulk_copies import copy_in_bulk
+from .contraction import contract
 from .extern import call_outside, trap
 from .flow import barrier, branch, end, fence, rank_blocks
 from .grammar import require_known, unknown
@@ -60,6 +61,7 @@ class Kernel:
 
     def __init__(self, text: str, name: str = "") -> None:
         self.entry = read_entry(text, name)
+        self.entry.blocks = contract(self.entry.blocks)
         every = [instruction for block in self.entry.blocks for instruction in block]
         self.waits = any(each.name == "atom" or is_strong(each) or each.modifiers[:1] in _WAITS for each in every)
         apart = [each for each in every if not {"shared", "shared::cta"} & {*each.modifiers}]

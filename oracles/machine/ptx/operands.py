@@ -33,6 +33,9 @@ def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing
     if operand.startswith("!"):
         inner = reader(instruction, operand[1:], kind, entry)
         return lambda chunk: np.logical_not(inner(chunk))
+    if operand.startswith("-") and kind in ("f32", "f64"):  # of `contraction`
+        inner = reader(instruction, operand[1:], kind, entry)
+        return lambda chunk: np.negative(inner(chunk))
     if operand in entry.registers:
         name = operand
         return (lambda chunk: chunk.read(name)) if kind == "pred" else (lambda chunk: as_type(chunk.read(name), dtype))

@@ -1,0 +1,149 @@
+"""The kernels that host code brings to CUDA's driver as PTX, and launches there, on the rehearsal device.
+
+The library of the device is the driver that such host code finds (driver.h); what it is given and what it launches
+comes here. So it is no matter whose host code it is: compiled or not, it calls the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...oracles.machine.ptx.account import ACCOUNT
+from ...oracles.machine.ptx.cuda_source import CudaKernel
+from ...oracles.machine.ptx.executable import Kernel
+from ...oracles.machine.ptx.listing import Listing, read_entry
+from ...oracles.verdicts.violation import Code, Unsupported
+from . import torch_cuda
+from .launches import execute_raw
+
+#: What the driver returns for a failure of any kind; the exception is kept.
+_FAILED = 719
+#: How images of kernels begin that have no PTX: ELF, and a collection for several architectures.
+_MACHINE_CODE = (b"\x7fELF", b"\x50\xed\x55\xba")
+#: Letters of a kernel's name that are told: compilers put all its types into it.
+_LETTERS = 60
+
+
+class LaunchSizes(ctypes.Structure):
+    """Of a launch, as driver.h has them."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3),
+        ("shared", ctypes.c_uint64), ("stream", ctypes.c_int64),
+    )  # fmt: skip
+
+
+_Pointer, _Number = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
+_LOAD = ctypes.CFUNCTYPE(ctypes.c_int, _Pointer, _Number)
+_FIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_char_p, _Number, ctypes.POINTER(ctypes.c_int32))
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_int64, ctypes.POINTER(LaunchSizes), ctypes.c_int32, ctypes.POINTER(_Pointer)
+)
+
+
+class DriverCalls(ctypes.Structure):
+    """The functions that driver.h calls."""
+
+    _fields_ = (("load", _LOAD), ("find", _FIND), ("launch", _LAUNCH))
+
+
+class LoadedKernel(NamedTuple):
+    """A kernel of an image: the text of the image, and what stands there of it."""
+
+    text: str
+    entry: Listing
+
+    @property
+    def label(self) -> str:
+        """Its name, as reports have it."""
+        return self.entry.name[:_LETTERS]
+
+
+class Driver:
+    """The images and kernels of this process.
+
+    Attributes:
+        pending: what was raised where the driver was called, by thread.
+    """
+
+    def __init__(self) -> None:
+        self.pending = threading.local()
+        self._texts: list[str] = []
+        self._kernels: list[LoadedKernel] = []
+        self.server = DriverCalls(_LOAD(self._load), _FIND(self._find), _LAUNCH(self._launch))
+        self._compiled = functools.lru_cache(maxsize=None)(self._compile)
+
+    def take(self, otherwise: BaseException) -> BaseException:
+        """What was raised last in this thread, which is forgotten; if there is nothing, something else."""
+        own, self.pending.exception = getattr(self.pending, "exception", None), None
+        return otherwise if own is None else own
+
+    def _serve(self, work: Callable[[], None]) -> int:
+        """Do some work for the driver: 0, or a failure, whose exception is kept."""
+        try:
+            work()
+        except BaseException as err:  # what calls is no Python: nothing can be raised into it
+            self.pending.exception = err
+            if isinstance(err, Unsupported):
+                ACCOUNT.enter("", err)
+            return _FAILED
+        return 0
+
+    def _load(self, image: int, library: Any) -> int:
+        def load() -> None:
+            if ctypes.string_at(image, 4) in _MACHINE_CODE:
+                raise Unsupported(Code.OPCODE, "an image of kernels has machine code alone; need its PTX")
+            self._texts.append(ctypes.string_at(image).decode())
+            library[0] = len(self._texts)
+
+        return self._serve(load)
+
+    def _find(self, library: int, name: bytes, number: Any, shared: Any) -> int:
+        def find() -> None:
+            text = self._texts[library - 1]
+            entry = read_entry(text, name.decode())
+            self._kernels.append(LoadedKernel(text, entry))
+            number[0], shared[0] = len(self._kernels) - 1, entry.sizes["shared"]
+
+        return self._serve(find)
+
+    def _launch(self, number: int, sizes: Any, most: int, values: Any) -> int:
+        def launch() -> None:
+            own, loaded = sizes.contents, self._kernels[number]
+            _require_sizes(loaded.label, own, most)
+            kernel = self._compiled(number, (*own.grid,), (*own.block,), own.shared)
+            widths = loaded.entry.parameters.values()
+            raw = [ctypes.string_at(values[k], width) for k, width in enumerate(widths)]
+            with torch_cuda.on_stream(own.stream):
+                execute_raw(kernel, raw)
+
+        return self._serve(launch)
+
+    def _compile(self, number: int, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> CudaKernel:
+        loaded = self._kernels[number]
+        return CudaKernel(loaded.label, Kernel(loaded.text, loaded.entry.name), grid, block, shared)
+
+
+def _require_sizes(label: str, own: Any, most: int) -> None:
+    """Refuse sizes of a launch that CUDA refuses, and those that are not executed."""
+    clusters = [*own.cluster]
+    if clusters != [1, 1, 1]:
+        raise Unsupported(Code.OPCODE, f"{label}: clusters of {clusters} blocks are not executed")
+    if own.shared > most:
+        what = f"got {own.shared} bytes of dynamic shared memory, and its attribute allows {most}"
+        raise RuntimeError(f"CUDA error: invalid argument ({label}: {what})")
+    if 0 in (*own.grid, *own.block):
+        sizes = f"grid={[*own.grid]}, block={[*own.block]}"
+        raise RuntimeError(f"CUDA error: invalid configuration argument ({label}: {sizes})")
+
+
+DRIVER = Driver()
+
+
+def install() -> None:
+    """Have the driver of this process be served from here."""
+    torch_cuda.IN_USE.library.serve(ctypes.byref(DRIVER.server))

@@ -1,0 +1,137 @@
+"""Kernels that host code brings to CUDA's driver are executed on the rehearsal device, right and wrong ones."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import opassay
+from opassay.properties.rehearsal.environment import LIBRARY
+
+pytestmark = [
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(LIBRARY not in os.environ, reason="tests of python -m tests.rehearsal -m pytest"),
+]
+#: y[i] = by * x[i] below n, of one structure and three numbers.
+_TEXT = """
+.version 8.7
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .align 8 .b8 memory[16], .param .f32 by, .param .u32 n)
+{
+.reg .pred %p<2>;
+.reg .b32 %r<8>;
+.reg .f32 %f<4>;
+.reg .b64 %rd<6>;
+ld.param.b64 %rd1, [memory];
+ld.param.b64 %rd2, [memory+8];
+ld.param.f32 %f1, [by];
+ld.param.u32 %r1, [n];
+mov.u32 %r2, %ctaid.x;
+mov.u32 %r3, %ntid.x;
+mov.u32 %r4, %tid.x;
+mad.lo.s32 %r5, %r2, %r3, %r4;
+setp.ge.u32 %p1, %r5, %r1;
+@%p1 bra $end;
+mul.wide.u32 %rd3, %r5, 4;
+add.s64 %rd4, %rd1, %rd3;
+add.s64 %rd5, %rd2, %rd3;
+ld.global.f32 %f2, [%rd4];
+mul.rn.f32 %f3, %f2, %f1;
+st.global.f32 [%rd5], %f3;
+$end:
+ret;
+}
+"""
+_BLOCK = 32
+Launch = Callable[..., int]
+
+
+def _kernel(text: bytes, name: bytes = b"scale") -> tuple[ctypes.CDLL, ctypes.c_void_p, int]:
+    """The driver as whoever needs it loads it, a kernel of an image, and what the driver says."""
+    cuda, module, kernel = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    cuda.cuInit(0)
+    result = cuda.cuModuleLoadData(ctypes.byref(module), text)
+    return cuda, kernel, result or cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name)
+
+
+def _scale(x: Tensor, text: str = _TEXT, shared: int = 0, stream: int = 0) -> tuple[Tensor, int]:
+    """What `scale` makes of a vector, and what the driver says."""
+    cuda, kernel, result = _kernel(text.encode())
+    assert result == 0
+    y = torch.empty_like(x)
+    memory = (ctypes.c_uint64 * 2)(x.data_ptr(), y.data_ptr())
+    by, n = ctypes.c_float(2.5), ctypes.c_uint32(x.numel())
+    values = (ctypes.c_void_p * 3)(*(ctypes.addressof(each) for each in (memory, by, n)))
+    blocks = -(-x.numel() // _BLOCK)
+    result = cuda.cuLaunchKernel(kernel, blocks, 1, 1, _BLOCK, 1, 1, shared, ctypes.c_void_p(stream), values, None)
+    return y, result
+
+
+def test_host_code_that_calls_the_driver_is_judged() -> None:
+    inputs = (torch.randn(100, device="cuda"),)
+    questions = ["FWD:given", "CALLS:again", "SIZE:sizes"]
+    judgement = opassay.judge(
+        lambda x: _scale(x.contiguous())[0], lambda x: x * 2.5, inputs, questions=questions, compiled="sm_90"
+    )
+    assert judgement.verdict == "accepted", str(judgement)
+    assert any(line.startswith("scale: ") for line in judgement.execution)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "code"),
+    [("mul.rn.f32 %f3", "add.rn.f32 %f3", "OA101"), ("setp.ge.u32", "setp.gt.u32", "OA112")],
+)
+def test_host_code_with_a_fault_in_its_kernel_is_rejected(right: str, wrong: str, code: str) -> None:
+    text = _TEXT.replace(right, wrong)
+    assert text != _TEXT
+
+    def candidate(x: Tensor) -> Tensor:
+        return _scale(x.contiguous(), text)[0]  # an author who does not ask what the driver says
+
+    inputs = (torch.randn(100, device="cuda"),)
+    judgement = opassay.judge(candidate, lambda x: x * 2.5, inputs, questions=["FWD:given"], compiled="sm_90")
+    assert judgement.verdict == "rejected", str(judgement)
+    assert code in str(judgement), str(judgement)
+
+
+def test_a_launch_is_done_on_its_stream() -> None:
+    x, stream = torch.randn(100, device="cuda"), torch.cuda.Stream()
+    assert _scale(x, stream=stream.cuda_stream)[1] != 0  # x was written on the default stream
+    stream.wait_stream(torch.cuda.current_stream())
+    y, result = _scale(x, stream=stream.cuda_stream)
+    torch.cuda.synchronize()
+    assert result == 0
+    assert torch.equal(y.cpu(), x.cpu() * 2.5)
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+def test_what_the_driver_refuses() -> None:
+    x = torch.randn(100, device="cuda")
+    assert _scale(x, shared=48 << 10)[1] == 0
+    assert _scale(x, shared=(48 << 10) + 1)[1] != 0  # without the attribute that allows more
+    assert _kernel(b"\x7fELF" + bytes(60))[2] != 0  # machine code
+    assert _kernel(_TEXT.encode(), b"other")[2] != 0
+
+
+def test_the_driver_tells_of_the_devices() -> None:
+    cuda, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    assert cuda.cuDeviceGetCount(ctypes.byref(value)) == 0
+    assert value.value == torch.cuda.device_count()
+    assert cuda.cuDeviceGetAttribute(ctypes.byref(value), 16, 0) == 0
+    assert value.value == torch.cuda.get_device_properties().multi_processor_count
+    assert cuda.cuDeviceGetAttribute(ctypes.byref(value), 9999, 0) != 0
+    assert cuda.cuDeviceGetAttribute(ctypes.byref(value), 16, 7) != 0
+
+
+@pytest.mark.parametrize(("name", "known"), [(b"cuLaunchKernel", True), (b"cuDeviceTotalMem", True), (b"cuNo", False)])
+def test_functions_are_found_by_name(name: bytes, known: bool) -> None:
+    function, how = ctypes.c_void_p(), ctypes.c_int(7)
+    ask = ctypes.CDLL("libcuda.so.1").cuGetProcAddress_v2
+    result = ask(name, ctypes.byref(function), 12000, ctypes.c_uint64(0), ctypes.byref(how))
+    assert (result == 0) == (how.value == 0) == bool(function.value) == known
