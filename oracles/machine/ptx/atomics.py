@@ -84,7 +84,7 @@ def _change(instruction: Instruction, verb: str) -> Callable[..., Lanes]:
     if verb == "dec":
         return lambda old, limit: np.where((old == 0) | (old > limit), limit, old - bits(1))
     # Sums of float32 in global memory take subnormal numbers for what they are only since sm_20; nothing older is here.
-    rounding = ("rn",) if kind in _FLOATS else ()
+    rounding = ("rn",) if kind in _FLOATS and verb == "add" else ()
     computation = operation(Instruction(verb, (*rounding, kind), ()))
     if computation is None:
         raise unknown(instruction)

@@ -351,3 +351,26 @@ def test_what_others_load_of_an_element_may_be_dead(machine: hardware.Hardware) 
     with pytest.raises(Violation) as error:
         _run(body.replace("USED", ""), torch.arange(64, dtype=torch.int32), machine)
     assert error.value.code is Code.RACE
+
+
+#: How halves are changed: the modifiers, and the registers; single ones by sums alone.
+_VECTORS = {"v4.{}": "{%h1, %h2, %h3, %h4}", "v2.{}x2": "{%r1, %r2}", "{}": "%h"}
+_REDUCED = {"add": torch.add, "max": torch.maximum, "min": torch.minimum}
+_OF_HALVES = [(verb, way) for verb in _REDUCED for way in _VECTORS if verb == "add" or way != "{}"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("verb", "way"), _OF_HALVES)
+def test_halves_are_changed_element_by_element(verb: str, way: str, dtype: torch.dtype) -> None:
+    """Every thread of a warp changes the four cells by numbers of its own; sums are rounded one after the other."""
+    values = torch.randn(32, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    cells = values.new_tensor([0.3, -2.0, 0.0, 1.5])
+    loads = at(1, 8) + "ld.global.v4.b16 {%h1, %h2, %h3, %h4}, [%rd60];\nld.global.v2.b32 {%r1, %r2}, [%rd60];\n"
+    opcode = f"red.relaxed.gpu.global.{verb}.noftz.{way.format('bf16' if dtype is torch.bfloat16 else 'f16')}"
+    registers = [f"%h{n}" for n in range(1, 5)] if way == "{}" else [_VECTORS[way]]
+    changes = "\n".join(f"{opcode} [%rd0+{2 * place}], {each};" for place, each in enumerate(registers))
+    expected = cells.clone()
+    for row in values:
+        expected = _REDUCED[verb](expected, row)
+    run(entry(loads + changes, 2, ".reg .b16 %h<8>;"), [cells.view(torch.int16), values.view(torch.int16)])
+    assert torch.equal(cells, expected)
