@@ -28,7 +28,7 @@ _PLACED = rf"({_STRONG}\.)?({_STATE_SPACE}(\.(ca|cg|cs|lu|cv|wb|wt))?{_CACHED}\.
 _ORDERED = rf"(({_STATE_SPACE}|relaxed|acquire|release|acq_rel|{_SCOPE})\.)*"
 _CHANGED = (
     r"add\.([us]32|u64|f32|f64|v[24]\.f32|noftz\.((v[24]\.)?b?f16(x2)?|v8\.b?f16))|(min|max)\.[us](32|64)"
-    r"|(and|or|xor)\.b(32|64)|(inc|dec)\.u32"
+    r"|(and|or|xor)\.b(32|64)|(inc|dec)\.u32|(min|max)\.noftz\.(v[248]\.b?f16|v[24]\.b?f16x2)"
 )
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
 _TILE = r"m\d+n\d+k\d+"
