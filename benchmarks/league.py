@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("--here", action="store_true", help="judge in this process what no other one has begun")
     parser.add_argument("--call", help="judge the kernels with this text in their call, print all of the report")
     parser.add_argument("--write", action="store_true", help="write the page and the data of a log")
+    parser.add_argument("--mutants", type=Path, help="with --write: what league_mutants.py wrote")
     parser.add_argument("--replay", action="store_true", help="run the program of every red row")
     options = parser.parse_args()
     dtypes = options.dtype or ["float32"]
@@ -58,7 +59,7 @@ def main() -> int:
     if unknown := set(options.words) - set(LIBRARIES):
         parser.error(f"no library is named {', '.join(sorted(unknown))}: need some of {', '.join(LIBRARIES)}")
     if options.write:
-        write_page(read_log(options.log))
+        write_page(read_log(options.log), options.mutants)
     elif options.call is not None:
         show(options.words, options.call, dtypes)
     elif options.here:

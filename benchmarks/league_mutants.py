@@ -1,6 +1,6 @@
 """Mistakes planted in the compiled kernels of the league, one instruction at a time, and which question refuses them.
 
-    python benchmarks/league_mutants.py [LIBRARY ...] [--dtype bfloat16] [--most 1] [-n 2] [--json FILE]
+    python benchmarks/league_mutants.py [LIBRARY ...] [--dtype bfloat16] [--call TEXT] [--most 1] [-n 2] [--json FILE]
 
 What is asked of a kernel is what the league asks (`opassay.judge`), in groups, of which the cheapest come first. Only
 kernels that are right as they are have mutants. The score is of those that were killed or survived.
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import click
 
 import opassay
-from benchmarks.contenders import COMPILED, Contender, contenders
+from benchmarks.contenders import COMPILED, HALVES, Contender, contenders
 from opassay.oracles.machine.ptx import triton_launches
 from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from workshop.commands.ptx_mutants import run_campaign
@@ -50,16 +50,17 @@ _TOTAL, _LIMIT, _SECONDS = 60.0, 90, 150.0
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", nargs="*", default=COMPILED, help="those whose kernels are compiled")
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", action="append", choices=HALVES, help="all by default; repeatable")
     parser.add_argument("--call", default="", help="kernels with this text in their call")
     parser.add_argument("--most", type=int, default=1, help="mutants of each kind of each kernel; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-n", type=int, default=2, help="mutants that are asked at once")
     parser.add_argument("--json", type=Path, help="write all of it to a file")
     options = parser.parse_args()
-    every = itertools.chain.from_iterable(contenders(name, options.dtype) for name in options.libraries)
-    rows = {each.call: each for each in every if options.call in each.call}
-    cells = [Cell(call, group, options.dtype, "cpu", "ptx") for call in rows for group in _GROUPS]
+    pairs = itertools.product(options.libraries, options.dtype or HALVES)
+    every = itertools.chain.from_iterable(itertools.starmap(contenders, pairs))
+    rows = {f"{each.call} {each.dtype}": each for each in every if options.call in each.call}
+    cells = [Cell(name, group, row.dtype, "cpu", "ptx") for name, row in rows.items() for group in _GROUPS]
     machine = MutableExecutor(_ARCHITECTURE)
     triton_launches.Executor = lambda architecture: machine  # type: ignore[assignment, misc]
     campaign = PtxCampaign(machine, cells, click.echo, functools.partial(_ask, rows), _LIMIT)

@@ -55,9 +55,15 @@ A red row was read by hand. Its cause stands below, with a program that imports 
 """
 
 
-def write_page(records: Sequence[Mapping[str, Any]]) -> None:
-    """Write the data, the page and the line of the README."""
-    data = data_of(records)
+def write_page(records: Sequence[Mapping[str, Any]], mutants: Path | None = None) -> None:
+    """Write the data, the page and the line of the README, of these records and those that there are of other kernels.
+
+    Args:
+        mutants: what `league_mutants.py` wrote; None for what there is.
+    """
+    before = json.loads(DATA.read_text(encoding="utf-8"))
+    data = data_of([*before["kernels"], *records])
+    data["mutants"] = before.get("mutants", {}) if mutants is None else fates_of(mutants)
     DATA.write_text(json.dumps(data, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page_of(data), encoding="utf-8")
     text, line = README.read_text(encoding="utf-8"), tally(data)
@@ -79,7 +85,11 @@ def data_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def key_of(record: Mapping[str, Any]) -> tuple[str, str, str]:
     """Which kernel a record is of, in which dtype."""
-    return record["library"], record.get("call", ""), record.get("dtype", "float32")
+    return record["library"], record.get("call", ""), dtype_of(record)
+
+
+def dtype_of(record: Mapping[str, Any]) -> str:
+    return str(record.get("dtype", "float32"))
 
 
 def tally(data: Mapping[str, Any]) -> str:
@@ -115,7 +125,11 @@ def page_of(data: Mapping[str, Any]) -> str:
             how = LIBRARIES[name].how
             parts.append(f"\n## {name} {mine[0]['version']}\n\n{how[0].upper()}{how[1:]}.\n")
             parts += ["| kernel | spec | contract | verdict | keeps | sees | elements |", "|---" * 7 + "|"]
-            parts += map(_row, mine)
+            parts += [_row(each) for each in mine if dtype_of(each) == "float32"]
+            if halves := [each for each in mine if dtype_of(each) != "float32"]:
+                parts.append("\nIn half types, forward and backward, compiled for `sm_90`:\n")
+                parts += ["| kernel | dtype | verdict | keeps | sees | elements | mutants refused |", "|---" * 7 + "|"]
+                parts += [_half_row(each, data.get("mutants", {})) for each in halves]
     return "\n".join(parts) + "\n"
 
 
@@ -145,17 +159,44 @@ def _causes(causes: Sequence[Cause]) -> Iterator[str]:
             yield f"- **{each.library}**, `{each.name}`: {calls}. {each.why}{also}"
 
 
+def _verdict_of(row: Mapping[str, Any]) -> str:
+    questions = ", ".join(each["question"] for each in row.get("causes", ())[:3])
+    more = len(row.get("causes", ())) - 3
+    return str(row["verdict"]) + (f": {questions}" + (f" and {more} more" if more > 0 else "") if questions else "")
+
+
 def _row(row: Mapping[str, Any]) -> str:
     meaning = "itself" if row.get("meaning") == "itself" else f"`{row.get('meaning', '')}`"
     contract = row.get("contract", "") if row.get("contract") != "torch" else ""
-    questions = ", ".join(each["question"] for each in row.get("causes", ())[:3])
-    more = len(row.get("causes", ())) - 3
-    verdict = row["verdict"] + (f": {questions}" + (f" and {more} more" if more > 0 else "") if questions else "")
+    contract += " ".join(["", *row.get("where", ())]).replace("may be written", "written")
     sees = "" if row.get("sees") is None else f"{row['sees']:g}"
     columns = (
-        f"`{row['call']}`", meaning, contract, verdict, row.get("arithmetic", ""), sees, f"{row.get('elements', 0):,}"
+        f"`{row['call']}`", meaning, contract.strip(), _verdict_of(row), row.get("arithmetic", ""), sees,
+        f"{row.get('elements', 0):,}",
     )  # fmt: skip
     return "| " + " | ".join(columns) + " |"
+
+
+def _half_row(row: Mapping[str, Any], mutants: Mapping[str, Any]) -> str:
+    """A row of a half type, with the mistakes that were planted in its compiled kernels, where they were."""
+    killed, survived = mutants.get(f"{row['call']} {dtype_of(row)}", (0, 0))
+    sees = "" if row.get("sees") is None else f"{row['sees']:g}"
+    columns = (
+        f"`{row['call']}`", dtype_of(row), _verdict_of(row), row.get("arithmetic", ""), sees,
+        f"{row.get('elements', 0):,}", f"{killed} of {killed + survived}" if killed + survived else "",
+    )  # fmt: skip
+    return "| " + " | ".join(columns) + " |"
+
+
+def fates_of(path: Path) -> dict[str, list[int]]:
+    """How many mutants of each kernel were killed and how many survived, by its call and dtype."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    counts: dict[str, list[int]] = {}
+    for fate in record["mutants"]:
+        pair = counts.setdefault(fate["mutant"]["family"], [0, 0])
+        pair[0] += fate["outcome"] == "killed"
+        pair[1] += fate["outcome"] == "survived"
+    return counts
 
 
 def uncaused(data: Mapping[str, Any]) -> list[str]:
