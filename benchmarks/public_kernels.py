@@ -3,7 +3,8 @@
     python -m opassay.properties.rehearsal benchmarks/public_kernels.py [WORD ...] [--all] [--verbose]
 
 Each is called as its package calls it, compiled for sm_90 (`OPASSAY_PTX_ARCHITECTURE` takes another), in every
-configuration that its tuner has. WORD is a part of a package's or a kernel's name. Asked are the given call and sixteen
+configuration that its tuner has. WORD is a part of a package's or a kernel's name. Each package has a process of its
+own, because some change torch where they are imported. Asked are the given call and sixteen
 more in a row, and the gradient where there is one; with --all every usual question. Packages are installed by
 `pip install --no-deps`; three have no wheel, and lie in the folder of `OPASSAY_PUBLIC_SOURCES` (`public/row.py`). A
 package that is absent is said to be. Ends with 1 where a verdict is not the wanted one.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 import traceback
@@ -59,19 +61,32 @@ def describe(judgement: opassay.Judgement) -> str:
     return " ".join([*codes, questions]).strip() or "; ".join(judgement.weaknesses) or judgement.error
 
 
+def choose(words: list[str]) -> list[Row]:
+    """The rows that have one of some words in their names; all where there are none."""
+    return [each for each in ROWS if not words or any(word in f"{each.package} {each.name}" for word in words)]
+
+
+def judge_in_turn(words: list[str]) -> int:
+    """Judge each package in a process of its own; the exit code."""
+    print("| package | kernel | verdict | wanted | why | CPU s |\n|---|---|---|---|---|---|", flush=True)
+    packages = dict.fromkeys(each.package for each in choose(words))
+    commands = [[sys.executable, __file__, *sys.argv[1:], "--here", package] for package in packages]
+    return max(subprocess.run(command, check=False).returncode for command in commands)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="parts of names; all by default")
     parser.add_argument("--all", action="store_true", help="ask every usual question")
     parser.add_argument("--verbose", action="store_true", help="print the whole report of each")
+    parser.add_argument("--here", metavar="PACKAGE", help="judge the kernels of a package in this process")
     options = parser.parse_args()
+    if options.here is None:
+        return judge_in_turn(options.words)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     unwanted = judged = 0
-    print("| package | kernel | verdict | wanted | why | CPU s |\n|---|---|---|---|---|---|")
-    for each in ROWS:
-        if options.words and not any(word in f"{each.package} {each.name}" for word in options.words):
-            continue
+    for each in [each for each in choose(options.words) if each.package == options.here]:
         began, call = time.process_time(), None
         judgement: Any = None
         try:
@@ -87,9 +102,9 @@ def main() -> int:
         words = [each.package, each.name, verdict, wanted, (describe(judgement) if judgement else why)[:150]]
         seconds = f"{time.process_time() - began:.1f}"
         print("| " + " | ".join([*words, seconds]) + " |" + "  UNEXPECTED" * (verdict != wanted), flush=True)
-        if options.verbose and judgement:
+        if judgement and (options.verbose or verdict != wanted):
             print(judgement.report(verbose=True), flush=True)
-    print(f"{judged} judged, {unwanted} not as wanted")
+    print(f"{options.here}: {judged} judged, {unwanted} not as wanted", flush=True)
     return int(unwanted > 0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import torch
-from triton.compiler import CompiledKernel
 
 from .row import Call, folder, load, load_file, normal, row
 
@@ -64,7 +63,9 @@ def torchao_fp8() -> Call:
 def applied_split() -> Call:
     module = load_file(folder("applied-ai") / "kernels/triton/inference/gptq/splitk_dequant_gemm.py")
     module.open, module.print = lambda *_: io.StringIO(), lambda *_, **__: None  # it writes a file and much text
-    CompiledKernel.shared = property(lambda kernel: kernel.metadata.shared)  # as older versions of Triton have it
+    load("triton.compiler").CompiledKernel.shared = property(
+        lambda kernel: kernel.metadata.shared
+    )  # as older versions of Triton have it
 
     def candidate(a, b, scales, zeros):
         return module.matmul_split_k(a, b, scales, zeros)
