@@ -33,8 +33,8 @@ from .space import WARP
 _SHAPE = re.compile(r"m(\d+)n8k(\d+)")
 #: Digits of a sum, and bits that an H100 keeps of an addend behind the leading one of the largest.
 _DIGITS, KEPT_DIGITS = 24, 25
-#: Products that are looked at one by one at once.
-_AT_ONCE = 1 << 22
+#: Products that are looked at one by one at once; as many as a processor has near itself.
+_AT_ONCE = 1 << 16
 
 
 def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
@@ -172,8 +172,8 @@ def add_products(a: Lanes, b: Lanes, c: Lanes, digits: int = KEPT_DIGITS) -> Lan
     else:
         largest = np.maximum(np.abs(products).max(2), np.abs(addend))
         unit = np.ldexp(1.0, np.maximum(np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1] - _DIGITS, -149))
-        cut = np.trunc(products / unit[:, :, None, :]) * unit[:, :, None, :]
-        lost = (cut != products).sum(2) + (np.trunc(addend / unit) * unit != addend)
+        products /= unit[:, :, None, :]
+        lost = (np.trunc(products) != products).sum(2, dtype=np.int8) + (np.trunc(addend / unit) * unit != addend)
         last = np.where(nearest == exact, 0.0, approximations.spacing(np.abs(nearest)))
         share = approximations.share(np.abs(nearest) + np.float32(0))
         result = np.asarray(exact + share * (lost * unit + last)).astype(np.float32)
