@@ -31,6 +31,8 @@ WARP = 32
 NOBODY, SEVERAL = -1, -2
 #: An epoch has the barriers of the block above this bit, and those of the thread's warp alone below it.
 OF_BLOCK = 32
+#: What is said of a launch whose accesses there is no room for.
+TOO_MUCH = "touches more memory than is executed"
 #: A first byte, and the one behind the last.
 Span: TypeAlias = tuple[int, int]
 #: Places of threads that are kept, of one part of memory; and threads that are kept with their blocks and epochs.

@@ -189,9 +189,8 @@ class Space:
         loaded = self.load(access) if values is None else []
         if values is not None:
             located, span, _ = self._located(access)
-            crew = self.books.gather(access.threads)
             if self.books.meets(span, False) or self.books.meets(span, True):
-                self.books.settle(span)
+                crew = self.books.settle(span).gather(access.threads)
                 for at, value in zip(located.elements(), values, strict=True):
                     self._require_ordered(located, at, crew, self._changes(access, at, value))
         for at in access.elements():
@@ -214,11 +213,10 @@ class Space:
 
     def _put(self, access: Access, at: Lanes, value: Lanes) -> Lanes:
         """Write bits, and say where another thread of the access has written others to the same element."""
-        books = self.books
         items(self.cells, access.width)[at // access.width] = value
-        books.writer[at] = access.threads
+        self.books.writer[at] = access.threads
         # Of threads that write one element at once the last one stands there now.
-        return np.asarray((books.writer[at] != access.threads) & self._changes(access, at, value))
+        return np.asarray((self.books.writer[at] != access.threads) & self._changes(access, at, value))
 
     def _contest(self, access: Access, at: Lanes, value: Lanes, crew: Crew, strong: bool) -> None:
         """Write bits; where others do by the same instruction to shared memory, the hardware says who wins."""

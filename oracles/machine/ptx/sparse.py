@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...verdicts.violation import Code, Unsupported
-from .books import extended
+from .books import TOO_MUCH, extended
 from .extents import Extent
 from .formats import Lanes
 from .space import Space
@@ -99,7 +99,7 @@ class SparseSpace(Space):
         """Give pages cells, as they were before the launch."""
         first = len(self._pages)
         if first + numbers.size > _MOST:
-            raise Unsupported(Code.OPCODE, f"a launch that touches more than {_MOST} pages of memory is not executed")
+            raise Unsupported(Code.OPCODE, f"a launch that {TOO_MUCH}: {_MOST} pages of {PAGE} bytes")
         if (first + numbers.size) * PAGE > self.cells.size:
             self._extend(max(2 * self.cells.size, (first + numbers.size) * PAGE))
         self._slots[numbers] = np.arange(first, first + numbers.size)

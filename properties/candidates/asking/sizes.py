@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
+from ....oracles.machine.ptx.books import TOO_MUCH
 from ....oracles.verdicts.verdict import Outcome
 from ....oracles.verdicts.violation import Violation
 from ..arguments import CallArguments, Tensor
@@ -40,10 +41,8 @@ _OPERATIONS = 4000
 #: In one call an output has more than `_BEYOND` elements, if the candidate takes less than `_SECONDS` for it, which a
 #: call with `_SOME` times the given rows shows.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
-#: The largest number of blocks along two axes of a grid; where they are small, there are more rows.
-_ROWS = 65535
-#: The number of elements, arguments included, that are compared of this call.
-_READ = 2**14
+#: Blocks along two axes of a grid at most, for there are more rows; and elements that are compared, arguments included.
+_ROWS, _READ = 65535, 2**14
 
 
 def sizes(session: Session) -> Finding:
@@ -127,12 +126,9 @@ def _hold(session: Session, other: OtherCall) -> Finding | None:
 
 
 def _many_rows(session: Session) -> Finding | None:
-    """A call with so many rows that an output has more than 2^20 elements, some of which are compared; or None.
+    """A call with so many rows that torch divides them among threads, some of which are compared; or None.
 
-    torch has several threads then, among which it divides the rows.
-
-    There is no such call for a spec that mixes its rows, takes them one after another, or is given their number,
-    nor for a candidate that would take too long.
+    None is for a spec that mixes rows, takes them in turn or is given their number, and where time or memory do not do.
     """
     outputs = session.native.outputs
     count = len(outputs[0]) if outputs and outputs[0].ndim else 0
@@ -157,15 +153,19 @@ def _many_rows(session: Session) -> Finding | None:
     # A loop over rows has 64 times the operations at 64 times the rows; its reading over all rows would take hours.
     most = count_work(session)._replace(multiplications=math.inf, elements=math.inf, steps=math.inf)
     few = session.domain.at(session.arguments, tuple(fewer))
-    if work_at(session, session.filled(few, WAYS["FWD:signs"], rng), CallLimit(most)) is None:
-        return None
-    part = part_of(session.spec, many, session.terms, _READ)
+    work = work_at(session, session.filled(few, WAYS["FWD:signs"], rng), CallLimit(most))
+    part = None if work is None else part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.repeat.seconds * _SOME > _SECONDS:
         return None
     answer = session.call(part.of(many, range(some)), fetched=True)
     if not answer.raised and answer.repeat.seconds * rows / some > _SECONDS:
         return None
-    answer = answer if answer.raised else session.call(many, manner=Manner.THREADS, fetched=True)
+    try:
+        answer = answer if answer.raised else session.call(many, manner=Manner.THREADS, fetched=True)
+    except Violation as violation:
+        if TOO_MUCH in violation.title:
+            return None
+        raise
     if answer.raised:
         return raised("SIZE:sizes", answer.raised, refusable=True)
     finding = session.compare_rows("SIZE:sizes", many, session.spec.state, answer, part.rows(rng), part=part)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import opassay
+from opassay.oracles.machine.ptx import sparse
 from opassay.oracles.verdicts.verdict import Code, Outcome
+from opassay.properties.candidates.asking import sizes
 from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
@@ -91,6 +97,22 @@ def test_a_wrong_kernel_is_rejected(candidate: str, spec: str, code: Code) -> No
 @pytest.mark.slow
 def test_a_right_kernel_is_accepted_at_every_question() -> None:
     assert _judge("softmax", "reference", ()).verdict is Ruling.ACCEPTED
+
+
+@pytest.mark.parametrize(("text", "verdict"), [(sparse.TOO_MUCH, Ruling.ACCEPTED), ("is not known", Ruling.WEAK)])
+def test_a_size_that_takes_more_memory_than_is_executed_is_not_asked(
+    text: str, verdict: Ruling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else of the executor it meets makes the verdict a weak one."""
+    monkeypatch.setattr(sizes, "_SECONDS", math.inf)
+    monkeypatch.setattr(sparse, "_MOST", 2000)
+    monkeypatch.setattr(sparse, "TOO_MUCH", text)
+    kernels: Any = importlib.import_module("tests.properties.candidates.strange_kernels")
+    judgement = opassay.judge(
+        kernels.in_blocks, kernels.doubled, kernels.inputs(), compiled="sm_90", questions=["FWD:given", "SIZE:sizes"]
+    )
+    assert judgement.verdict is verdict, str(judgement)
+    assert verdict is Ruling.ACCEPTED or text in str(judgement)
 
 
 @pytest.mark.slow
