@@ -49,12 +49,11 @@ class Space:
         self.name, self._threads, self._apart = name, threads, apart
         #: Threads of what comes before or after others by way of atomic operations: a block, in its own memory a warp.
         self._unit = min(WARP, threads) if apart else threads
-        self.part = size // max(blocks, 1)
+        self.part, self.unwritten, self.shared_updates = size // max(blocks, 1), "", False
         self.cells = np.full(-(-size // 16) * 16 + 16, poison, np.uint8)
         self._size = count = self.cells.size
         self.allowed = np.full(count, apart)
         self.defined, self.stores = np.zeros(count, bool), np.zeros(count, bool)
-        self.unwritten, self.shared_updates = "", False
         self.doubt: Violation | None = None
         self._operands: list[tuple[int, int, str]] = []
         #: Spans all of whose bytes are an operand's, and were written before.
@@ -82,8 +81,9 @@ class Space:
 
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks pass a barrier: what their threads did before it comes before what they do from now on."""
-        stale, part = self.books.pass_barrier(blocks), max(self.part, 1)
-        self.stores[: self._size // part * part].reshape(-1, part)[:, stale] = False
+        stale = self.books.pass_barrier(blocks)
+        if stale.stop:
+            self.stores[: self._size // self.part * self.part].reshape(-1, self.part)[:, stale] = False
 
     def meet(self, threads: Lanes) -> None:
         """Threads come to a barrier in this memory, which orders what their warps do with what those of others do."""

@@ -31,7 +31,7 @@ def _memory(kind: str) -> Space:
         return space
     regions = [StorageRegion(first, np.zeros(behind - first, np.uint8)) for first, behind in _OPERANDS]
     extents = [Extent(f"p{first}", first, 4, ((behind - first) // 4,), (4,)) for first, behind in _OPERANDS]
-    return SparseSpace(regions, extents, _END, _BLOCKS, _THREADS, 7)
+    return SparseSpace(regions, extents, 1 << 30, _BLOCKS, _THREADS, 7)
 
 
 def _access(generator: np.random.Generator, kind: str) -> Access:
