@@ -33,9 +33,10 @@ _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "mov": move, "ld": load, "st": store, "cp": copy_shared, "bra": branch, "ret": end, "exit": end, "bar": barrier,
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
     "activemask": active_mask, "createpolicy": create_policy, "call": call_outside, "trap": trap, "atom": update,
-    "wgmma": multiply_groups, "wmma": fragments, "mma": multiply_matrices, "red": update, "membar": fence,
-    "fence": fence,
-    "barrier": barrier, "mbarrier": barrier_in_memory, "tensormap": change_map, "elect": elect, "setmaxnreg": fence,
+    "wgmma": multiply_groups, "wmma": fragments, "mma": multiply_matrices, "red": update,
+    "barrier": barrier, "mbarrier": barrier_in_memory, "tensormap": change_map, "elect": elect,
+    # Of these a fence alone means something for one launch, whose threads take no time.
+    **dict.fromkeys(("fence", "membar", "setmaxnreg", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"), fence),
 }  # fmt: skip
 
 

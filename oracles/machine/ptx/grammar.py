@@ -91,6 +91,8 @@ _MODIFIERS = {
     "tensormap": r"replace\.tile\.(global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype"
                  r"|interleave_layout|swizzle_mode|fill_mode)(\.(shared::cta|global))?\.b1024\.b(32|64)"
                  rf"|cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.{_SCOPE}\.sync\.aligned",
+    "nanosleep": "u32", "griddepcontrol": "wait|launch_dependents", "prefetchu": "L1",
+    "prefetch": r"((global|local)\.)?L[12](::evict_(last|normal))?|((param|const)\.)?tensormap",
     "elect": "sync", "setmaxnreg": r"(inc|dec)\.sync\.aligned\.u32",
     "mma": rf"sync\.aligned\.(m16n8k(8|16)\.row\.col\.f32\.{_HALF}\.{_HALF}"
            r"|m16n8k(4|8)\.row\.col\.f32\.tf32\.tf32)\.f32"

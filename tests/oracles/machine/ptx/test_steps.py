@@ -280,6 +280,17 @@ def test_an_undefined_value_that_reaches_no_result_is_none() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
+        "nanosleep.u32 20;", "prefetch.global.L2 [%rd0];", "prefetchu.L1 [%rd0];", "prefetch.param.tensormap [%rd0];",
+        "griddepcontrol.wait;", "griddepcontrol.launch_dependents;",
+    ],
+)  # fmt: skip
+def test_what_concerns_time_alone_changes_nothing(statement: str) -> None:
+    assert _integers(f"mov.b32 %r1, 3;\n{statement}") == [3] * 32
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
         "add.rn.f16x4 %r1, %r1, %r1;", "add.sat.s32 %r1, %r1, %r1;", "mad.hi.sat.s32 %r1, %r1, %r1, %r1;",
         "vote.any.pred %p1, %p1;", "atom.global.add.f32 %r1, [%rd0], %r1, %r1;", "atom.global.add.s64 %r1, [%rd0], 1;",
         "ld.global.sys.b32 %r1, [%rd0];", "cvt.rz.f32.f64 %r1, %rd1;",
