@@ -10,9 +10,7 @@ import functools
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
-
-from .driver import DRIVER
+from typing import Any, cast
 
 #: An option of its passes, by which they write the PTX.
 _DUMP = "dump-ptx-path="
@@ -48,6 +46,12 @@ def _replace_images(module: Any, text: bytes) -> None:
             words["global_type"] = ir.TypeAttr.get(kind)
 
 
+def _raised_by_driver(otherwise: BaseException) -> BaseException:
+    """What a launch raised, or something else; the driver's module imports torch, which a file may do later."""
+    served = sys.modules.get(f"{__package__}.driver")
+    return otherwise if served is None else cast(BaseException, served.DRIVER.take(otherwise))
+
+
 def raise_from_calls() -> None:
     """Have calls of compiled host code raise what its launches raised."""
     executor = sys.modules["cutlass.base_dsl.jit_executor"].JitExecutor
@@ -58,18 +62,21 @@ def raise_from_calls() -> None:
         try:
             return original(self, arguments)
         except Exception as err:
-            raise DRIVER.take(err) from None
+            raise _raised_by_driver(err) from None
 
     executor.run_compiled_program = run
 
 
+class RehearsalError(Exception):
+    """What TVM's FFI makes where a launch raised something: that, and no instance of this class."""
+
+    def __new__(cls, text: str) -> Any:
+        return _raised_by_driver(RuntimeError(text))
+
+
 def raise_from_tvm() -> None:
     """Have calls by way of TVM's FFI raise what launches raised."""
-
-    def error(text: str) -> BaseException:
-        return DRIVER.take(RuntimeError(text))
-
-    sys.modules["tvm_ffi.error"].register_error("RehearsalError", error)
+    sys.modules["tvm_ffi.error"].register_error(RehearsalError)
 
 
 def count_devices() -> None:

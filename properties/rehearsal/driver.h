@@ -176,6 +176,9 @@ EXPORTED int cuLibraryUnload(Handle) { return kSuccess; }
 EXPORTED int cuModuleUnload(Handle) { return kSuccess; }
 EXPORTED int cuLibraryGetKernel(Handle* kernel, Handle library, const char* name) { return find_kernel(kernel, library, name); }
 EXPORTED int cuModuleGetFunction(Handle* kernel, Handle module, const char* name) { return find_kernel(kernel, module, name); }
+EXPORTED int cuLibraryEnumerateKernels(Handle* kernels, unsigned count, Handle library) {
+  return count == 1 ? find_kernel(kernels, library, "") : kInvalidValue;  // the first one
+}
 EXPORTED int cuKernelGetFunction(Handle* function, Handle kernel) { return *function = kernel, kSuccess; }
 EXPORTED int cuFuncGetAttribute(int* value, int which, Handle kernel) { return kernel_attribute(value, which, kernel); }
 EXPORTED int cuKernelGetAttribute(int* value, int which, Handle kernel, int) { return kernel_attribute(value, which, kernel); }

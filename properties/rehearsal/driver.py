@@ -52,7 +52,7 @@ class DriverCalls(ctypes.Structure):
 
 
 class LoadedKernel(NamedTuple):
-    """A kernel of an image: the text of the image, and what stands there of it."""
+    """A kernel of an image: the text of the image, empty for machine code, and what stands there of it."""
 
     text: str
     entry: Listing
@@ -95,9 +95,8 @@ class Driver:
 
     def _load(self, image: int, library: Any) -> int:
         def load() -> None:
-            if ctypes.string_at(image, 4) in _MACHINE_CODE:
-                raise Unsupported(Code.OPCODE, "an image of kernels has machine code alone; need its PTX")
-            self._texts.append(ctypes.string_at(image).decode())
+            is_text = ctypes.string_at(image, 4) not in _MACHINE_CODE
+            self._texts.append(ctypes.string_at(image).decode() if is_text else "")
             library[0] = len(self._texts)
 
         return self._serve(load)
@@ -105,7 +104,7 @@ class Driver:
     def _find(self, library: int, name: bytes, number: Any, shared: Any) -> int:
         def find() -> None:
             text = self._texts[library - 1]
-            entry = read_entry(text, name.decode())
+            entry = read_entry(text, name.decode()) if text else Listing(name.decode(), sizes={"shared": 0})
             self._kernels.append(LoadedKernel(text, entry))
             number[0], shared[0] = len(self._kernels) - 1, entry.sizes["shared"]
 
@@ -114,6 +113,8 @@ class Driver:
     def _launch(self, number: int, sizes: Any, most: int, values: Any) -> int:
         def launch() -> None:
             own, loaded = sizes.contents, self._kernels[number]
+            if not loaded.text:  # How many of its blocks run together may be asked all the same.
+                raise Unsupported(Code.OPCODE, f"{loaded.label}: its image has machine code alone; need its PTX")
             _require_sizes(loaded.label, own, most)
             kernel = self._compiled(number, (*own.grid,), (*own.block,), own.shared)
             widths = loaded.entry.parameters.values()

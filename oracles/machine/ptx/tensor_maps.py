@@ -95,7 +95,8 @@ def read_map(chunk: Chunk, lane: int, at: int, instruction: Instruction) -> Tens
     )
     strides = struct.unpack_from("<4Q", raw, _PLACES["global_stride"])
     if rank > 4 or kind not in _ELEMENTS or interleave or swizzle >= len(_UNITS):
-        raise unknown(instruction, f"a map of rank {rank + 1}, type {kind}, swizzle {swizzle}, layout {interleave}")
+        fields = f"rank {rank + 1}, type {kind}, swizzle {swizzle}, layout {interleave}"
+        raise unknown(instruction, f"a map of {fields}; or host code has made it without the driver (CuTe DSL does)")
     n, width = rank + 1, _ELEMENTS[kind]
     return TensorMap(
         base - BASE, width, _UNITS[swizzle], bool(fill), box[:n], shape[:n], steps[:n], (width, *strides[:rank])

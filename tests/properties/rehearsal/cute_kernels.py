@@ -47,13 +47,14 @@ def unscaled(x: torch.Tensor) -> torch.Tensor:
 COMPILED = {}
 
 
-def compiled(x: torch.Tensor) -> torch.Tensor:
+def compiled(x: torch.Tensor, wrong: int = 0) -> torch.Tensor:
     y = torch.empty_like(x)
-    if x.dtype not in COMPILED:
+    key = (x.dtype, wrong)
+    if key not in COMPILED:
         n, dtype = cute.sym_int(), {torch.float32: cutlass.Float32, torch.bfloat16: cutlass.BFloat16}[x.dtype]
         shapes = [cute.runtime.make_fake_compact_tensor(dtype, (n,)) for _ in range(2)]
-        COMPILED[x.dtype] = cute.compile(_launch, *shapes, cutlass.Float32(1.0), 0, options="--enable-tvm-ffi")
-    COMPILED[x.dtype](x.contiguous(), y, 2.5)
+        COMPILED[key] = cute.compile(_launch, *shapes, cutlass.Float32(1.0), wrong, options="--enable-tvm-ffi")
+    COMPILED[key](x.contiguous(), y, 2.5)
     return y
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import opassay
+from opassay.oracles.verdicts.violation import Violation
 from opassay.properties.rehearsal.environment import LIBRARY
 
 pytestmark = [
@@ -46,4 +47,13 @@ def test_host_code_refuses_as_on_a_gpu() -> None:
     x = torch.randn(4, device="cuda")
     cute_kernels.compiled(x)
     with pytest.raises(ValueError, match="dtype"):
-        cute_kernels.COMPILED[torch.float32](x.half(), torch.empty_like(x), 1.0)
+        cute_kernels.COMPILED[torch.float32, 0](x.half(), torch.empty_like(x), 1.0)
+
+
+@pytest.mark.parametrize("name", ["compiled", "right"])
+def test_what_a_launch_raises_comes_through_compiled_host_code(name: str) -> None:
+    from tests.properties.rehearsal import cute_kernels
+
+    call = {"compiled": lambda x: cute_kernels.compiled(x, 1), "right": cute_kernels.beyond}[name]
+    with pytest.raises(Violation, match="0 bytes behind"):
+        call(torch.randn(100, device="cuda"))

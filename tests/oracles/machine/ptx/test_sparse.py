@@ -123,3 +123,10 @@ def test_what_wraps_on_the_way_to_an_address_is_named() -> None:
         ACCOUNT.far = None
     (line,) = call.wraps
     assert "mul.lo.s32: 4 * 536870912 = 2147483648 does not fit into 32 bits" in line
+
+
+def test_blocks_pass_barriers_beside_memory_of_pages() -> None:
+    x, y = torch.arange(float((1 << 20) + 5)), torch.zeros(96)
+    copied = f"ld.global.f32 %r1, [%rd60];\nbar.sync 0;\n{at(1, 4, '%r2')}\nst.global.f32 [%rd60], %r1;"
+    run(entry(f"mad.lo.u32 %r2, %c, 32, %t;\n{at(0, 4, '%r2')}\n{copied}", 2), [x, y], blocks=3)
+    assert torch.equal(y, x[:96])
