@@ -54,10 +54,10 @@ class Extent:
 
     def holds(self, at: Lanes) -> Lanes:
         """Whether bytes are of an element; of elements that lie over each other, whatever lies between them is, too."""
-        _, rest = self._divide(at)
-        size = self.item if self._apart else self.behind - self.first
-        inside = (at >= self.first) & (at < self.behind)
-        return np.asarray(inside & (rest < size) if self._apart else inside)
+        inside = np.asarray((at >= self.first) & (at < self.behind))
+        if self.is_dense or not self._apart:
+            return inside
+        return inside & (self._divide(at)[1] < self.item)
 
     def index(self, at: Lanes, axis: int) -> Lanes:
         """The index along an axis of the elements to which bytes belong."""
