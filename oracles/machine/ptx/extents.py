@@ -55,9 +55,7 @@ class Extent:
     def holds(self, at: Lanes) -> Lanes:
         """Whether bytes are of an element; of elements that lie over each other, whatever lies between them is, too."""
         inside = np.asarray((at >= self.first) & (at < self.behind))
-        if self.is_dense or not self._apart:
-            return inside
-        return inside & (self._divide(at)[1] < self.item)
+        return inside if self.is_dense or not self._apart else inside & (self._divide(at)[1] < self.item)
 
     def index(self, at: Lanes, axis: int) -> Lanes:
         """The index along an axis of the elements to which bytes belong."""

@@ -68,10 +68,12 @@ def shuffle(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         _members(chunk, threads, members(chunk), instruction)
-        source, inside = _source_lane(how, chunk.lanes % WARP, by(chunk), clamp(chunk))
-        chunk.write(name, chunk.spread(value(chunk))[chunk.lanes - chunk.lanes % WARP + source], threads)
+        amount, control = (each.reshape(-1, WARP) if np.ndim(each) else each for each in (by(chunk), clamp(chunk)))
+        source, inside = _source_lane(how, np.arange(WARP), amount, control)
+        places = chunk.lanes[::WARP, None] + source
+        chunk.write(name, chunk.spread(value(chunk))[places.reshape(-1)], threads)
         if within:
-            chunk.write(within, inside, threads)
+            chunk.write(within, np.broadcast_to(inside, places.shape).reshape(-1), threads)
 
     return step
 
