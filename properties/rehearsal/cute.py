@@ -62,7 +62,10 @@ def raise_from_calls() -> None:
         try:
             return original(self, arguments)
         except Exception as err:
-            raise _raised_by_driver(err) from None
+            own = _raised_by_driver(err)
+            if own is err:
+                raise
+            raise own from None
 
     executor.run_compiled_program = run
 
@@ -82,5 +85,5 @@ def raise_from_tvm() -> None:
 def count_devices() -> None:
     """Have CUDA's runtime, of which Python's bindings have a copy that needs NVIDIA's driver, know the devices."""
     runtime: Any = sys.modules["cuda.bindings.runtime"]
-    runtime.cudaGetDeviceCount = lambda: (runtime.cudaError_t.cudaSuccess, 2)
+    runtime.cudaGetDeviceCount = lambda: (runtime.cudaError_t.cudaSuccess, sys.modules["torch"].cuda.device_count())
     runtime.cudaLibraryUnload = lambda library: (runtime.cudaError_t.cudaSuccess,)

@@ -82,14 +82,17 @@ class Driver:
         own, self.pending.exception = getattr(self.pending, "exception", None), None
         return otherwise if own is None else own
 
-    def _serve(self, work: Callable[[], None]) -> int:
-        """Do some work for the driver: 0, or a failure, whose exception is kept."""
+    def _serve(self, label: str, work: Callable[[], None]) -> int:
+        """Do some work for the driver, about what a label says: 0, or a failure, whose exception is kept."""
+        self.pending.exception = None
         try:
             work()
         except BaseException as err:  # what calls is no Python: nothing can be raised into it
+            if isinstance(err, LookupError | AttributeError | TypeError):  # of what reads PTX, and no mistake in it
+                err = Unsupported(Code.OPCODE, f"{label}: its PTX cannot be read: {type(err).__name__}: {err}")
             self.pending.exception = err
-            if isinstance(err, Unsupported):
-                ACCOUNT.enter("", err)
+            if isinstance(err, Unsupported) and ACCOUNT.fault is not err:
+                ACCOUNT.enter(label, err)
             return _FAILED
         return 0
 
@@ -99,7 +102,7 @@ class Driver:
             self._texts.append(ctypes.string_at(image).decode() if is_text else "")
             library[0] = len(self._texts)
 
-        return self._serve(load)
+        return self._serve("an image of kernels", load)
 
     def _find(self, library: int, name: bytes, number: Any, shared: Any) -> int:
         def find() -> None:
@@ -108,7 +111,7 @@ class Driver:
             self._kernels.append(LoadedKernel(text, entry))
             number[0], shared[0] = len(self._kernels) - 1, entry.sizes["shared"]
 
-        return self._serve(find)
+        return self._serve(name.decode()[:_LETTERS], find)
 
     def _launch(self, number: int, sizes: Any, most: int, values: Any) -> int:
         def launch() -> None:
@@ -122,7 +125,7 @@ class Driver:
             with torch_cuda.on_stream(own.stream):
                 execute_raw(kernel, raw)
 
-        return self._serve(launch)
+        return self._serve(self._kernels[number].label, launch)
 
     def _compile(self, number: int, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> CudaKernel:
         loaded = self._kernels[number]

@@ -121,6 +121,20 @@ def test_what_the_driver_refuses() -> None:
     assert _kernel(_TEXT.encode(), b"other")[2] != 0
 
 
+def test_what_cannot_be_read_is_no_fault_of_a_candidate() -> None:
+    text = _TEXT.replace(".reg .f32 %f<4>;", ".reg .f32 %f<4>;\n.reg .v4 .s32 odd;")
+    inputs = (torch.randn(100, device="cuda"),)
+
+    def candidate(x: Tensor) -> Tensor:
+        if _kernel(text.encode())[2]:
+            raise RuntimeError("the driver refuses it")
+        return x * 2.5
+
+    judgement = opassay.judge(candidate, lambda x: x * 2.5, inputs, questions=["FWD:given"], compiled="sm_90")
+    assert judgement.verdict == "error", str(judgement)
+    assert "scale: its PTX cannot be read" in str(judgement)
+
+
 def test_the_driver_tells_of_the_devices() -> None:
     cuda, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
     assert cuda.cuDeviceGetCount(ctypes.byref(value)) == 0

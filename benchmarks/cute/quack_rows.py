@@ -1,0 +1,162 @@
+"""QuACK's functions as they stand: what is called, what it means in plain PyTorch, and its inputs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+_ROWS, _COLUMNS, _EPS = 6, 256, 1e-6
+
+
+class Row(NamedTuple):
+    """One judgement.
+
+    Attributes:
+        make: gives candidate and spec; it imports QuACK. inputs: of a dtype, on the device. contract: what is allowed.
+        why: why it is not accepted, read by hand; `proofs.py` shows it without opassay. "" where it has to be.
+        dtypes: that it is judged in. verdict: the wanted one, where there is a reason.
+    """
+
+    make: Callable[[], tuple[Callable[..., Any], Callable[..., Any]]]
+    inputs: Callable[[torch.dtype], tuple[Any, ...]]
+    contract: str = "torch"
+    why: str = ""
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    verdict: str = "rejected"
+
+
+def _normal(*shape: int, dtype: torch.dtype, grad: bool = True) -> torch.Tensor:
+    return torch.randn(shape).to(dtype).cuda().requires_grad_(grad)
+
+
+def _rms_norm() -> tuple[Any, Any]:
+    quack = importlib.import_module("quack")
+    return lambda x, w: quack.rmsnorm(x, w, eps=_EPS), lambda x, w: F.rms_norm(x, x.shape[-1:], w, _EPS)
+
+
+def _rms_norm_of_sum() -> tuple[Any, Any]:
+    quack = importlib.import_module("quack")
+
+    def candidate(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return quack.rmsnorm(x, w, b, residual=r, eps=_EPS, prenorm=True)
+
+    def spec(x: Any, w: Any, b: Any, r: Any) -> Any:
+        total = x + r
+        return F.rms_norm(total, total.shape[-1:], w, _EPS) + b, total
+
+    return candidate, spec
+
+
+def _layer_norm() -> tuple[Any, Any]:
+    norms = importlib.import_module("quack.rmsnorm")
+
+    class LayerNorm(torch.autograd.Function):
+        """The call of QuACK's two functions that its tests make."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any, b: Any) -> Any:
+            out, rstd, mean = norms.layernorm_fwd(x, w, b, eps=_EPS, return_rstd=True, return_mean=True)
+            ctx.save_for_backward(x, w, rstd, mean)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, dout: Any) -> Any:
+            x, w, rstd, mean = ctx.saved_tensors
+            return norms.layernorm_bwd(x, w, dout.contiguous(), rstd, mean)
+
+    return LayerNorm.apply, lambda x, w, b: F.layer_norm(x, x.shape[-1:], w.to(x.dtype), b.to(x.dtype), _EPS)
+
+
+def _softmax() -> tuple[Any, Any]:
+    quack = importlib.import_module("quack")
+    return quack.softmax, lambda x: torch.softmax(x, -1)
+
+
+class _Contiguous(torch.autograd.Function):
+    """Hands a gradient on whose rows are in order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient.contiguous()
+
+
+def _in_order(make: Callable[[], tuple[Any, Any]]) -> Callable[[], tuple[Any, Any]]:
+    """What a row makes, with gradients whose rows are in order."""
+
+    def candidate() -> tuple[Any, Any]:
+        function, spec = make()
+        return lambda *inputs: _Contiguous.apply(function(*inputs)), spec
+
+    return candidate
+
+
+def _cross_entropy() -> tuple[Any, Any]:
+    quack = importlib.import_module("quack")
+
+    def spec(x: Any, target: Any) -> Any:
+        return F.cross_entropy(x.float(), target, reduction="none")
+
+    return lambda x, target: quack.cross_entropy(x, target, reduction="none"), spec
+
+
+def _top_k() -> tuple[Any, Any]:
+    top = importlib.import_module("quack.topk")
+    return lambda x: top.topk(x, 8)[0], lambda x: torch.topk(x, 8).values
+
+
+def _top_k_softmax() -> tuple[Any, Any]:
+    top = importlib.import_module("quack.topk")
+    return lambda x: top.topk(x, 8, softmax=True)[0], lambda x: torch.softmax(torch.topk(x, 8).values, -1)
+
+
+def _gemm() -> tuple[Any, Any]:
+    interface = importlib.import_module("quack.gemm_interface")
+    return lambda a, b: interface.gemm(a, b, tuned=False), lambda a, b: a @ b
+
+
+def _gemm_added() -> tuple[Any, Any]:
+    interface = importlib.import_module("quack.gemm_interface")
+    return lambda a, b, c: interface.gemm_add(a, b, c, tuned=False), lambda a, b, c: a @ b + c
+
+
+def _rows_alone(dtype: torch.dtype) -> tuple[Any, ...]:
+    return (_normal(_ROWS, _COLUMNS, dtype=dtype),)
+
+
+_WIDE = "NaN beyond 2^128 / log2(e), where the product with log2(e) overflows"
+_ROWS_OF_GRADIENT = "the gradient of a transposed result is refused"
+_LOW_BITS = "the column stands in the last bits of a value: float32 is rounded to 15 bits, and infinities become NaN"
+_MAPS = "maps of tensors that host code makes without the driver are not known"
+ROWS = {
+    "rmsnorm": Row(_rms_norm, lambda d: (*_rows_alone(d), _normal(_COLUMNS, dtype=d))),
+    "rmsnorm of a sum": Row(
+        _rms_norm_of_sum,
+        lambda d: (*_rows_alone(d), _normal(_COLUMNS, dtype=d), _normal(_COLUMNS, dtype=d), *_rows_alone(d)),
+        why="where the residual alone requires a gradient, its backward lacks what forward has not kept",
+    ),
+    "layernorm": Row(_layer_norm, lambda d: (*_rows_alone(d), *(_normal(_COLUMNS, dtype=torch.float32) for _ in "wb"))),
+    "softmax": Row(_softmax, _rows_alone, why=f"{_WIDE}; {_ROWS_OF_GRADIENT}"),
+    "softmax in order": Row(_in_order(_softmax), _rows_alone, why=_WIDE),
+    "cross_entropy": Row(
+        _cross_entropy, lambda d: (*_rows_alone(d), torch.randint(_COLUMNS, (_ROWS,)).cuda()), "torch+lse", why=_WIDE
+    ),
+    "topk": Row(_top_k, _rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
+    "topk in order": Row(_in_order(_top_k), _rows_alone, why=_LOW_BITS),
+    "topk with softmax": Row(_top_k_softmax, _rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
+    "gemm": Row(
+        _gemm, lambda d: (_normal(64, 64, dtype=d, grad=False), _normal(64, 64, dtype=d, grad=False)),
+        why=_MAPS, dtypes=("bfloat16",), verdict="error",
+    ),
+    "gemm_add": Row(
+        _gemm_added, lambda d: tuple(_normal(64, 64, dtype=d, grad=False) for _ in range(3)),
+        why=_MAPS, dtypes=("bfloat16",), verdict="error",
+    ),
+}  # fmt: skip
