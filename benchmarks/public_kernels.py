@@ -5,7 +5,8 @@
 Each is called as its package calls it, compiled for sm_90 (`OPASSAY_PTX_ARCHITECTURE` takes another), each time in the
 next configuration of its tuner. WORD is a part of a package's or a kernel's name. Each package has its own process,
 because some change torch where they are imported. Asked are the given call and eight more in a row, and the gradient
-of some; with --all every usual question. Packages are installed by `pip install --no-deps`; three have no wheel, and
+of some; with --all every usual question, at which kernels that take rows for contiguous ones are red at LAYOUT:strides.
+Packages are installed by `pip install --no-deps`; three have no wheel, and
 lie in the folder of `OPASSAY_PUBLIC_SOURCES` (`public/row.py`). FlagGems and unsloth want `GEMS_VENDOR=nvidia` and
 `UNSLOTH_IS_PRESENT=1`. A package that is absent is said to be. Ends with 1 where a verdict is not the wanted one.
 """

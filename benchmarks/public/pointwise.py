@@ -39,6 +39,8 @@ def liger_rope() -> Call:
         return functional.liger_rope(q.clone(), k.clone(), c, s)
 
     def spec(q, k, angles):
+        if (q.shape[0], *q.shape[2:]) != (k.shape[0], *k.shape[2:]):
+            raise ValueError("queries and keys are of other batches, lengths or sizes")
         return _rotated(q, angles.cos(), angles.sin()), _rotated(k, angles.cos(), angles.sin())
 
     return Call(candidate, spec, (normal(2, 4, 7, 16), normal(2, 2, 7, 16), normal(7, 8)))
@@ -104,7 +106,7 @@ def sglang_merge_state() -> Call:
     merge = load("sglang.kernels.ops.attention.merge_state").merge_state_triton
 
     def spec(first, before, second, after):
-        total = torch.logaddexp(before, after)
+        total = torch.logsumexp(torch.stack([before, after]), 0)
         return first * (before - total).exp()[..., None] + second * (after - total).exp()[..., None], total
 
     return Call(

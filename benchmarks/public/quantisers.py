@@ -36,6 +36,8 @@ def conch_nms() -> Call:
     boxes = torch.cat([corners, corners + 1 + torch.rand(12, 2) * 4], -1)
 
     def spec(boxes, scores):
+        if len(boxes) != len(scores):
+            raise ValueError("boxes and scores are not as many")
         order = scores.argsort(descending=True)
         a, area = boxes[order], (boxes[order][:, 2:] - boxes[order][:, :2]).prod(-1)
         low, high = torch.maximum(a[:, None, :2], a[:, :2]), torch.minimum(a[:, None, 2:], a[:, 2:])
