@@ -184,7 +184,7 @@ PLANTED = {
         "grad = grad * target_weight",
     ),
     "topk: gradient: negated": SourceEdit(
-        "topk",
+        "topk in order",
         "bfloat16",
         "topk.py",
         "            grads = dvals_f32\n",
