@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import opassay
-from opassay.oracles.machine.ptx import sparse
+from opassay.oracles.machine.ptx import books, sparse
 from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.properties.candidates.asking import sizes
 from opassay.properties.candidates.host.quarters import Confinement
@@ -99,7 +99,7 @@ def test_a_right_kernel_is_accepted_at_every_question() -> None:
     assert _judge("softmax", "reference", ()).verdict is Ruling.ACCEPTED
 
 
-@pytest.mark.parametrize(("text", "verdict"), [(sparse.TOO_MUCH, Ruling.ACCEPTED), ("is not known", Ruling.WEAK)])
+@pytest.mark.parametrize(("text", "verdict"), [(books.TOO_MUCH, Ruling.ACCEPTED), ("is not known", Ruling.WEAK)])
 def test_a_size_that_takes_more_memory_than_is_executed_is_not_asked(
     text: str, verdict: Ruling, monkeypatch: pytest.MonkeyPatch
 ) -> None:

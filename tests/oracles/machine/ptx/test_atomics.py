@@ -355,7 +355,9 @@ def test_what_others_load_of_an_element_may_be_dead(machine: hardware.Hardware) 
 
 #: How halves are changed: the modifiers, and the registers; single ones by sums alone.
 _VECTORS = {"v4.{}": "{%h1, %h2, %h3, %h4}", "v2.{}x2": "{%r1, %r2}", "{}": "%h"}
-_REDUCED = {"add": torch.add, "max": torch.maximum, "min": torch.minimum}
+_REDUCED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": torch.add, "max": torch.maximum, "min": torch.minimum,
+}  # fmt: skip
 _OF_HALVES = [(verb, way) for verb in _REDUCED for way in _VECTORS if verb == "add" or way != "{}"]
 
 
