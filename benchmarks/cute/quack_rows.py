@@ -134,7 +134,7 @@ def _rows_alone(dtype: torch.dtype) -> tuple[Any, ...]:
 _WIDE = "NaN beyond 2^128 / log2(e), where the product with log2(e) overflows"
 _ROWS_OF_GRADIENT = "the gradient of a transposed result is refused"
 _LOW_BITS = "the column stands in the last bits of a value: float32 is rounded to 15 bits, and infinities become NaN"
-_MAPS = "maps of tensors that host code makes without the driver are not known"
+_MAPS = "clusters, and maps of tensors that host code makes without the driver are not known"
 ROWS = {
     "rmsnorm": Row(_rms_norm, lambda d: (*_rows_alone(d), _normal(_COLUMNS, dtype=d))),
     "rmsnorm of a sum": Row(
