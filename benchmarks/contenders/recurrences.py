@@ -1,6 +1,7 @@
 """What kernels of linear attention mean: a state that every step of a sequence changes, in plain PyTorch.
 
-Shapes: queries, keys and values (batch, steps, heads, width); gates are logarithms. All is computed in float32.
+Shapes: queries, keys and values (batch, steps, heads, width); gates are logarithms. All is computed in float32, but for
+what kernels store, or hand to a product of matrices, in the dtype of the operands.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, scale: float, g: Tensor
     for t in range(q.shape[1]):
         state = state if g is None else state * g.float()[:, t, :, :, None].exp()
         recall = (k[:, t, :, None, :] @ state)[:, :, 0]
-        state = state + k[:, t, :, :, None] * (beta[:, t, :, None] * (v[:, t] - recall))[:, :, None, :]
+        new = (beta[:, t, :, None] * (v[:, t] - recall)).to(dtype).float()
+        state = state + k[:, t, :, :, None] * new[:, :, None, :]
         outputs.append((q[:, t, :, None, :] @ state)[:, :, 0] * scale)
     return torch.stack(outputs, 1).to(dtype)
 
@@ -47,12 +49,13 @@ def running(x: Tensor, g: Tensor) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None = None) -> Tensor:
     """Causal attention, whose scores have the sums of the gates between key and query added."""
     dtype, (q, k, v) = q.dtype, (t.float().transpose(1, 2) for t in (q, k, v))
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    scores = (q @ k.mT).to(dtype).float() / math.sqrt(q.shape[-1])
     if g is not None:
         sums = g.float().cumsum(1).transpose(1, 2)
         scores = scores + sums[..., :, None] - sums[..., None, :]
     later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    return (scores.masked_fill(later, -math.inf).softmax(-1) @ v).transpose(1, 2).to(dtype)
+    weights = scores.masked_fill(later, -math.inf).softmax(-1).to(dtype).float()
+    return (weights @ v).transpose(1, 2).to(dtype)
 
 
 def retention_gates(heads: int) -> Tensor:
