@@ -73,11 +73,14 @@ def run_campaign(campaign: PtxCampaign, settings: PtxSettings, into: Path | None
     click.echo(f"{len(mutants)} mutants, seed {settings.seed}, {settings.workers} at once")
     fates: list[PtxFate] = []
     say = _progress()
-    for fate in campaign.fates(mutants, settings):
-        fates.append(fate)
-        for line in survivor_lines([fate]):
-            click.echo(line)  # at once, because a campaign may take an hour
-        say(fates)
+    try:
+        for fate in campaign.fates(mutants, settings):
+            fates.append(fate)
+            for line in survivor_lines([fate]):
+                click.echo(line)  # at once, because a campaign may take an hour
+            say(fates)
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: what is known of {len(fates)} of {len(mutants)} mutants follows")
     score = score_of(fates)
     for title, key in (("op", lambda fate: fate.mutant.family), ("kind", lambda fate: fate.mutant.kind)):
         click.echo("\n".join(["", *table_of(fates, title, key).lines()]))
