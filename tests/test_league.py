@@ -38,9 +38,9 @@ def test_a_red_row_without_a_cause_is_told() -> None:
 
 
 def test_the_league_is_large() -> None:
-    kernels = {(each["library"], each["call"]) for each in DATA["kernels"]}
+    kernels = set(map(page.key_of, DATA["kernels"]))
     assert len(kernels) == len(DATA["kernels"]) >= 300
-    assert len({library for library, _ in kernels}) >= 8
+    assert len({library for library, *_ in kernels}) >= 8
 
 
 @pytest.mark.parametrize("cause", [each for each in CAUSES if each.library == "numpy"], ids=lambda each: each.name)
@@ -78,6 +78,23 @@ def test_a_table_tells_a_wrong_kernel_from_a_right_one() -> None:
     assert standing.judge_contender(right, "1.0")["verdict"] == "accepted"
     record = standing.judge_contender(wrong, "1.0")
     assert (record["verdict"], record["causes"][0]["question"]) == ("rejected", "FWD:given")
+
+
+def test_the_page_tells_how_many_planted_mistakes_were_refused(tmp_path: Path) -> None:
+    fates = [{"mutant": {"family": "f(x) bfloat16"}, "outcome": each} for each in ("killed", "survived", "equivalent")]
+    path = tmp_path / "mutants.json"
+    path.write_text(json.dumps({"mutants": fates}))
+    assert page.fates_of(path) == {"f(x) bfloat16": [1, 1]}
+
+
+def test_a_half_type_is_a_row_of_its_own_with_what_the_library_says() -> None:
+    table = "f(x) | torch.exp(x) | torch | x: may be written; x: contiguous"
+    (row,) = contender.read_table("planted", table, {"f": torch.exp})
+    half = row.cast("bfloat16", "sm_90")
+    assert (half.dtype, half.compiled, half.where) == ("bfloat16", "sm_90", ("x: may be written", "x: contiguous"))
+    assert half.arguments[0].dtype is torch.bfloat16
+    records = [standing.describe_contender(each, "1.0") for each in (row, half)]
+    assert len({page.key_of(each) for each in records}) == 2
 
 
 def test_a_log_that_was_cut_off_is_read(tmp_path: Path) -> None:

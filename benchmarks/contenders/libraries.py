@@ -125,9 +125,9 @@ LIBRARIES: Mapping[str, Library] = {
 }  # fmt: skip
 #: Libraries that were looked at and have no kernels here, with the reason.
 NOT_HERE: Mapping[str, str] = {
-    "quack-kernels": "it imports NVIDIA's CUTLASS for Python, which needs a driver",
-    "flag_gems": "its import ends where there is no GPU",
-    "unsloth": "its import ends where there is no GPU",
+    "quack-kernels": "its kernels of CuTe DSL are judged by `benchmarks/cute_kernels.py`",
+    "flag_gems": "some of its kernels are judged on the rehearsal device, by `benchmarks/public_kernels.py`",
+    "unsloth": "some of its kernels are judged on the rehearsal device, by `benchmarks/public_kernels.py`",
     "xformers": "its wheels are for CUDA builds of torch",
     "timm": "it imports torchvision, whose wheel of PyPI has no operators for the CPU build of torch",
     "attorch": "PyPI has no distribution of this name",

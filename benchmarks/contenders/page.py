@@ -29,11 +29,14 @@ _HEAD = """\
 
 Each row is a kernel of a public library, judged by plain PyTorch with the questions of `opassay judge`: values at given
 and hostile inputs, sizes, strides, NaN and infinities, gradients where the library has them, what calls leave behind.
-float32, on the CPU; kernels in Triton are compiled for `sm_80`, and their PTX is executed. {day}.
+float32, on the CPU; kernels in Triton are compiled for `sm_80`, and their PTX is executed, in half types for `sm_90`.
+{day}.
 
 ```
 python benchmarks/league.py --log league.jsonl     # judge all that the log does not have, two processes at a time
-python benchmarks/league.py --log league.jsonl --write  # this page, docs/league.json, and the line of the README
+python benchmarks/league.py --dtype bfloat16 --dtype float16 --log league.jsonl  # the compiled ones in half types
+python benchmarks/league_mutants.py triton --dtype bfloat16 --most 3 --json mutants.json  # planted mistakes, refused?
+python benchmarks/league.py --log league.jsonl --mutants mutants.json --write  # this page, its data, README's line
 python benchmarks/league.py --replay               # every red row's cause, by the library alone and mpmath
 ```
 
