@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 112_844
+TOTAL = 112_850
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 224),
@@ -33,8 +33,8 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "ops of one's own": ("properties/functions", 733),
     "catalog": ("properties/catalog", 3_811),
     "certificates": ("properties/certificates reports/certificate", 579),
-    "candidates: questions": ("properties/candidates properties/candidates/asking", 10_760),
-    "candidates: calls of a spec": ("properties/candidates/domain", 2_307),
+    "candidates: questions": ("properties/candidates properties/candidates/asking", 10_762),
+    "candidates: calls of a spec": ("properties/candidates/domain", 2_311),
     "candidates: processes": ("properties/candidates/host", 3_037),
     "candidates: suites of others": ("properties/candidates/suites", 530),
     "watched programs": ("properties/watch properties/watch/stand_ins", 7_284),

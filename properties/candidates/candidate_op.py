@@ -194,9 +194,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
         if is_float(t) and label not in writes
         and (names[i] in spec.parameters if i < len(names) else t.requires_grad or True not in marked)
     ]  # fmt: skip
-    domain = derive_domain(spec, arguments)
-    if domain.declaration.writes:
-        raise Unsupported(Code.NOT_APPLICABLE, "properties are not asked where a candidate may write an argument")
+    domain = _domain_of(spec, arguments)
     calls = _calls_of_other_sizes(spec, arguments, domain, functools.partial(candidate, state))
     others = [] if spec.numpy else [*itertools.islice(calls, JOINT)]
     samples = functools.partial(_samples, spec, state, arguments, domain, others)
@@ -212,6 +210,14 @@ def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArgume
     without = frozenset(refusals) - {"grad"} | {"dims"}  # The given shapes fix the dims.
     op = op.changed(without=without, terms=terms, one_graph=False)
     return CandidateOp(op, refusals, spec.dtype_of(arguments, spec.state), device_of(operands))
+
+
+def _domain_of(spec: Specification, arguments: CallArguments) -> Domain:
+    """The calls of a spec; Unsupported where a call may leave other values in an argument, which samples share."""
+    domain = derive_domain(spec, arguments)
+    if domain.declaration.writes:
+        raise Unsupported(Code.NOT_APPLICABLE, "properties are not asked where a candidate may write an argument")
+    return domain
 
 
 def _affordable(spec: Specification, arguments: CallArguments, terms: Terms) -> CallArguments:

@@ -15,8 +15,6 @@ from ...oracles.verdicts.verdict import Cell
 SUBJECT = "candidate"
 #: The device where candidates are called.
 DEVICE = "cpu"
-
-
 #: Options of a case that are words on the command line.
 _FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+)$"
 

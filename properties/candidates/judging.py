@@ -94,10 +94,8 @@ def judge(
     if not callable(candidate):
         raise TypeError(f"candidate: got a {type(candidate).__name__}, need a function or a module")
     read_spec = replace(specification(spec), domain=domain or {})
-    draw = None
-    if callable(inputs):
-        draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
-    arguments = CallArguments.of(draw(seed) if draw is not None else inputs).with_names(spec)
+    draw = None if not callable(inputs) else inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
+    arguments = CallArguments.of(inputs if draw is None else draw(seed)).with_names(spec)
     name = str(getattr(candidate, "__name__", type(candidate).__name__))
     odd = next(
         (f"{arguments.label(i)} {why}" for i, t in enumerate(arguments.tensors) if (why := without_numbers(t))), ""

@@ -21,7 +21,7 @@ from torch import Tensor
 from ....reference.missing import nearest_of
 from ...declaring.user_samples import Integers
 from ..arguments import CallArguments
-from .facts import HALVES, OF_TWO, WORDS, facts_of, range_of
+from .facts import HALVES, OF_TWO, WORDS, facts_of, has_equal_halves, range_of
 from .input_rules import DomainError, InputRule
 from .integer_roles import KINDS, is_integer
 from .symbols import Axis, Shapes, Symbol, shapes_of, sizes_of
@@ -263,8 +263,9 @@ def require_values(declaration: Declaration, names: Sequence[str], arguments: Ca
     for i, words in declaration.facts.items():
         tensor, facts = arguments.tensors[i], set(facts_of([arguments.tensors[i]]))
         for fact in words:
-            low_high = range_of(fact)
-            if fact not in facts and not (low_high and bool(((tensor >= low_high[0]) & (tensor <= low_high[1])).all())):
+            low_high, (word, _, axis) = range_of(fact), fact.partition(" along ")
+            holds = fact in facts or (word == HALVES and has_equal_halves(tensor, int(axis)))
+            if not holds and not (low_high and bool(((tensor >= low_high[0]) & (tensor <= low_high[1])).all())):
                 raise DomainError(f"domain: got {names[i]}: {fact}, need what holds of the given inputs")
     for i, (kind, use, term) in declaration.integers.items():
         tensor, limit = arguments.tensors[i], term.at(values)

@@ -77,12 +77,12 @@ def facts_of(draws: Sequence[Tensor], most: int = sys.maxsize) -> Iterator[str]:
             yield f"{SUMS} along {d}"
         elif all(bool(((t.norm(dim=d) - 1).abs() <= near).all()) for t in rows):
             yield f"{UNIT} along {d}"
-    if len(shape) > 0 and shape[-1] > 2 and shape[-1] % 2 == 0:
+    last = len(shape) - 1
+    if last >= 0 and shape[last] > 2:
         # As cosines of angles have them. What repeats one number, or one row, has them by being expanded.
-        whole = [_some(t, most, whole=len(shape) - 1).detach() for t in draws]
-        halves = [t.tensor_split(2, -1) for t in whole]
-        if all(torch.equal(*pair) and bool((pair[0] != pair[0][..., :1]).any()) for pair in halves):
-            yield f"{HALVES} along {len(shape) - 1}"
+        whole = [_some(t, most, whole=last).detach() for t in draws]
+        if all(has_equal_halves(t, last) and bool((t != t[..., :1]).any()) for t in whole):
+            yield f"{HALVES} along {last}"
     if len(shape) > 1 and shape[-1] == shape[-2] > 1:
         if all(torch.equal(t, t.mT) for t in values):
             yield SYMMETRIC
@@ -116,6 +116,11 @@ def find_ranges(takes: Callable[[Tensor], bool], original: Tensor, draws: Sequen
     ways = (0.0, math.inf, sizes), (0.0, 1.0, 1 / sizes), (-1.0, 1.0, 1 / signs)
     inside = [way for way in ways if all(bool(((t >= way[0]) & (t <= way[1])).all()) for t in draws)]
     return tuple(f"in [{low:g}, {high:g}]" for low, high, values in inside if takes(values))[:1]
+
+
+def has_equal_halves(tensor: Tensor, axis: int) -> bool:
+    """Whether a tensor has this axis, and both of its halves have the same numbers."""
+    return axis < tensor.ndim and tensor.shape[axis] % 2 == 0 and torch.equal(*tensor.tensor_split(2, axis))
 
 
 def can_hold(facts: Sequence[str], shape: Sequence[int]) -> bool:

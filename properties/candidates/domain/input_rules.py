@@ -47,10 +47,8 @@ class InputRule:
 
     def values(self, arguments: CallArguments) -> dict[str, Tensor]:
         """What follows from the arguments of a call, by name; DomainError where that is nothing like them."""
-        named, name = (
-            dict(zip(self.names, arguments.leaves, strict=False)),
-            getattr(self.function, "__name__", "a function"),
-        )
+        named = dict(zip(self.names, arguments.leaves, strict=False))
+        name = getattr(self.function, "__name__", "a function")
         try:
             with torch.no_grad():
                 values = self.function(**{each: named[each] for each in parameters_of(self.function)})

@@ -52,6 +52,20 @@ def test_a_row_of_one_number_has_no_halves() -> None:
     assert find_facts([halves]) == ("equal halves along 1",)
 
 
+@pytest.mark.parametrize(("axis", "message"), [(0, ""), (1, "equal halves along 1"), (5, "equal halves along 5")])
+def test_halves_of_any_axis_may_be_declared(axis: int, message: str) -> None:
+    x = torch.randn(2, 5, generator=torch.Generator().manual_seed(0)).repeat(2, 1)
+    domain = {"where": [f"input: equal halves along {axis}"]}
+    if message:
+        with pytest.raises(ValueError, match=message):
+            opassay.judge(_SILU, _SILU, (x,), questions=("FWD:signs",), domain=domain)
+    else:
+        assert (
+            opassay.judge(_SILU, _SILU, (x,), questions=("FWD:signs", "SIZE:sizes"), domain=domain).verdict
+            == "accepted"
+        )
+
+
 def turn(q: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (q * cos).square() + (q * sin).square()
 
