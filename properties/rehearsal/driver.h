@@ -96,28 +96,26 @@ inline int occupy(int* blocks, void* kernel, int threads, uint64_t shared) {
 }
 
 // A map of a tensor, each field where tensor_maps.py reads it; what the driver numbers otherwise than PTX is renumbered.
-struct TensorMap {
-  uint64_t address;
-  uint32_t rank, kind, layout, swizzle, fill, box[5], shape[5], steps[5];
-  uint64_t strides[4];
-};
-static_assert(sizeof(TensorMap) == 120, "a map has 128 bytes");
 inline int encode_map(void* map, int type, uint32_t rank, void* address, const uint64_t* shape, const uint64_t* strides,
                       const uint32_t* box, const uint32_t* steps, int layout, int swizzle, int fill) {
   // From bytes to the two kinds of TF32; PTX has 32 bits flushed to zero one place later, and no more than that.
-  static const int kinds[] = {0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12};
+  static const uint32_t kinds[] = {0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12};
   if (type < 0 || type > 12 || rank < 1 || rank > 5 || reinterpret_cast<uint64_t>(address) % 16) return kInvalidValue;
-  TensorMap own{reinterpret_cast<uint64_t>(address), rank - 1, static_cast<uint32_t>(kinds[type]),
-                static_cast<uint32_t>(layout), static_cast<uint32_t>(swizzle), static_cast<uint32_t>(fill)};
+  if (layout < 0 || layout > 2 || swizzle < 0 || swizzle > 7) return kInvalidValue;
+  uint32_t words[32] = {};
+  std::memcpy(words, &address, 8);
+  words[2] = 2 | (rank - 1) << 4 | kinds[type] << 7 | layout << 11 | swizzle << 13;
+  words[15] = fill != 0;
+  auto* bytes = reinterpret_cast<uint8_t*>(words);
   for (uint32_t k = 0; k < rank; ++k) {
     if (!shape[k] || shape[k] > 1ull << 32 || !box[k] || box[k] > 256 || !steps[k] || steps[k] > 8) return kInvalidValue;
-    own.box[k] = box[k], own.shape[k] = static_cast<uint32_t>(shape[k]), own.steps[k] = steps[k];
-    if (k + 1 < rank && (strides[k] % 16 || strides[k] >= 1ull << 40)) return kInvalidValue;
-    if (k + 1 < rank) own.strides[k] = strides[k];
+    words[8 + k] = static_cast<uint32_t>(shape[k] - 1), bytes[55 + k] = static_cast<uint8_t>(box[k] - 1);
+    words[13] |= (steps[k] - 1) << 3 * k;
+    if (k + 1 == rank) break;
+    if (strides[k] % 16 || strides[k] >= 1ull << 40) return kInvalidValue;
+    words[3 + k] = static_cast<uint32_t>(strides[k] >> 4), words[7] |= static_cast<uint32_t>(strides[k] >> 36) << 4 * k;
   }
-  std::memset(map, 0, 128);
-  std::memcpy(map, &own, sizeof own);
-  return kSuccess;
+  return std::memcpy(map, words, sizeof words), kSuccess;
 }
 }  // namespace rehearsal
 

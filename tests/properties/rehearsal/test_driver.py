@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from opassay.oracles.machine.ptx.tensor_maps import field
 from opassay.properties.rehearsal.environment import LIBRARY
 
 pytestmark = [
@@ -151,3 +152,21 @@ def test_functions_are_found_by_name(name: bytes, known: bool) -> None:
     ask = ctypes.CDLL("libcuda.so.1").cuGetProcAddress_v2
     result = ask(name, ctypes.byref(function), 12000, ctypes.c_uint64(0), ctypes.byref(how))
     assert (result == 0) == (how.value == 0) == bool(function.value) == known
+
+
+def test_maps_of_tensors_have_the_bits_that_the_executor_reads() -> None:
+    encode, content = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled, (ctypes.c_uint8 * 128)()
+    shape, strides = (ctypes.c_uint64 * 3)(128, 64, 5), (ctypes.c_uint64 * 2)(256, (1 << 39) + 128)
+    box, steps = (ctypes.c_uint32 * 3)(64, 8, 2), (ctypes.c_uint32 * 3)(1, 2, 1)
+    address, bfloat16, sizes = ctypes.c_void_p(4096), 9, (shape, strides, box, steps)
+    assert encode(content, bfloat16, 3, address, *sizes, 0, 3, 0, 1) == 0
+    whole = int.from_bytes(bytes(content), "little")
+    read = {name: field(whole, name) for name in ("global_address", "mark", "rank", "elemtype", "swizzle_mode")}
+    assert read == {"global_address": 4096, "mark": 2, "rank": 2, "elemtype": 10, "swizzle_mode": 3}
+    assert field(whole, "fill_mode") == 1
+    by_axis = {"global_dim": shape, "box_dim": box, "element_stride": steps, "global_stride": strides}
+    for name, numbers in by_axis.items():
+        assert [field(whole, name, axis) for axis in range(len(numbers))] == [*numbers]
+    strides[0] = 8
+    assert encode(content, bfloat16, 3, address, *sizes, 0, 3, 0, 1) != 0
+    assert encode(content, bfloat16, 3, ctypes.c_void_p(8), *sizes, 0, 3, 0, 1) != 0

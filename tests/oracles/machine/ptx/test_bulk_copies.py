@@ -12,6 +12,7 @@ import torch
 from opassay.oracles.machine.ptx import hardware
 from opassay.oracles.machine.ptx.executable import Kernel
 from opassay.oracles.machine.ptx.executor import Geometry, PlacedLaunch
+from opassay.oracles.machine.ptx.parameters import Structure
 from opassay.oracles.machine.ptx.tensor_maps import host_map
 from opassay.oracles.verdicts.verdict import Code
 from opassay.oracles.verdicts.violation import Unsupported, Violation
@@ -248,6 +249,46 @@ def test_bytes_are_copied_in_and_out() -> None:
     with pytest.raises(Violation, match="no multiples of 16") as error:
         _run(body.replace("SIZE", "120"), [_map(x[None].clone().view(torch.int64), [1, 2], 0), x, y])
     assert error.value.code is Code.MISALIGNED
+
+
+#: A map that host code of CuTe DSL has made: (5, 64, 128) in bfloat16, boxes of (2, 8, 64), swizzle of 128 bytes.
+_BY_CUTE = "00046522 00000010 00000400 00000000 00000000 00000000 0000007f 0000003f 00000004 00000000 00000000 3f000000"
+
+
+def _made_by_cute(tensor: torch.Tensor, changed: dict[int, int]) -> Structure:
+    words = [0, 0, *(int(word, 16) for word in _BY_CUTE.split()), 0x107, 0, *[0xDEADBEEF] * 16]
+    for place, word in changed.items():
+        words[place] = word
+    return Structure(np.array(words, np.uint32).tobytes(), {0: tensor})
+
+
+def test_maps_that_host_code_makes_by_itself_are_read() -> None:
+    x = torch.arange(5 * 64 * 128, dtype=torch.int16).reshape(5, 64, 128)
+    out = torch.zeros(1024, dtype=torch.int16)
+    bring = _BRING.format(bytes=2048, x=64, y="56, 3").replace("2d", "3d") + _wait("w") + _DUMP.format(words=512)
+    _run(bring, [_made_by_cute(x, {}), out])
+    box = x[3:5, 56:, 64:].reshape(128, 8)
+    expected = np.empty((16, 8, 8), np.int16)
+    for row, unit in itertools.product(range(16), range(8)):
+        expected[row, unit ^ row % 8] = box[8 * row + unit]
+    assert np.array_equal(out.numpy(), expected.reshape(-1))
+    # The same map by the driver's function has the same bits, but for what is no part of its meaning.
+    own = host_map(_Descriptor(x), {"swizzle": 3, "elem_type": 10, "block_size": [2, 8, 64]})
+    hints = int.from_bytes(own.content, "little") ^ int.from_bytes(_made_by_cute(x, {}).content[:64], "little")
+    assert hints == 2 << 81
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({2: 0x00046523}, "the mark 3"), ({2: 0x00056522}, r"the bits \[80\]"), ({15: 2}, r"the bits \[481\]"),
+        ({6: 1}, r"the bits \[192\]"), ({2: 0x00046C22}, "layout 1"), ({2: 0x000465A2}, "type 11"),
+    ],
+)  # fmt: skip
+def test_maps_with_bits_that_are_not_known_are_refused(changed: dict[int, int], words: str) -> None:
+    bring = _BRING.format(bytes=2048, x=64, y="56, 3").replace("2d", "3d")
+    with pytest.raises(Unsupported, match=words):
+        _run(bring, [_made_by_cute(torch.zeros(5, 64, 128, dtype=torch.int16), changed)])
 
 
 def test_one_thread_of_a_warp_is_elected() -> None:
