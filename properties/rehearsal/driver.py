@@ -119,7 +119,7 @@ class Driver:
             if not loaded.text:  # How many of its blocks run together may be asked all the same.
                 raise Unsupported(Code.OPCODE, f"{loaded.label}: its image has machine code alone; need its PTX")
             _require_sizes(loaded.label, own, most)
-            kernel = self._compiled(number, (*own.grid,), (*own.block,), own.shared)
+            kernel = self._compiled(number, (*own.grid,), (*own.block,), own.shared, (*own.cluster,))
             widths = loaded.entry.parameters.values()
             raw = [ctypes.string_at(values[k], width) for k, width in enumerate(widths)]
             with torch_cuda.on_stream(own.stream):
@@ -127,16 +127,18 @@ class Driver:
 
         return self._serve(self._kernels[number].label, launch)
 
-    def _compile(self, number: int, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> CudaKernel:
+    def _compile(
+        self, number: int, grid: tuple[int, ...], block: tuple[int, ...], shared: int, cluster: tuple[int, ...]
+    ) -> CudaKernel:
         loaded = self._kernels[number]
-        return CudaKernel(loaded.label, Kernel(loaded.text, loaded.entry.name), grid, block, shared)
+        return CudaKernel(loaded.label, Kernel(loaded.text, loaded.entry.name), grid, block, shared, cluster)
 
 
 def _require_sizes(label: str, own: Any, most: int) -> None:
-    """Refuse sizes of a launch that CUDA refuses, and those that are not executed."""
-    clusters = [*own.cluster]
-    if clusters != [1, 1, 1]:
-        raise Unsupported(Code.OPCODE, f"{label}: clusters of {clusters} blocks are not executed")
+    """Refuse sizes of a launch that CUDA refuses."""
+    if any(m == 0 or n % m for n, m in zip(own.grid, own.cluster, strict=True)):
+        sizes = f"grid={[*own.grid]}, cluster={[*own.cluster]}"
+        raise RuntimeError(f"CUDA error: cluster misconfiguration ({label}: {sizes})")
     if own.shared > most:
         what = f"got {own.shared} bytes of dynamic shared memory, and its attribute allows {most}"
         raise RuntimeError(f"CUDA error: invalid argument ({label}: {what})")

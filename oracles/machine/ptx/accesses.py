@@ -46,7 +46,7 @@ def places(instruction: Instruction, operand: Operand, entry: Listing) -> Placin
             raise unknown(instruction, "an address of a parameter")
         of_shared, of_local, of_global = (at >= WINDOWS[name] for name in ("shared", "local", "global"))
         # What is in no window is outside of global memory, too.
-        parts = {"shared": of_shared & ~of_local, "local": of_local & ~of_global, "global": of_global | ~of_shared}
+        parts = {"cluster": of_shared & ~of_local, "local": of_local & ~of_global, "global": of_global | ~of_shared}
         return [
             _access(chunk, name, at[part] - WINDOWS[name], lanes[part], shape, label, np.flatnonzero(part))
             for name, part in parts.items()
@@ -57,7 +57,8 @@ def places(instruction: Instruction, operand: Operand, entry: Listing) -> Placin
 
 
 #: The state spaces that an instruction may name, and whose they are.
-_SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::cta": "shared", "local": "local"}
+_SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::cta": "shared", "local": "local",
+           "shared::cluster": "cluster"}  # fmt: skip
 
 
 def _access(
@@ -65,6 +66,10 @@ def _access(
 ) -> tuple[Space, Access, Any]:
     if space == "shared":
         return chunk.shared, Access(at + chunk.block[lanes] * chunk.context.shared, lanes, *shape, label), own
+    if space == "cluster":
+        homes, at = chunk.find_home(at, lanes, label)
+        base = (chunk.block[lanes] if homes is None else homes) * chunk.context.shared
+        return chunk.shared, Access(at + base, lanes, *shape, label, homes), own
     if space == "local":
         part = chunk.local.part
         return chunk.local, Access(at + lanes * part, lanes, *shape, label), own

@@ -345,7 +345,8 @@ def _permute(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
 
 def _window(instruction: Instruction) -> Operation:
     """cvta: an address of a state space as a generic one, or back."""
-    space = next((name for name in ("shared", "local") if name in instruction.modifiers), "")
+    words = {name.partition("::")[0] for name in instruction.modifiers}
+    space = next((name for name in ("shared", "local") if name in words), "")
     start = NUMBERS[instruction.kind](formats.WINDOWS[space] if space else 0)
     back = "to" in instruction.modifiers
     return Operation(lambda a: a - start if back else a + start, (instruction.kind,))

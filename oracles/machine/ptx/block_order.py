@@ -9,8 +9,6 @@ said.
 
 from __future__ import annotations
 
-import bisect
-
 import numpy as np
 
 from .formats import Lanes
@@ -20,12 +18,13 @@ class BlockOrder:
     """The order that the operations of a launch make; `clock` is how many there were.
 
     Args:
+        unit: threads of what comes before or after others: a block, in its own memory a warp.
         within: whether it orders what threads of one block do, too. In shared memory warps stand in the place of
             blocks, and barriers (`mbarriers.py`) in that of atomic operations.
     """
 
-    def __init__(self, within: bool = False) -> None:
-        self.clock, self._within = 0, within
+    def __init__(self, unit: int, within: bool = False) -> None:
+        self.clock, self.unit, self._within = 0, unit, within
         #: By block: when its operations were, and until when what it did before each is released by it.
         self._times: dict[int, list[int]] = {}
         self._released: dict[int, list[int]] = {}
@@ -36,7 +35,9 @@ class BlockOrder:
         for block in dict.fromkeys(blocks.tolist()):
             self.clock += 1
             self._times.setdefault(block, []).append(self.clock)
-            self._released.setdefault(block, []).append(self.clock if releases else self._fences.get(block, 0))
+            released = self._released.setdefault(block, [])
+            until = self.clock if releases else max(self._fences.get(block, 0), *released[-1:], 0)
+            released.append(until)
 
     def pass_fence(self, blocks: Lanes) -> None:
         """Blocks order what they did so far before the operations that come."""
@@ -49,12 +50,17 @@ class BlockOrder:
         result = np.zeros(len(ours), bool)
         if not self.clock:
             return result
-        for i, (their, stamp, our) in enumerate(zip(theirs.tolist(), stamps.tolist(), ours.tolist(), strict=True)):
+        # Threads are many, and pairs of those that they belong to few.
+        _, first, pairs = np.unique(
+            theirs * (int(ours.max(initial=0)) + 1) + ours, return_index=True, return_inverse=True
+        )
+        for number, place in enumerate(first.tolist()):
+            their, our, own = int(theirs[place]), int(ours[place]), pairs == number
             latest = self._times.get(our, [0])[-1]
             if their < 0:  # of several readers it is not known when all of them have read
-                result[i] = latest > 0
+                result[own] = latest > 0
             elif their != our or self._within:
-                times = self._times.get(their, [])
-                first = max(bisect.bisect_right(each, stamp) for each in (times, self._released.get(their, [])))
-                result[i] = first < len(times) and times[first] < latest
+                times = np.array([*self._times.get(their, ()), np.iinfo(np.int64).max])
+                released = self._released.get(their, [])
+                result[own] = times[np.searchsorted(released, stamps[own], "right")] < latest
         return result

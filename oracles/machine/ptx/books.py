@@ -47,6 +47,7 @@ class Access:
         addresses: of every thread, bytes from the start of the space. threads: their numbers, in the space's counting.
         width, count: bytes of an element, and how many elements one thread touches in a row.
         where: the instruction in words.
+        homes: the block of each address, of memory of which blocks have parts; None for that of the thread.
     """
 
     addresses: Lanes
@@ -54,6 +55,7 @@ class Access:
     width: int
     count: int
     where: str
+    homes: Lanes | None = None
 
     @property
     def whole(self) -> int:
@@ -66,7 +68,8 @@ class Access:
 
     def choose(self, choice: Any) -> Access:
         """The access of some of the threads."""
-        return Access(self.addresses[choice], self.threads[choice], self.width, self.count, self.where)
+        homes = None if self.homes is None else self.homes[choice]
+        return Access(self.addresses[choice], self.threads[choice], self.width, self.count, self.where, homes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +93,8 @@ class Books:
     """The books of a memory.
 
     Args:
-        count: bytes. blocks, threads: how many blocks, of how many threads. apart: whether each has a part of its own.
+        count: bytes. blocks, threads: how many blocks, of how many threads. apart: whether each has a part of its own
+            that no other block touches.
 
     Attributes:
         starts: where a further part of memory begins; what touches two parts is entered at once.
@@ -100,7 +104,7 @@ class Books:
     """
 
     def __init__(self, count: int, blocks: int, threads: int, apart: bool) -> None:
-        self._count, self._threads, self._apart = count, threads, apart
+        self._count, self._threads, self.apart = count, threads, apart
         self._epochs = np.zeros(blocks, np.int64)
         self._warp_epochs = np.zeros(blocks * threads // WARP + 1, np.int64)
         #: The blocks that have done anything since their last barrier.
@@ -134,7 +138,7 @@ class Books:
         """Blocks pass a barrier; if nothing that was done matters any more, where something was written."""
         self._epochs[blocks] += 1
         self._busy[blocks], self._crews = False, {}
-        if not self._apart or self._busy.any() or not self._parts:
+        if not self.apart or self._busy.any() or not self._parts:
             return slice(0)
         low, behind = self._parts.pop(0).spans[True]
         return slice(int(low), int(behind)) if low < behind else slice(0)
@@ -146,7 +150,7 @@ class Books:
 
     def _touched(self, span: Span) -> list[_Part]:
         """The parts that a span touches; none for a thread that is alone in its memory, for it meets nobody."""
-        if self._apart and self._threads == 1:
+        if self.apart and self._threads == 1:
             return []
         first, last = bisect.bisect_right(self.starts, span[0]), bisect.bisect_left(self.starts, span[1])
         return [self._parts[number] for number in range(first, last + 1)]
@@ -212,7 +216,7 @@ class Books:
         self.warp[at[self.warp[at] != warps]] = SEVERAL
         self.reading[at] = np.where(several, SEVERAL, blocks)
         self.times[1][at] = clock
-        if not self._apart:
+        if not self.apart:
             self.reading[at[self.reading[at] != blocks]] = SEVERAL
         self.read[at] = crew.now
 

@@ -11,6 +11,7 @@ shared memory until its group is.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +22,8 @@ from .books import Access
 from .chunk import Chunk
 from .formats import BITS, Lanes
 from .grammar import unknown
-from .listing import Instruction, Listing
-from .mbarriers import find_barrier, shared_address
+from .listing import Instruction, Listing, Operand
+from .mbarriers import deliver, locate, shared_address
 from .operands import Reader, Step, active, address, reader
 from .tensor_maps import TensorMap, read_map
 from .warpgroups import swizzled
@@ -45,8 +46,8 @@ def copy_in_bulk(instruction: Instruction, entry: Listing) -> Step:
 
 @dataclass(frozen=True)
 class _Block:
-    """What one thread copies: bytes of an element; where elements are, in the shared memory of all blocks and in
-    global memory; which of them are inside of the tensor; and what those outside become.
+    """What one thread copies: bytes of an element; where elements are, in the shared memory of a block and in global
+    memory; which of them are inside of the tensor; and what those outside become.
     """
 
     width: int
@@ -55,21 +56,20 @@ class _Block:
     inside: Lanes
     filler: int = 0
 
-    def bring(self, chunk: Chunk, lane: int, barrier_at: int, label: str) -> None:
-        """Copy into shared memory; a barrier counts the bytes."""
-        barrier = find_barrier(chunk, lane, barrier_at, label)
+    def bring(self, chunk: Chunk, lane: int, goal: tuple[list[int], int], label: str) -> None:
+        """Copy into shared memory, of some blocks; in each a barrier counts the bytes, at one place in all of them."""
+        homes, barrier_at = goal
         values = np.full(self.near.size, self.filler, BITS[self.width])
         lanes = np.full(int(self.inside.sum()), lane)
         (loaded,) = touch(chunk, "global", self.far[self.inside], lanes, (self.width, 1), label)
         values[self.inside] = loaded
-        access = Access(self.near, np.full(self.near.size, lane), self.width, 1, label)
-        chunk.shared.begin(access, [values])
-        barrier.copies.append((access, [values], self.near.size * self.width))
-        chunk.begun.tests = 0
+        for home in homes:
+            deliver(chunk, lane, (home, self.near), (self.width, [values]), (barrier_at, label))
 
     def take(self, chunk: Chunk, lane: int, label: str) -> None:
         """Copy out of shared memory."""
-        access = Access(self.near[self.inside], np.full(int(self.inside.sum()), lane), self.width, 1, label)
+        base = int(chunk.block[lane]) * chunk.context.shared
+        access = Access(base + self.near[self.inside], np.full(int(self.inside.sum()), lane), self.width, 1, label)
         (values,) = chunk.shared.begin(access)
         chunk.begun.bulk.begin(access, None)
         touch(chunk, "global", self.far[self.inside], access.threads, (self.width, 1), label, [values])
@@ -79,12 +79,13 @@ def _copy_box(instruction: Instruction, entry: Listing) -> Step:
     comes = "bulk_group" not in instruction.modifiers
     operands = instruction.operands if comes else instruction.operands[::-1]
     match = _BOX.fullmatch(str(operands[1]))
-    if match is None or len(instruction.operands) != (3 if comes else 2):
+    spreads = "multicast::cluster" in instruction.modifiers
+    if match is None or len(instruction.operands) != 2 + comes + spreads:
         raise unknown(instruction, f"the operands {instruction.operands}")
-    near, where, label = shared_address(instruction, operands[0], entry), active(instruction), str(instruction)
+    where, label = active(instruction), str(instruction)
     place = reader(instruction, match[1], "b64", entry)
     coordinates = [reader(instruction, each.strip(), "s32", entry) for each in match[2].split(",")]
-    barrier = shared_address(instruction, operands[2], entry) if comes else None
+    find_goal = _goals(instruction, entry, operands[0], (*operands[2:], None, None)[:2])
 
     def step(chunk: Chunk) -> None:
         for lane in chunk.select_lanes(where(chunk)).tolist():
@@ -92,23 +93,51 @@ def _copy_box(instruction: Instruction, entry: Listing) -> Step:
             corner = [int(chunk.spread(read(chunk))[lane]) for read in coordinates]
             if len(corner) != len(tensor.box):
                 raise unknown(instruction, f"{len(corner)} coordinates of a tensor of {len(tensor.box)} axes")
-            start = int(near(chunk)[lane])
+            start, goal = find_goal(chunk, lane)
             if start % 128:
                 raise Violation(Code.MISALIGNED, f"{label}: byte {start} of shared memory is no multiple of 128")
-            block = _block(tensor, corner, start, int(chunk.block[lane]) * chunk.context.shared)
-            if barrier is not None:
-                block.bring(chunk, lane, int(barrier(chunk)[lane]), label)
+            block = _block(tensor, corner, start)
+            if comes:
+                block.bring(chunk, lane, goal, label)
             else:
                 block.take(chunk, lane, label)
 
     return step
 
 
-def _block(tensor: TensorMap, corner: list[int], start: int, base: int) -> _Block:
-    """A box of a tensor, the innermost axis first, at a place in the shared memory of a block that begins at `base`."""
+def _goals(
+    instruction: Instruction, entry: Listing, near: Operand, rest: Sequence[Operand | None]
+) -> Callable[[Chunk, int], tuple[int, tuple[list[int], int]]]:
+    """A function that gives where in shared memory a thread copies, of which blocks, and where their barriers are.
+
+    Args:
+        near: that place. rest: the barrier, and the mask of the blocks of the cluster that get copies; None for none.
+    """
+    place, label = shared_address(instruction, near, entry), str(instruction)
+    barrier = place if rest[0] is None else shared_address(instruction, rest[0], entry)
+    mask = None if rest[1] is None else reader(instruction, rest[1], "u16", entry)
+
+    def find(chunk: Chunk, lane: int) -> tuple[int, tuple[list[int], int]]:
+        (home, start), (other, gate) = (locate(chunk, lane, int(each(chunk)[lane]), label) for each in (place, barrier))
+        if mask is None:
+            if other != home:
+                raise unknown(instruction, "a barrier in another block than the copy")
+            return start, ([home], gate)
+        named, joined = int(chunk.spread(mask(chunk))[lane]), chunk.context.joined
+        if named >> joined:
+            text = f"{label}: {chunk.name(lane)} names blocks {named:#b} of a cluster of {joined}"
+            raise Violation(Code.UNDEFINED, text)
+        first = int(chunk.block[lane]) // joined * joined
+        return start, ([first + rank for rank in range(joined) if named >> rank & 1], gate)
+
+    return find
+
+
+def _block(tensor: TensorMap, corner: list[int], start: int) -> _Block:
+    """A box of a tensor, the innermost axis first, at a place in the shared memory of a block."""
     count = int(np.prod(tensor.box))
     numbers, far, inside = np.arange(count), np.full(count, tensor.address, np.int64), np.ones(count, bool)
-    near = base + swizzled(start + numbers * tensor.width, tensor.units)
+    near = swizzled(start + numbers * tensor.width, tensor.units)
     for axis, size in enumerate(tensor.box):
         index = corner[axis] + numbers % size * tensor.steps[axis]
         numbers = numbers // size
@@ -121,23 +150,22 @@ def _block(tensor: TensorMap, corner: list[int], start: int, base: int) -> _Bloc
 def _copy_bytes(instruction: Instruction, entry: Listing) -> Step:
     comes = "bulk_group" not in instruction.modifiers
     target, source, size, *rest = instruction.operands
-    near = shared_address(instruction, target if comes else source, entry)
+    find_goal = _goals(instruction, entry, target if comes else source, (*rest, None, None)[:2])
     far: Reader = address(instruction, source if comes else target, entry, "global")
     amount, where, label = reader(instruction, size, "u32", entry), active(instruction), str(instruction)
-    if len(rest) != int(comes):
+    if len(rest) != comes + ("multicast::cluster" in instruction.modifiers):
         raise unknown(instruction, f"the operands {instruction.operands}")
-    barrier = shared_address(instruction, rest[0], entry) if comes else None
 
     def step(chunk: Chunk) -> None:
         for lane in chunk.select_lanes(where(chunk)).tolist():
-            count, start, there = (int(chunk.spread(each(chunk))[lane]) for each in (amount, near, far))
+            count, there = (int(chunk.spread(each(chunk))[lane]) for each in (amount, far))
+            start, goal = find_goal(chunk, lane)
             if count % 16 or start % 16 or there % 16:
                 raise Violation(Code.MISALIGNED, f"{label}: {count} bytes from {there} and {start}, no multiples of 16")
             steps = np.arange(0, count, 8)
-            base = int(chunk.block[lane]) * chunk.context.shared
-            block = _Block(8, base + start + steps, there + steps, np.ones(steps.size, bool))
-            if barrier is not None:
-                block.bring(chunk, lane, int(barrier(chunk)[lane]), label)
+            block = _Block(8, start + steps, there + steps, np.ones(steps.size, bool))
+            if comes:
+                block.bring(chunk, lane, goal, label)
             else:
                 block.take(chunk, lane, label)
 

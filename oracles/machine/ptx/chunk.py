@@ -24,8 +24,23 @@ BARRIERS = 16
 Extents: TypeAlias = tuple[int, int, int]
 #: By how many cycles a clock goes on from one look at it to the next.
 _CYCLES = 64
+#: From this bit on, addresses of shared memory have one more than the rank of a block in its cluster; 0: their own.
+RANK = 24
 #: Which lanes, of all, the masks of a lane name.
 _MASKS = {"eq": np.equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The name of a launched kernel, its blocks and the threads of one along three axes, its dynamic shared memory in
+    bytes, and the blocks of a cluster along three axes.
+    """
+
+    name: str
+    grid: Extents
+    block: Extents
+    shared: int
+    cluster: Extents = (1, 1, 1)
 
 
 @dataclass
@@ -33,7 +48,7 @@ class Context:
     """What all chunks of one launch share.
 
     Attributes:
-        entry: the kernel. grid: blocks in three dims. block: threads in three dims.
+        entry: the kernel. geometry: of the launch.
         memory: global memory. parameters: name -> bytes. poison: of registers and shared memory.
         shared: bytes of a block's shared memory. symbols: the addresses of the module's variables.
         unordered: whether the order of sums of floats, several into one element, was not decided.
@@ -43,8 +58,7 @@ class Context:
     """
 
     entry: Listing
-    grid: Extents
-    block: Extents
+    geometry: Geometry
     memory: Space
     parameters: dict[str, bytes]
     poison: int
@@ -66,7 +80,12 @@ class Context:
     @property
     def threads(self) -> int:
         """Of a block, in whole warps: what of the last one is no thread of the block has ended before it begins."""
-        return whole_warps(self.block)
+        return whole_warps(self.geometry.block)
+
+    @property
+    def joined(self) -> int:
+        """How many blocks a cluster has."""
+        return math.prod(self.geometry.cluster)
 
 
 def whole_warps(block: Extents) -> int:
@@ -82,11 +101,13 @@ class Asynchronous:
         copies: of cp.async. products: of wgmma. bulk: of cp.async.bulk, what goes out.
         barriers: of `mbarriers.py`, by block and address. tests: of them that have failed since somebody came.
         arrivals: of threads that do not wait, by block and number of the barrier.
+        meetings: of each thread how many barriers of its cluster it has come to, and how many it has passed.
     """
 
     copies: WorkGroups
     products: WorkGroups
     bulk: WorkGroups
+    meetings: Lanes
     barriers: dict[tuple[int, int], Any] = field(default_factory=dict)
     tests: int = 0
     arrivals: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -101,7 +122,7 @@ class Chunk:
     """Some blocks of a launch, and where their threads are.
 
     Args:
-        context: the launch. blocks: their numbers.
+        context: the launch. blocks: their numbers, those of a cluster side by side, by their ranks.
 
     Attributes:
         size: how many threads. lanes: their numbers here. numbers: in the whole launch. block: of each, here.
@@ -124,14 +145,16 @@ class Chunk:
         self.numbers = np.repeat(blocks, threads) * threads + self.within
         self.special = self._special_registers()
         self.shared = Space(
-            "shared", context.shared * blocks.size, blocks.size, threads, poison=context.poison, apart=True
-        )
+            "shared", context.shared * blocks.size, blocks.size, threads, poison=context.poison, apart=True,
+            numbers=blocks, joint=context.joined > 1,
+        )  # fmt: skip
         # A thread is the only one of a block of its own as far as its local memory goes.
         size = -(-context.entry.sizes["local"] // 16) * 16
         self.local = Space("local", size * self.size, self.size, 1, poison=context.poison, apart=True)
-        self.begun = Asynchronous(WorkGroups(self.size), WorkGroups(self.size), WorkGroups(self.size))
+        groups = [WorkGroups(self.size) for _ in range(3)]
+        self.begun = Asynchronous(groups[0], groups[1], groups[2], np.zeros((2, self.size), np.int64))
         self.mask: Lanes | None = None
-        self.alive = self.within < math.prod(context.block)
+        self.alive = self.within < math.prod(context.geometry.block)
         self.target = 0
         self.parting: tuple[Lanes, int] | None = None
         self.waiting: Lanes | None = None
@@ -139,16 +162,28 @@ class Chunk:
         self._defined: dict[str, Lanes] = {}
 
     def _special_registers(self) -> dict[str, Any]:
-        threads = self.context.threads
+        threads, geometry = self.context.threads, self.context.geometry
         registers: dict[str, Any] = {"%laneid": (self.within % WARP).astype(np.uint32)}
         registers |= {"%warpid": (self.within // WARP).astype(np.uint32), "%nwarpid": np.uint32(threads // WARP)}
         blocks = np.repeat(self.blocks, threads)
-        for name, extents, number in (("ctaid", self.context.grid, blocks), ("tid", self.context.block, self.within)):
+        ranks = self.block % self.context.joined
+        registers |= {"%cluster_ctarank": ranks.astype(np.uint32), "%cluster_nctarank": np.uint32(self.context.joined)}
+        clusters = (*(n // m for n, m in zip(geometry.grid, geometry.cluster, strict=True)),)
+        for name, extents, number in (
+            ("ctaid", geometry.grid, blocks), ("tid", geometry.block, self.within),
+            ("cluster_ctaid", geometry.cluster, ranks), ("clusterid", clusters, None),
+        ):  # fmt: skip
             width, height, _ = extents
-            places = number % width, number // width % height, number // (width * height)
+            if number is None:  # each axis of the grid has that of the cluster within
+                places = tuple(
+                    registers[f"%ctaid.{axis}"] // m for axis, m in zip("xyz", geometry.cluster, strict=True)
+                )
+            else:
+                places = number % width, number // width % height, number // (width * height)
             for axis, place, extent in zip("xyz", places, extents, strict=True):
                 along = place.astype(np.uint32) if extent > 1 else np.uint32(0)
-                registers |= {f"%{name}.{axis}": along, f"%n{name}.{axis}": np.uint32(extent)}
+                counted = f"%cluster_n{name[8:]}" if name == "cluster_ctaid" else f"%n{name}"
+                registers |= {f"%{name}.{axis}": along, f"{counted}.{axis}": np.uint32(extent)}
         for relation, holds in _MASKS.items():
             named = holds(np.arange(WARP)[None, :], np.arange(WARP)[:, None])
             masks = (named << np.arange(WARP)).sum(1).astype(np.uint32)
@@ -198,7 +233,7 @@ class Chunk:
 
     def _unwritten(self, name: str) -> Lanes:
         width, poison = self.context.entry.registers[name], self.context.poison
-        if name.startswith("%p"):
+        if width == 1:  # of a predicate, whatever its name is: numbers of bytes would choose threads by their places
             return np.bool_(poison & 1)
         return np.frombuffer(bytes([poison] * width), BITS[width])[0]
 
@@ -238,9 +273,7 @@ class Chunk:
     def require_each(self, fit: Lanes, title: str) -> None:
         """Raise a Violation where a thread is not fit; the title has a place for its name."""
         if not fit.all():
-            first = int(np.argmin(fit))
-            thread = f"thread {int(self.within[first])} of block {int(self.blocks[self.block[first]])}"
-            raise Violation(Code.DIVERGENT, title.format(thread))
+            raise Violation(Code.DIVERGENT, title.format(self.name(int(np.argmin(fit)))))
 
     def pass_warp_barrier(self, active: Lanes | None) -> None:
         """Warps pass a barrier of their own: those of the active threads, whole warps."""
@@ -252,3 +285,30 @@ class Chunk:
         """Blocks of this chunk pass a barrier."""
         self.shared.pass_barrier(blocks)
         self.context.memory.pass_barrier(self.blocks[blocks])
+
+    def meet(self, lanes: Lanes, releases: bool) -> None:
+        """Threads come to a barrier of their cluster, or pass it; `releases`: what they did so far comes before."""
+        self.shared.meet(lanes, releases)
+        self.context.memory.order.pass_through(np.unique(self.blocks[self.block[lanes]]), releases)
+
+    def find_home(self, at: Lanes, lanes: Lanes, label: str) -> tuple[Lanes | None, Lanes]:
+        """Of addresses of shared memory by threads, the blocks in whose it is, None for their own, and where there.
+
+        Raises:
+            Violation: that block has ended.
+        """
+        ranks = at >> RANK
+        if not ranks.any():
+            return None, at
+        there, joined, own = (ranks > 0) & (ranks <= self.context.joined), self.context.joined, self.block[lanes]
+        homes = np.where(there, own // joined * joined + ranks - 1, own)
+        ended = np.asarray(~self.alive.reshape(self.blocks.size, -1).any(1))[homes]
+        if ended.any():
+            first = int(np.argmax(ended))
+            title = f"{label}: {self.name(int(lanes[first]))} touches shared memory of block"
+            raise Violation(Code.UNDEFINED, f"{title} {int(self.blocks[homes[first]])}, which has ended")
+        return homes, np.where(there, at & (1 << RANK) - 1, at)
+
+    def name(self, lane: int) -> str:
+        """A thread, in words."""
+        return f"thread {int(self.within[lane])} of block {int(self.blocks[self.block[lane]])}"

@@ -11,6 +11,7 @@ import torch
 from ...verdicts.violation import Unsupported, Violation
 from ..compiling import SHARED_MEMORY, architecture
 from .account import ACCOUNT
+from .chunk import Extents
 from .executable import Kernel
 from .executor import MOST_BLOCKS, Geometry, PlacedLaunch, three_extents
 from .nvrtc import compile_source
@@ -23,11 +24,13 @@ SizesOfLaunch: TypeAlias = Sizes | Callable[..., Sizes]
 #: The largest numbers of threads of a block along x, y and z, and of threads in all (CUDA C++ Programming Guide,
 #: technical specifications).
 _MOST_THREADS, _MOST = (1024, 1024, 64), 1024
+#: The most blocks of a cluster; above 8 a GPU wants an attribute (CUDA C++ Programming Guide, "Thread Block Clusters").
+_MOST_JOINED = 16
 
 
 def cuda_kernel(
     source: str, name: str, grid: SizesOfLaunch, block: SizesOfLaunch, *, shared: int | Callable[..., int] = 0,
-    options: Sequence[str] = (),
+    options: Sequence[str] = (), cluster: Sizes = 1,
 ) -> CudaKernel:  # fmt: skip
     """A kernel of CUDA C++ as a function of tensors on the CPU and numbers, which needs no GPU.
 
@@ -40,6 +43,7 @@ def cuda_kernel(
         grid, block: numbers of blocks, and of threads of a block, along one to three axes; or functions of the
             arguments of a call that give them.
         shared: bytes of dynamic shared memory, or a function of the arguments. options: further ones of NVRTC.
+        cluster: numbers of blocks of a cluster along one to three axes, where the kernel does not say them itself.
 
     Returns:
         A function of the kernel's arguments: a tensor on the CPU for each pointer, an int or a float for each number,
@@ -52,17 +56,18 @@ def cuda_kernel(
         Unsupported: its PTX has an instruction that no meaning is built for.
     """
     text, lowered = compile_source(source, name, architecture(), options)
-    return CudaKernel(name, Kernel(text, lowered), grid, block, shared)
+    return CudaKernel(name, Kernel(text, lowered), grid, block, shared, cluster)
 
 
 def ptx_kernel(
-    text: str, entry: str = "", *, grid: SizesOfLaunch, block: SizesOfLaunch, shared: int | Callable[..., int] = 0
-) -> CudaKernel:
+    text: str, entry: str = "", *, grid: SizesOfLaunch, block: SizesOfLaunch, shared: int | Callable[..., int] = 0,
+    cluster: Sizes = 1,
+) -> CudaKernel:  # fmt: skip
     """A kernel of PTX, whatever compiler made it, as a function of tensors on the CPU and numbers, which needs no GPU.
 
     Args:
         text: of the module, for any architecture. entry: the name of the kernel in it; by default the first one.
-        grid, block, shared: as for `cuda_kernel`.
+        grid, block, shared, cluster: as for `cuda_kernel`.
 
     Returns:
         As `cuda_kernel`.
@@ -72,16 +77,17 @@ def ptx_kernel(
         Unsupported: it has an instruction that no meaning is built for.
     """
     kernel = Kernel(text, entry)
-    return CudaKernel(kernel.entry.name, kernel, grid, block, shared)
+    return CudaKernel(kernel.entry.name, kernel, grid, block, shared, cluster)
 
 
 class CudaKernel:
     """See `cuda_kernel`."""
 
     def __init__(
-        self, name: str, kernel: Kernel, grid: SizesOfLaunch, block: SizesOfLaunch, shared: int | Callable[..., int]
-    ) -> None:
-        self.__name__ = name
+        self, name: str, kernel: Kernel, grid: SizesOfLaunch, block: SizesOfLaunch, shared: int | Callable[..., int],
+        cluster: Sizes = 1,
+    ) -> None:  # fmt: skip
+        self.__name__, self._cluster = name, cluster
         self._kernel, self._grid, self._block, self._shared = kernel, grid, block, shared
 
     @property
@@ -116,13 +122,30 @@ class CudaKernel:
             raise ValueError(f"{self.__name__}: shared={shared}: need at most {limit} bytes")
         if 0 in grid:
             return
-        geometry = Geometry(self.__name__, three_extents(grid), three_extents(block), shared)
+        extents = three_extents(grid), three_extents(block), shared, self._clusters(three_extents(grid))
+        geometry = Geometry(self.__name__, *extents)
         try:
             PlacedLaunch(geometry, self._kernel, rows).run()
         except (Violation, Unsupported) as fault:
             ACCOUNT.enter(self.__name__, fault)
             raise
         ACCOUNT.enter(self.__name__)
+
+    def _clusters(self, grid: Extents) -> Extents:
+        """The blocks of a cluster along each axis, of the kernel itself or of the launch.
+
+        Raises:
+            ValueError: no GPU launches such clusters.
+        """
+        sizes = three_extents(_sizes(self._cluster, ()))
+        cluster = three_extents(self._kernel.entry.cluster) if self._kernel.entry.cluster else sizes
+        if sizes not in (cluster, (1, 1, 1)):
+            raise ValueError(f"{self.__name__}: cluster={sizes}: the kernel needs {cluster}")
+        if min(cluster) < 1 or math.prod(cluster) > _MOST_JOINED:
+            raise ValueError(f"{self.__name__}: cluster={cluster}: need from 1 to {_MOST_JOINED} blocks")
+        if any(n % m for n, m in zip(grid, cluster, strict=True)):
+            raise ValueError(f"{self.__name__}: grid={grid}: need multiples of the cluster's {cluster}")
+        return cluster
 
     def _row(self, number: int, parameter: str, value: Any) -> tuple[str, object, str]:
         """The type of an argument, as Triton names types, its value, and its name."""

@@ -12,13 +12,14 @@ from .accesses import is_strong, load, store
 from .arithmetic import compare_pairs
 from .atomics import update
 from .bulk_copies import copy_in_bulk
+from .clusters import map_shared
 from .contraction import contract
 from .extern import call_outside, trap
 from .flow import barrier, branch, end, fence, rank_blocks
 from .grammar import require_known, unknown
 from .integers import carry
 from .listing import Instruction, Listing, read_entry
-from .mbarriers import arrive_behind_copies, barrier_in_memory
+from .mbarriers import arrive_behind_copies, barrier_in_memory, store_behind_barrier
 from .moves import compute, create_policy, move
 from .operands import Step
 from .space import WARP
@@ -34,7 +35,8 @@ _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
     "activemask": active_mask, "createpolicy": create_policy, "call": call_outside, "trap": trap, "atom": update,
     "wgmma": multiply_groups, "wmma": fragments, "mma": multiply_matrices, "red": update,
-    "barrier": barrier, "mbarrier": barrier_in_memory, "tensormap": change_map, "elect": elect,
+    "barrier": barrier, "mbarrier": barrier_in_memory, "mapa": map_shared,
+    "getctarank": map_shared, "tensormap": change_map, "elect": elect,
     # Of these a fence alone means something for one launch, whose threads take no time.
     **dict.fromkeys(("fence", "membar", "setmaxnreg", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"), fence),
 }  # fmt: skip
@@ -65,7 +67,7 @@ class Kernel:
         self.entry.blocks = contract(self.entry.blocks)
         every = [instruction for block in self.entry.blocks for instruction in block]
         self.waits = any(each.name == "atom" or is_strong(each) or each.modifiers[:1] in _WAITS for each in every)
-        apart = [each for each in every if not {"shared", "shared::cta"} & {*each.modifiers}]
+        apart = [each for each in every if not {"shared", "shared::cta", "shared::cluster"} & {*each.modifiers}]
         self.joint = any(each.name in ("atom", "red") or is_strong(each) for each in apart)
         self.together = GROUP if any(each.name == "wgmma" for each in every) else WARP
         for each in every:
@@ -92,6 +94,8 @@ class Kernel:
             return copy_in_bulk(instruction, self.entry)
         if instruction.name == "cp" and "mbarrier" in instruction.modifiers:
             return arrive_behind_copies(instruction, self.entry)
+        if instruction.name == "st" and "async" in instruction.modifiers:
+            return store_behind_barrier(instruction, self.entry)
         if instruction.name == "setp" and instruction.modifiers[-1].endswith("x2"):
             return compare_pairs(instruction, self.entry)
         return _MAKERS.get(instruction.name, compute)(instruction, self.entry)

@@ -15,6 +15,7 @@ import numpy as np
 from ...verdicts.violation import Code, Unsupported, Violation
 from .accesses import complete
 from .chunk import BARRIERS, Chunk, Context
+from .clusters import MEETING, pass_cluster_barriers, whole_clusters
 from .executable import Kernel
 from .formats import Lanes
 
@@ -34,8 +35,9 @@ def execute(kernel: Kernel, context: Context, order: str, blocks: Lanes | None =
     Raises:
         Violation: what a GPU traps on, or what the ISA leaves undefined. Unsupported: what no meaning is built for.
     """
-    numbers = np.arange(math.prod(context.grid)) if blocks is None else blocks
-    together = max(1, _CHUNK // context.threads)
+    numbers = np.arange(math.prod(context.geometry.grid)) if blocks is None else blocks
+    numbers = whole_clusters(context.geometry, numbers)
+    together = max(1, _CHUNK // context.threads // context.joined) * context.joined
     # Overflow and invalid operations are a kernel's daily business.
     with np.errstate(all="ignore"):
         for first in range(0, numbers.size, together):
@@ -155,9 +157,7 @@ class _Run:
 
     def _fault(self, threads: Lanes, what: str) -> Violation:
         """What the first of some threads does, as a violation."""
-        first, chunk = int(np.flatnonzero(threads)[0]), self.chunk
-        who = f"thread {int(chunk.within[first])} of block {int(chunk.blocks[chunk.block[first]])}"
-        return Violation(Code.DIVERGENT, f"{who} {what}")
+        return Violation(Code.DIVERGENT, f"{self.chunk.name(int(np.flatnonzero(threads)[0]))} {what}")
 
     def _let_pass(self) -> bool:
         """Threads pass barriers to which all have come that have to; whether any has."""
@@ -166,6 +166,9 @@ class _Run:
         threads, arrivals, passed = self.chunk.context.threads, self.chunk.begun.arrivals, False
         waiting, ended = self.waiting.reshape(-1, threads), ~self.chunk.alive.reshape(-1, threads)
         for code in np.unique(waiting[waiting > 0]).tolist():
+            if code == MEETING:
+                passed |= pass_cluster_barriers(self.chunk, self.waiting)
+                continue
             here, (count, number) = waiting == code, divmod(code - 1, BARRIERS)
             come = here.sum(1) + [arrivals.get((block, number), 0) for block in range(len(here))]
             if count and (come > count).any():

@@ -10,7 +10,7 @@ import math
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..memory import bytes_of, poisoned_tensor, runs_of
 from . import far, hardware
 from .account import ACCOUNT
 from .chunk import Context, Extents, whole_warps
+from .chunk import Geometry as Geometry
 from .executable import Kernel
 from .execution import execute
 from .extents import Extent
@@ -124,18 +125,6 @@ def three_extents(sizes: Sequence[int]) -> Extents:
     """Sizes along x, y and z of those that are named."""
     width, height, depth = (*map(int, sizes), 1, 1)[:3]
     return width, height, depth
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """The name of a launched kernel, its blocks and the threads of one along three axes, and its dynamic shared memory
-    in bytes.
-    """
-
-    name: str
-    grid: Extents
-    block: Extents
-    shared: int
 
 
 class PlacedLaunch:
@@ -261,9 +250,7 @@ class PlacedLaunch:
         """The memory as the launch leaves it, and the first read of what was never written, in words."""
         entry, geometry, memory = self._kernel.entry, self._geometry, self._memory(on)
         shared = -(-(entry.sizes["shared"] + geometry.shared) // 16) * 16
-        context = Context(
-            entry, geometry.grid, geometry.block, memory, self._parameters, on.poison, max(shared, 16), self._symbols
-        )
+        context = Context(entry, geometry, memory, self._parameters, on.poison, max(shared, 16), self._symbols)
         try:
             if self._far is None:
                 execute(self._kernel, context, on.order)

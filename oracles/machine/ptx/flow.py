@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...verdicts.violation import Code, Violation
 from .chunk import BARRIERS, Chunk
+from .clusters import cluster_barrier
 from .formats import Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing
-from .operands import Step, active
+from .operands import Step, active, reader
 
 #: The scopes of fences that order what threads of several blocks do.
 _WIDE = frozenset({"gl", "gpu", "sys"})
@@ -100,12 +102,15 @@ def _go_to(instruction: Instruction, target: int) -> Step:
 
 def fence(instruction: Instruction, entry: Listing) -> Step:
     """membar and fence: memory is in one order here anyway; which blocks one of them orders `BlockOrder` says."""
-    if _WIDE.isdisjoint(instruction.modifiers):
+    words, where = {*instruction.modifiers}, active(instruction)
+    if words.isdisjoint((*_WIDE, "cluster")) or "mbarrier_init" in words:
         return lambda chunk: None
-    where = active(instruction)
 
     def step(chunk: Chunk) -> None:
-        chunk.context.memory.order.pass_fence(chunk.numbers[chunk.select_lanes(where(chunk))] // chunk.context.threads)
+        lanes = chunk.select_lanes(where(chunk))
+        chunk.shared.pass_fence(lanes)
+        if not words.isdisjoint(_WIDE):
+            chunk.context.memory.pass_fence(chunk.numbers[lanes])
 
     return step
 
@@ -114,6 +119,8 @@ def barrier(instruction: Instruction, entry: Listing) -> Step:
     """bar.sync: threads of a block wait for each other, all or so many of them, at one of 16 barriers; bar.arrive: they
     are counted there and go on; bar.warp.sync: those of a warp, which run together.
     """
+    if "cluster" in instruction.modifiers:
+        return cluster_barrier(instruction, entry)
     where, label = active(instruction), str(instruction)
     if "warp" in instruction.modifiers:
 
@@ -123,21 +130,24 @@ def barrier(instruction: Instruction, entry: Listing) -> Step:
             chunk.pass_warp_barrier(threads)
 
         return meet
-    numbers = [int(each, 0) for each in instruction.operands if isinstance(each, str) and each.isdecimal()]
     arrives = "arrive" in instruction.modifiers
-    if len(numbers) != len(instruction.operands) or not arrives + 1 <= len(numbers) <= 2 or numbers[0] >= BARRIERS:
+    first = str(*instruction.operands[:1])
+    if not arrives + 1 <= len(instruction.operands) <= 2 or (first.isdecimal() and int(first) >= BARRIERS):
         raise unknown(instruction, f"the operands {instruction.operands}")
-    count = numbers[1] if len(numbers) > 1 else 0
+    number, count = (reader(instruction, each, "u32", entry) for each in (*instruction.operands, "0")[:2])
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chunk.require_whole_warps(threads, label)
+        numbers, counts = (chunk.spread(read(chunk)).astype(np.int64) for read in (number, count))
+        lanes = chunk.select_lanes(threads)
+        if (numbers[lanes] >= BARRIERS).any():
+            raise Violation(Code.UNDEFINED, f"{label}: {chunk.name(int(lanes[0]))} names none of {BARRIERS} barriers")
         if not arrives:
-            code = BARRIERS * count + numbers[0] + 1
-            chunk.waiting = np.where(True if threads is None else threads, code, np.zeros(chunk.size, np.int64))
+            codes = BARRIERS * counts + numbers + 1
+            chunk.waiting = np.where(True if threads is None else threads, codes, np.zeros(chunk.size, np.int64))
             return
-        for block in chunk.block[chunk.select_lanes(threads)].tolist():
-            key = block, numbers[0]
+        for key in zip(chunk.block[lanes].tolist(), numbers[lanes].tolist(), strict=True):
             chunk.begun.arrivals[key] = chunk.begun.arrivals.get(key, 0) + 1
 
     return step

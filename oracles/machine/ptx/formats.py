@@ -25,7 +25,7 @@ NUMBERS: dict[str, Any] = {
 #: Where global memory begins, so that a null pointer, and an offset without its pointer, are outside.
 BASE = 1 << 40
 #: Where state spaces begin among generic addresses. An address of global memory is a generic one in any instruction.
-WINDOWS = {"shared": 1 << 34, "local": 1 << 36, "param": 1 << 38, "global": BASE}
+WINDOWS = {"shared": 1 << 34, "cluster": 1 << 34, "local": 1 << 36, "param": 1 << 38, "global": BASE}
 #: The NaN that a GPU computes in float32; any other payload would make equal results differ.
 CANONICAL = np.uint32(0x7FFFFFFF).view(np.float32)
 _CANONICAL_HALF = np.uint16(0x7FFF)

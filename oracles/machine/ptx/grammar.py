@@ -20,7 +20,7 @@ _PLAIN = "pred|[bus](16|32|64)|f32|f64"
 _COMPARED = r"(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)(\.(and|or|xor))?"
 _CACHED = r"(\.L[12]::[\w:]+)*"
 _VECTOR = r"(v[24]\.)?([bus](8|16|32|64)|f(32|64))"
-_STATE_SPACE = r"(global|shared(::cta)?|local)"
+_STATE_SPACE = r"(global|shared(::cta|::cluster)?|local)"
 _SCOPE = r"(cta|cluster|gpu|sys)"
 _STRONG = rf"(weak|volatile|(relaxed|acquire|release)\.{_SCOPE})"
 _PLACED = rf"({_STRONG}\.)?({_STATE_SPACE}(\.(ca|cg|cs|lu|cv|wb|wt))?{_CACHED}\.)?"
@@ -79,10 +79,13 @@ _MODIFIERS = {
            rf"|r[nzmp]i\.(ftz\.)?[us](8|16|32|64)\.f32|r[nzmp]i\.[us](8|16|32|64)\.(f64|{_HALF})"
            rf"|[us](8|16|32|64)\.[us](8|16|32|64)",
     "createpolicy": r"(fractional|range)\.L2::\w+(\.L2::\w+)?\.b64|cvt\.L2\.b64",
-    "cvta": r"(to\.)?(global|shared|local|const|param)\.u64",
+    "cvta": r"(to\.)?(global|shared(::cta|::cluster)?|local|const|param)\.u64",
     "ld": rf"param\.{_VECTOR}|{_PLACED}{_VECTOR}"
           rf"|global\.nc{_CACHED}\.{_VECTOR}|const\.{_VECTOR}",
-    "st": rf"{_PLACED}{_VECTOR}", "atom": rf"{_ORDERED}({_CHANGED}|exch\.b(32|64)|cas\.b(16|32|64))",
+    "st": rf"{_PLACED}{_VECTOR}"
+          r"|async(\.weak)?(\.shared::cluster)?\.mbarrier::complete_tx::bytes\.(v[24]\.)?[busf](32|64)",
+    **dict.fromkeys(("mapa", "getctarank"), r"(shared::cluster\.)?u(32|64)"),
+    "atom": rf"{_ORDERED}({_CHANGED}|exch\.b(32|64)|cas\.b(16|32|64))",
     "red": rf"{_ORDERED}({_CHANGED})", "membar": "cta|gl|sys", "fence": rf"(sc|acq_rel|acquire|release)\.{_SCOPE}"
                                                      r"|proxy\.(async(\.(global|shared::cta|shared::cluster))?|alias)"
              rf"|proxy\.tensormap::generic\.(acquire|release)\.{_SCOPE}|mbarrier_init\.release\.cluster",
@@ -113,12 +116,13 @@ _MODIFIERS = {
     "cp": rf"async\.c[ag]\.shared\.global{_CACHED}|async\.(commit_group|wait_group|wait_all)"
           rf"|async\.mbarrier\.arrive(\.noinc)?{_GATE}"
           r"|async\.bulk\.(commit_group|wait_group(\.read)?)|async\.bulk\.prefetch\.(tensor\.[1-5]d\.)?L2\.global(\.tile)?"
-          rf"|async\.bulk\.(tensor\.[1-5]d\.)?shared::(cta|cluster)\.global(\.tile)?\.mbarrier::complete_tx::bytes{_CACHED}"
+          rf"|async\.bulk\.(tensor\.[1-5]d\.)?shared::(cta|cluster)\.global(\.tile)?\.mbarrier::complete_tx::bytes(\.multicast::cluster)?"
+          rf"{_CACHED}"
           rf"|async\.bulk\.(tensor\.[1-5]d\.)?global\.shared::cta(\.tile)?\.bulk_group{_CACHED}",
     "ldmatrix": _MATRIX, "stmatrix": _MATRIX, "bra": "(uni)?", "ret": "(uni)?", "exit": "",
     "call": "(uni)?", "trap": "",
     "bar": r"(cta\.)?(sync|arrive)|warp\.sync",
-    "barrier": r"(cta\.)?(sync|arrive)(\.aligned)?",
+    "barrier": r"((cta\.)?(sync|arrive)|cluster\.(arrive(\.(release|relaxed))?|wait(\.acquire)?))(\.aligned)?",
     "shfl": r"sync\.(bfly|idx|up|down)\.b32", "redux": r"sync\.((max|min|add)\.[us]32|(and|or|xor)\.b32)",
 }  # fmt: skip
 _KNOWN = {name: re.compile(modifiers) for name, modifiers in _MODIFIERS.items()}

@@ -25,6 +25,7 @@ _VARIABLE = re.compile(
     r"\.(shared|local|global|const|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$%.@]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?",
     re.DOTALL,
 )
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', re.MULTILINE)
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _OUTSIDE = re.compile(r"^[^\S\n]*(?:\.(?:visible|extern|weak)\s+)*\.(?:shared|global|const)\s[^;]*;", re.MULTILINE)
@@ -80,6 +81,7 @@ class Listing:
         sizes: bytes of all of them, by space. constants: variable of the module -> its bytes.
         blocks: instructions without a jump into or out of their middle. labels: name -> number of its block.
         dynamic: array of dynamic shared memory -> what its place is a multiple of.
+        cluster: the blocks of a cluster along each axis that it has to be launched with; empty for any.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Listing:
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     dynamic: dict[str, int] = field(default_factory=dict)
+    cluster: tuple[int, ...] = ()
 
     def parameter_place(self, name: str) -> int:
         """Where a parameter begins among all of them, for those who take its address."""
@@ -166,6 +169,8 @@ def read_entry(text: str, name: str = "") -> Listing:
             entry.parameters[parameter[1]] = WIDTHS[kind[0]] * int(parameter[2] or 1)
             entry.kinds[parameter[1]] = "" if parameter[2] else kind[0]
     start = text.index("{", close)
+    clusters = _CLUSTER.search(text, close, start)
+    entry.cluster = (*(int(each or 1) for each in clusters.groups()),) if clusters else ()
     body = _Body(entry, text.count("\n", 0, start) + 1, files, functions)
     body.read(text[start + 1 :])
     body.finish()
@@ -260,12 +265,10 @@ class _Body:
 
     def _take(self, statement: str, sign: str) -> None:
         """A label or a whole statement."""
-        registers = _REGISTERS.match(statement)
         if sign == ":":
             self._mark(self._local(statement))
-        elif registers:
-            for name in _expanded(registers[2]):
-                self._entry.registers[self._local(name)] = WIDTHS[registers[1]]
+        elif registers := _REGISTERS.match(statement):
+            self._declare_registers(registers[1], registers[2])
         elif statement.startswith("."):
             variable = _VARIABLE.search(statement)
             if variable and variable[1] in ("local", "param"):
@@ -278,6 +281,17 @@ class _Body:
                 self._call(instruction)
             else:
                 self._append(self._in_place(instruction))
+
+    def _declare_registers(self, kind: str, names: str) -> None:
+        """Declare registers; of a vector its parts, for which its name stands."""
+        if kind in ("v2", "v4"):
+            of_part, _, names = names.lstrip(".").partition(" ")
+            for name in _expanded(names):
+                own = [self._local(f"{name}.{letter}") for letter in "xyzw"[: int(kind[1])]]
+                self._entry.registers |= dict.fromkeys(own, WIDTHS[of_part])
+                self._scopes[-1][name] = f"{{{', '.join(own)}}}"
+        else:
+            self._entry.registers |= {self._local(name): WIDTHS[kind] for name in _expanded(names)}
 
     def _append(self, instruction: Instruction) -> None:
         block = self._entry.blocks[-1]

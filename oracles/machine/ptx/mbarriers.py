@@ -20,9 +20,10 @@ from ...verdicts.violation import Code, Violation
 from .accesses import spread_over
 from .books import Access
 from .chunk import Chunk
-from .formats import WINDOWS, Lanes
+from .formats import WIDTHS, WINDOWS, Lanes
+from .grammar import unknown
 from .listing import Instruction, Listing, Operand
-from .operands import Reader, Step, active, address, destination, reader
+from .operands import Reader, Step, active, address, destination, elements, reader
 
 #: So many tests of barriers fail one after the other, with no arrival between them, where nobody will ever arrive.
 _PATIENCE = 1 << 13
@@ -66,6 +67,12 @@ class MemoryBarrier:
         if not self.pending and not self.transfer:
             self.pending, self.phase = self.count, self.phase + 1
 
+    def is_past(self, chunk: Chunk, awaited: int, parity: bool) -> bool:
+        """Whether the phase of a parity, or a phase, is complete for somebody who waits for it."""
+        if (self.phase & 1 if parity else self.phase) == awaited:
+            self.settle(chunk, True)
+        return (self.phase & 1 if parity else self.phase) != awaited
+
 
 def shared_address(instruction: Instruction, operand: Operand, entry: Listing) -> Reader:
     """A function that gives addresses in the shared memory of a block, also of those that name no space."""
@@ -75,21 +82,28 @@ def shared_address(instruction: Instruction, operand: Operand, entry: Listing) -
     return lambda chunk: where(chunk) - WINDOWS["shared"]
 
 
-def find_barrier(chunk: Chunk, lane: int, at: int, label: str) -> MemoryBarrier:
-    """The barrier at an address of a thread's block.
+def find_barrier(chunk: Chunk, lane: int, at: int, label: str, home: int | None = None) -> MemoryBarrier:
+    """The barrier at an address of a thread's block, or of another one of its cluster.
 
     Raises:
         Violation: none is there.
     """
-    barrier: MemoryBarrier | None = chunk.begun.barriers.get((int(chunk.block[lane]), at))
+    barrier: MemoryBarrier | None = chunk.begun.barriers.get((int(chunk.block[lane]) if home is None else home, at))
     if barrier is None:
-        raise _fault(chunk, lane, f"{label}: {{}} finds no barrier at byte {at} of shared memory", Code.UNDEFINED)
+        place = "" if home is None else f" of block {int(chunk.blocks[home])}"
+        text = f"{label}: {{}} finds no barrier at byte {at} of shared memory{place}"
+        raise _fault(chunk, lane, text, Code.UNDEFINED)
     return barrier
 
 
+def locate(chunk: Chunk, lane: int, at: int, label: str) -> tuple[int, int]:
+    """The block of an address of a thread in the shared memory of its cluster, and the place there; as `find_home`."""
+    homes, places = chunk.find_home(np.array([at]), np.array([lane]), label)
+    return int(chunk.block[lane] if homes is None else homes[0]), int(places[0])
+
+
 def _fault(chunk: Chunk, lane: int, title: str, code: Code) -> Violation:
-    who = f"thread {int(chunk.within[lane])} of block {int(chunk.blocks[chunk.block[lane]])}"
-    return Violation(code, title.format(who))
+    return Violation(code, title.format(chunk.name(lane)))
 
 
 def barrier_in_memory(instruction: Instruction, entry: Listing) -> Step:
@@ -129,6 +143,8 @@ def _arrive(instruction: Instruction, entry: Listing) -> Step:
     target = operands.pop(0) if verb.startswith("arrive") and not str(operands[0]).startswith("[") else "_"
     place = shared_address(instruction, operands[0], entry)
     amount = reader(instruction, (*operands, "1")[1], "u32", entry)
+    if target != "_" and "shared::cluster" in instruction.modifiers:
+        raise unknown(instruction, "a barrier of another block gives no state")
     name = "" if target == "_" else destination(instruction, target, entry)
     where, label = active(instruction), str(instruction)
 
@@ -140,7 +156,8 @@ def _arrive(instruction: Instruction, entry: Listing) -> Step:
         for i, (lane, at, number) in enumerate(
             zip(lanes, place(chunk)[lanes], chunk.spread(amount(chunk))[lanes], strict=True)
         ):
-            barrier = find_barrier(chunk, lane, int(at), label)
+            home, there = locate(chunk, lane, int(at), label)
+            barrier = find_barrier(chunk, lane, there, label, home)
             tokens[i] = barrier.phase
             if expects or verb == "complete_tx":
                 barrier.transfer += int(number) if expects else -int(number)
@@ -154,6 +171,43 @@ def _arrive(instruction: Instruction, entry: Listing) -> Step:
             chunk.write(name, spread_over(chunk, lanes, tokens, threads), threads)
 
     return step
+
+
+def store_behind_barrier(instruction: Instruction, entry: Listing) -> Step:
+    """st.async: a store to a block of the cluster, there once its barrier, which counts the bytes, is waited for."""
+    target, source, gate = instruction.operands
+    width, label, where = WIDTHS[instruction.kind], str(instruction), active(instruction)
+    readers = [reader(instruction, each, f"b{8 * width}", entry) for each in elements(source)]
+    place, gates = (shared_address(instruction, operand, entry) for operand in (target, gate))
+
+    def step(chunk: Chunk) -> None:
+        values = [chunk.spread(read(chunk)) for read in readers]
+        for lane in chunk.select_lanes(where(chunk)).tolist():
+            home, at = locate(chunk, lane, int(place(chunk)[lane]), label)
+            of_gate, gate_at = locate(chunk, lane, int(gates(chunk)[lane]), label)
+            if of_gate != home:
+                raise unknown(instruction, "a barrier in another block than the place")
+            deliver(chunk, lane, (home, at), (width, [value[[lane]] for value in values]), (gate_at, label))
+
+    return step
+
+
+def deliver(
+    chunk: Chunk, lane: int, place: tuple[int, Lanes], bits: tuple[int, list[Lanes]], gate: tuple[int, str]
+) -> None:
+    """Have bits come into shared memory by themselves; a barrier there counts them.
+
+    Args:
+        lane: the thread that sends them. place: whose memory, and where in it. bits: bytes of an element, and elements
+            in a row. gate: where the barrier is, and the instruction in words.
+    """
+    (home, at), (width, words), (gate_at, label) = place, bits, gate
+    barrier, places = find_barrier(chunk, lane, gate_at, label, home), np.atleast_1d(at)
+    base, many = home * chunk.context.shared, np.full(places.size, lane)
+    access = Access(places + base, many, width, len(words), label, np.full(places.size, home))
+    chunk.shared.begin(access, words)
+    barrier.copies.append((access, words, places.size * access.whole))
+    chunk.begun.tests = 0
 
 
 def arrive_behind_copies(instruction: Instruction, entry: Listing) -> Step:
@@ -190,23 +244,20 @@ def _test(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         lanes = chunk.select_lanes(threads)
-        done = np.zeros(lanes.size, bool)
-        known: dict[tuple[int, int], MemoryBarrier] = {}
-        places, phases = place(chunk)[lanes].tolist(), chunk.spread(phase(chunk))[lanes].tolist()
-        for i, (block, at, awaited) in enumerate(zip(chunk.block[lanes].tolist(), places, phases, strict=True)):
-            barrier = known.get((block, at))
-            if barrier is None:
-                barrier = known[block, at] = find_barrier(chunk, int(lanes[i]), at, label)
-            for _ in range(2):
-                # Of a parity the last bit counts: compilers write -1 for odd phases.
-                done[i] = (barrier.phase ^ awaited) & 1 if parity else barrier.phase != awaited
-                if not done[i]:
-                    barrier.settle(chunk, True)
+        awaited = chunk.spread(phase(chunk))[lanes]
+        if parity:  # Of it the last bit counts: compilers write -1 for odd phases.
+            awaited = awaited & 1
+        keys = [*zip(chunk.block[lanes].tolist(), place(chunk)[lanes].tolist(), awaited.tolist(), strict=True)]
+        answers: dict[tuple[int, int, int], bool] = {}
+        for lane, key in zip(lanes.tolist(), keys, strict=True):
+            if key not in answers:
+                answers[key] = find_barrier(chunk, lane, key[1], label).is_past(chunk, key[2], parity)
+        done = np.array([answers[key] for key in keys], bool)
         chunk.begun.tests = 0 if done.any() else chunk.begun.tests + 1
         if chunk.begun.tests > _PATIENCE:
             text = f"{label}: {{}} waits for a phase that nobody completes"
             raise _fault(chunk, int(lanes[0]), text, Code.DIVERGENT)
-        chunk.shared.meet(lanes[done])
+        chunk.shared.meet(lanes[done], releases=False)
         chunk.write(name, spread_over(chunk, lanes, done, threads), threads)
 
     return step

@@ -103,6 +103,6 @@ class WorkGroups:
         for each in going:
             done = each.groups < limits[each.access.threads]
             if not done.all():
-                self._going.append(each.choose(~done))
+                self._going.append(each.choose(~done) if done.any() else each)
             if done.any():
                 yield each if done.all() else each.choose(done)

@@ -18,7 +18,10 @@ Step: TypeAlias = Callable[[Chunk], None]
 
 _ADDRESS = re.compile(r"\[\s*([%\w$.@]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 _CLOCKS = frozenset({"%clock", "%clock64", "%globaltimer"})
-_SPECIAL = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid"})
+_SPECIAL = frozenset({
+    "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%clusterid", "%nclusterid",
+    "%cluster_ctaid", "%cluster_nctaid", "%cluster_ctarank", "%cluster_nctarank",
+})  # fmt: skip
 
 
 def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing) -> Reader:

@@ -35,6 +35,8 @@ class Space:
     Args:
         name: for messages. size: bytes. blocks, threads: how many blocks use it, of how many threads.
         poison: the byte that fills it. apart: whether each block has a part of its own, of `size // blocks` bytes.
+        numbers: of the blocks in the launch; None where they are counted from 0. joint: whether blocks touch the parts
+            of others.
 
     Attributes:
         cells: the bytes. allowed: which of them an address may reach. defined: which were ever written.
@@ -45,10 +47,11 @@ class Space:
         shared_updates: whether several threads have changed one element by atomic operations.
     """
 
-    def __init__(self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool) -> None:
-        self.name, self._threads, self._apart = name, threads, apart
-        #: Threads of what comes before or after others by way of atomic operations: a block, in its own memory a warp.
-        self._unit = min(WARP, threads) if apart else threads
+    def __init__(
+        self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool,
+        numbers: Lanes | None = None, joint: bool = False,
+    ) -> None:  # fmt: skip
+        self.name, self._threads, self._apart, self._numbers = name, threads, apart, numbers
         self.part, self.unwritten, self.shared_updates = size // max(blocks, 1), "", False
         self.cells = np.full(-(-size // 16) * 16 + 16, poison, np.uint8)
         self._size = count = self.cells.size
@@ -58,8 +61,8 @@ class Space:
         self._operands: list[tuple[int, int, str]] = []
         #: Spans all of whose bytes are an operand's, and were written before.
         self._whole: list[Span] = []
-        self.order = BlockOrder(within=apart)
-        self._ongoing, self.books = Ongoing(count), Books(count, blocks, threads, apart)
+        self.order = BlockOrder(min(WARP, threads) if apart else threads, within=apart)
+        self._ongoing, self.books = Ongoing(count), Books(count, blocks, threads, apart and not joint)
 
     def allow(self, name: str, runs: list[Span]) -> None:
         """Let addresses reach the elements of an operand, from the first byte to before the last one of each run."""
@@ -82,12 +85,19 @@ class Space:
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks pass a barrier: what their threads did before it comes before what they do from now on."""
         stale = self.books.pass_barrier(blocks)
+        if self._apart != self.books.apart:  # what each warp did comes before what others learn from any of the block
+            warps = self._threads // self.order.unit
+            self.order.pass_through((blocks[:, None] * warps + np.arange(warps)).reshape(-1))
         if stale.stop:
             self.stores[: self._size // self.part * self.part].reshape(-1, self.part)[:, stale] = False
 
-    def meet(self, threads: Lanes) -> None:
+    def meet(self, threads: Lanes, releases: bool = True) -> None:
         """Threads come to a barrier in this memory, which orders what their warps do with what those of others do."""
-        self.order.pass_through(np.unique(threads // self._unit))
+        self.order.pass_through(np.unique(threads // self.order.unit), releases)
+
+    def pass_fence(self, threads: Lanes) -> None:
+        """Threads order what they did so far before the operations that come."""
+        self.order.pass_fence(threads // self.order.unit)
 
     def load(self, access: Access, strong: bool = False) -> list[Lanes]:
         """The bits of every element, by its place in a row.
@@ -317,8 +327,8 @@ class Space:
         racing = racing & (others != access.threads)
         if racing.any() and when is not None:
             some = np.flatnonzero(racing)
-            theirs = np.where(others < 0, others, others // self._unit)[some]
-            racing[some] = ~self.order.comes_before(theirs, when[at[some]], access.threads[some] // self._unit)
+            theirs = np.where(others < 0, others, others // self.order.unit)[some]
+            racing[some] = ~self.order.comes_before(theirs, when[at[some]], access.threads[some] // self.order.unit)
         if not racing.any():
             return
         does, did = words
@@ -334,12 +344,16 @@ class Space:
         self.doubt = self.doubt or violation
 
     def _thread(self, number: int) -> str:
-        return f"thread {number % self._threads} of block {number // self._threads}"
+        return f"thread {number % self._threads} of block {self._number(number // self._threads)}"
 
-    def _place(self, address: int, thread: int | None = None) -> str:
-        """Where an address is in the part of its block; that of a thread which is outside of it, in the thread's."""
-        start = self.part * (address // self.part if thread is None else thread // self._threads) if self._apart else 0
-        return f"byte {address - start} of {self.name} memory"
+    def _number(self, block: int) -> int:
+        return block if self._numbers is None else int(self._numbers[block])
+
+    def _place(self, address: int, home: int | None = None) -> str:
+        """Where an address is in the part of its block; one that is outside of it, in the part of `home`."""
+        home = (address // self.part if home is None else home) if self._apart else 0
+        of_block = f" of block {self._number(home)}" if self._apart != self.books.apart else ""
+        return f"byte {address - self.part * home} of {self.name} memory{of_block}"
 
     def _is_whole(self, span: Span) -> bool:
         """Whether all bytes of a span are of one operand without gaps."""
@@ -358,7 +372,7 @@ class Space:
         title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
         if int(np.bitwise_or.reduce(at)) % whole:
             self._require_none(access, at % whole != 0, Code.MISALIGNED, f"{title} at no multiple of {whole}")
-        near = at - self.books.gather(access.threads).blocks * self.part if self._apart else at
+        near = at - self._owners(access) * self.part if self._apart else at
         span = int(near.min()), int(near.max()) + whole
         inside = span[0] >= 0 and span[1] <= end
         cells = self._cells_of(at) if inside else at
@@ -376,4 +390,9 @@ class Space:
             first = int(np.flatnonzero(wrong)[0])
             thread, address = int(access.threads[first]), int(access.addresses[first])
             near = nearest_operand(self._operands, address)
-            raise Violation(code, title.format(self._thread(thread)), [self._place(address, thread), *near])
+            home = int(self._owners(access)[first]) if self._apart else 0
+            raise Violation(code, title.format(self._thread(thread)), [self._place(address, home), *near])
+
+    def _owners(self, access: Access) -> Lanes:
+        """The blocks in whose parts of memory an access is."""
+        return self.books.gather(access.threads).blocks if access.homes is None else access.homes

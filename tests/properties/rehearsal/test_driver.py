@@ -123,7 +123,7 @@ def test_what_the_driver_refuses() -> None:
 
 
 def test_what_cannot_be_read_is_no_fault_of_a_candidate() -> None:
-    text = _TEXT.replace(".reg .f32 %f<4>;", ".reg .f32 %f<4>;\n.reg .v4 .s32 odd;")
+    text = _TEXT.replace(".reg .f32 %f<4>;", ".reg .f32 %f<4>;\n.reg .v3 .s32 odd;")
     inputs = (torch.randn(100, device="cuda"),)
 
     def candidate(x: Tensor) -> Tensor:
@@ -164,9 +164,62 @@ def test_maps_of_tensors_have_the_bits_that_the_executor_reads() -> None:
     read = {name: field(whole, name) for name in ("global_address", "mark", "rank", "elemtype", "swizzle_mode")}
     assert read == {"global_address": 4096, "mark": 2, "rank": 2, "elemtype": 10, "swizzle_mode": 3}
     assert field(whole, "fill_mode") == 1
-    by_axis = {"global_dim": shape, "box_dim": box, "element_stride": steps, "global_stride": strides}
+    by_axis = {"global_dim": [*shape], "box_dim": [*box], "element_stride": [*steps], "global_stride": [*strides]}
     for name, numbers in by_axis.items():
-        assert [field(whole, name, axis) for axis in range(len(numbers))] == [*numbers]
+        assert [field(whole, name, axis) for axis in range(len(numbers))] == numbers
     strides[0] = 8
     assert encode(content, bfloat16, 3, address, *sizes, 0, 3, 0, 1) != 0
     assert encode(content, bfloat16, 3, ctypes.c_void_p(8), *sizes, 0, 3, 0, 1) != 0
+
+
+#: Thread i of each block writes the number of the other block of its cluster.
+_OTHERS = """
+.version 8.7
+.target sm_90
+.address_size 64
+.shared .align 4 .b8 word[4];
+.visible .entry others(.param .u64 y)
+{
+.reg .b32 %r<8>;
+.reg .b64 %rd<4>;
+ld.param.b64 %rd1, [y];
+mov.u32 %r1, %cluster_ctarank;
+xor.b32 %r2, %r1, 1;
+mov.u32 %r3, %ctaid.x;
+mov.b32 %r4, word;
+mapa.shared::cluster.u32 %r5, %r4, %r2;
+st.shared::cluster.b32 [%r5], %r3;
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+ld.shared.b32 %r6, [%r4];
+mul.wide.u32 %rd2, %r3, 4;
+add.s64 %rd3, %rd1, %rd2;
+st.global.b32 [%rd3], %r6;
+ret;
+}
+"""
+
+
+class _LaunchAttribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
+
+
+class _LaunchConfiguration(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("shared", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_LaunchAttribute)), ("count", ctypes.c_uint32),
+    )  # fmt: skip
+
+
+def test_a_launch_has_the_clusters_of_its_attribute() -> None:
+    cuda, kernel, result = _kernel(_OTHERS.encode(), b"others")
+    assert result == 0
+    y = torch.full((4,), -1, dtype=torch.int32, device="cuda")
+    pointer = ctypes.c_uint64(y.data_ptr())
+    values = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
+    for blocks, cluster, right in ((4, 2, True), (3, 2, False), (4, 0, False), (4, 1, False)):
+        attribute = _LaunchAttribute(4, 0, (ctypes.c_uint32 * 16)(cluster, 1, 1))
+        extents = (ctypes.c_uint32 * 3)(blocks, 1, 1), (ctypes.c_uint32 * 3)(32, 1, 1)
+        configuration = _LaunchConfiguration(*extents, 0, None, ctypes.pointer(attribute), 1)
+        assert (cuda.cuLaunchKernelEx(ctypes.byref(configuration), kernel, values, None) == 0) == right
+    assert y.tolist() == [1, 0, 3, 2]

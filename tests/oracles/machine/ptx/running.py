@@ -27,15 +27,17 @@ def run(
     on: Any = hardware.NEAREST,
     grid: tuple[int, ...] = (),
     block: tuple[int, ...] = (),
+    cluster: tuple[int, ...] = (),
 ) -> None:
     """Run an entry whose parameters are pointers.
 
     Args:
         text: of the module. tensors: what the pointers point to; they are written.
         blocks, warps: of the launch. shared: bytes of dynamic shared memory. on: the hardware.
-        grid, block: of the launch, in place of `blocks` and `warps`.
+        grid, block: of the launch, in place of `blocks` and `warps`. cluster: of it, one block by default.
     """
-    geometry = Geometry("kernel", three_extents(grid or (blocks,)), three_extents(block or (32 * warps,)), shared)
+    sizes = three_extents(grid or (blocks,)), three_extents(block or (32 * warps,))
+    geometry = Geometry("kernel", *sizes, shared, three_extents(cluster or (1,)))
     arguments = [("*", tensor, f"p{number}") for number, tensor in enumerate(tensors)]
     with hardware.on(on):
         PlacedLaunch(geometry, Kernel(text), arguments).run()

@@ -304,10 +304,11 @@ def test_one_thread_of_a_warp_is_elected() -> None:
     [
         "cp.async.bulk.tensor.2d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1}], [%r3];",
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1];",
-        "mapa.shared::cluster.u32 %r1, %r2, 1;",
-        "barrier.cluster.arrive.aligned;",
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], 16, [%r3];",
+        "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r1], %r2, [%r3];",
+        "barrier.cluster.sync.aligned;",
     ],
 )  # fmt: skip
-def test_what_clusters_do_is_refused_by_name(instruction: str) -> None:
+def test_what_is_not_known_of_copies_is_refused_by_name(instruction: str) -> None:
     with pytest.raises(Unsupported, match=instruction.split(" ")[0].split(".")[0]):
         Kernel(entry(instruction, 0))
