@@ -28,7 +28,7 @@ _Backward = Callable[..., None]
 class _InThread(threading.local):
     """Of each thread: the call whose results it has yet to look at, and how deep it is in `backward`."""
 
-    pending: tuple[Sequence[Any], DispatcherCall | None, Origin] | None = None
+    pending: tuple[Sequence[weakref.ref[Tensor] | None], DispatcherCall | None, Origin] | None = None
     depth = 0
 
 
@@ -83,16 +83,18 @@ class Adjoints:
 
     def expect(self, results: Sequence[Any], call: DispatcherCall | None, origin: Origin) -> None:
         """Look at these results of a call when this thread makes its next one; a view has no call of its own."""
-        self._here.pending = results, call, origin
+        # Not held until then: autograd copies a gradient that it adds up where somebody else has it.
+        self._here.pending = [weakref.ref(y) if isinstance(y, Tensor) else None for y in results], call, origin
 
     def settle(self) -> None:
         """Look at the results of this thread's last call."""
         if self._here.pending is None:
             return
         (results, call, origin), self._here.pending = self._here.pending, None
-        for position, result in enumerate(results):
+        for position, reference in enumerate(results):
+            result = None if reference is None else reference()
             node = _node_of(result, is_written=call is not None)
-            if node is None:
+            if result is None or node is None:
                 continue
             Origins.mark(node, origin)
             function = getattr(node, "_forward_cls", None)

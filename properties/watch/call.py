@@ -20,7 +20,7 @@ _ATEN = torch.ops.aten
 _MEMORY = frozenset({_ATEN.empty, _ATEN.new_empty, _ATEN.empty_like, _ATEN.empty_strided, _ATEN.new_empty_strided})
 _SILENT = frozenset({_ATEN._local_scalar_dense, _ATEN.is_same_size, _ATEN.resize_, _ATEN.set_, _ATEN.record_stream})
 #: Operations that move or copy elements.
-_MOVES = frozenset(
+MOVES = frozenset(
     {_ATEN.clone, _ATEN.stack, _ATEN.cat, _ATEN.index, _ATEN.index_select, _ATEN.gather, _ATEN.embedding, _ATEN.repeat}
     | {_ATEN.flip, _ATEN.roll, _ATEN.constant_pad_nd, _ATEN.slice_backward, _ATEN.select_backward, _ATEN.lift_fresh}
     | {_ATEN.masked_fill, _ATEN.masked_fill_, _ATEN.tril, _ATEN.triu, _ATEN._unsafe_view, _ATEN._reshape_alias}
@@ -164,7 +164,7 @@ def kind_of(call: DispatcherCall) -> str:
     if packet in _COPIES:
         sources = call.tensors[0:1] if packet is _ATEN._to_copy else call.tensors[1:2]
         return "moves" if sources and sources[0].dtype == call.results[0].dtype else "casts"
-    return "moves" if packet in _MOVES else "computes"
+    return "moves" if packet in MOVES else "computes"
 
 
 def split_lists(call: DispatcherCall) -> Iterator[tuple[DispatcherCall, Sequence[int]]]:

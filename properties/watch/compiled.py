@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from .call import DROPOUT, DispatcherCall, Tensor, drop_by_mask, is_floating, tensors_in
+from .call import DROPOUT, MOVES, DispatcherCall, Tensor, drop_by_mask, is_floating, tensors_in
 from .recorder import active_recorder
 from .regions import reference_of
 from .stand_ins.lookup import stand_in_of
@@ -30,6 +30,9 @@ _VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.def
 #: Of a part that is computed again for its gradients: draws, and keeps the generator's state; draws again from it.
 _KEEPS_STATE = torch.ops.higher_order.run_and_save_rng_state
 _FROM_STATE = torch.ops.higher_order.run_with_rng_state
+#: Operations that inductor leaves to libraries, which read what memory holds.
+_APART = re.compile(r"mm\b|convolution|scaled_dot_product|_fft|rnn")
+_HALF_TYPES = (torch.float16, torch.bfloat16)
 _NUMBERS = itertools.count()
 
 
@@ -158,16 +161,30 @@ class _GraphReader(GraphRunner):
         super().__init__(graph, garbage_collect_values=False)
         self._known, self._draws, self._results = known, list(draws), find_results(graph)
         self._own: dict[torch.fx.Node, Any] = {}
+        #: Results of a half type, as what is compiled together with what gives them has them: before their rounding.
+        self._unrounded: dict[torch.fx.Node, Any] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "output":
             return tuple(self._own.get(x, self.env.get(x)) for x in self._results)
-        value = super().run_node(n)
-        if n.name not in self._known:
+        is_apart = n.op != "call_function" or _APART.search(str(whole_of(n).target)) is not None
+        value, known = self._run_among(n, {} if is_apart else self._unrounded), self._known.get(n.name)
+        if not is_apart and _only_moves(n.target) and not self._unrounded.keys().isdisjoint(n.all_input_nodes):
+            self._unrounded[n] = value
+            value = value if known is not None else super().run_node(n)
+        elif not is_apart and known is not None and known.dtype in _HALF_TYPES:
+            # To add next to nothing is to be off by what a rounding may take.
+            self._unrounded[n] = torch.add(known, known, alpha=2.0**-20)
+        if known is None:
             return value
         if value is not None:
             self._own[n] = value
-        return self._known[n.name]
+        return known
+
+    def _run_among(self, n: torch.fx.Node, others: dict[torch.fx.Node, Any]) -> Any:
+        """What a node gives where some of its operands are others."""
+        args, kwargs = torch.fx.node.map_arg((n.args, n.kwargs), lambda x: others.get(x, self.env[x]))
+        return getattr(self, n.op)(n.target, args, kwargs)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is _FROM_STATE:
@@ -294,6 +311,15 @@ def draws_numbers(target: Any) -> bool:
         return True
     draws = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     return draws and (target is DROPOUT or stand_in_of(target) is None)
+
+
+def _only_moves(target: Any) -> bool:
+    return getattr(target, "is_view", False) or getattr(target, "overloadpacket", None) in MOVES
+
+
+def whole_of(node: torch.fx.Node) -> Any:
+    """The operation of which a node is one of several results; else the node."""
+    return node.args[0] if node.target is operator.getitem else node
 
 
 def module_of(node: torch.fx.Node) -> str:

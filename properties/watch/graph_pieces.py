@@ -21,7 +21,7 @@ from ...oracles.programs.values import READABLE
 from ...oracles.verdicts.verdict import quantity
 from ...oracles.verdicts.violation import Outlier
 from .call import DispatcherCall, Tensor, is_floating, tensors_in
-from .compiled import GraphRegion, draws_numbers
+from .compiled import GraphRegion, draws_numbers, whole_of
 from .judging import CallJudge
 
 #: Makes of a function what is run in its place.
@@ -136,7 +136,7 @@ class PieceSearch:
     ) -> tuple[torch.fx.GraphModule, tuple[Tensor, ...]]:  # fmt: skip
         """These operations as a graph of its own, and its inputs."""
         graph, copies, inside = torch.fx.Graph(), dict[torch.fx.Node, Any](), set(nodes)
-        operands = dict.fromkeys(x for node in nodes for x in node.all_input_nodes if not inside & {x, _whole_of(x)})
+        operands = dict.fromkeys(x for node in nodes for x in node.all_input_nodes if not inside & {x, whole_of(x)})
         tensors = [x for x in operands if isinstance(values[x], Tensor)]
         copies |= {x: graph.placeholder(f"x{i}") for i, x in enumerate(tensors)}
         copies |= {x: values[x] for x in operands if x not in copies}  # sizes
@@ -203,11 +203,6 @@ class PieceSearch:
         assert best is not None
         if sum(x.numel() for x in best.inputs) > READABLE and all(x.dtype.is_floating_point for x in best.inputs):
             any(self._is_outside(best.graph, draw_like(best.inputs, seed), seed) for seed in range(_SEEDS))
-
-
-def _whole_of(node: torch.fx.Node) -> Any:
-    """The operation of which a node is one of several results."""
-    return node.args[0] if node.target is operator.getitem else node
 
 
 def draw_like(inputs: Sequence[Tensor], seed: int) -> tuple[Tensor, ...]:

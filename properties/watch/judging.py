@@ -26,6 +26,7 @@ from ..candidates.comparing import hold_in_turn
 from ..candidates.results import result_of
 from ..candidates.row_sample import part_of
 from ..candidates.specification import SpecError, Specification
+from ..candidates.spread import OF_SPECIAL, SpecialCall, tell_spread
 from .call import DROPOUT, DispatcherCall, Switches, Tensor, drop_by_mask, is_floating, results_of, split_lists
 from .compiled import GraphRegion
 from .errors import Errors, measure_errors
@@ -161,6 +162,11 @@ def _hold_results(call: DispatcherCall, spec: Specification, arguments: CallArgu
     names = call.op.names if whole else ["out"] if len(computed.names) == 1 else computed.names
     outcomes = _hold_plainly(names, computed.tensors, readings(allowed.of_text_alone), facts)
     outcomes = outcomes or hold_in_turn(names, computed.tensors, readings, allowed, None, facts)
+    if is_of_user(call) and len(outcomes) == len(names) and any(each.wrong for each in outcomes):
+        # A kernel leaves out what its reference multiplies by zero, so a NaN may not reach as far.
+        rest = (np.random.default_rng(call.number), names, computed.tensors, range(len(names)))
+        for question in OF_SPECIAL:
+            outcomes = tell_spread(SpecialCall(question, spec, arguments, {}, allowed, None, *rest), outcomes)
     wrong = max(outcomes, key=lambda each: (each.wrong is not None, _of_card(each))).wrong
     if wrong is not None and wrong.code is Code.ATTRIBUTE and not is_of_user(call):
         # What a kernel of torch gives beside its values, and in which form, its own text leaves open.

@@ -36,11 +36,16 @@ class TensorCopies:
         tensor = tensor.detach()
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             return tensor.to_dense() if tensor.layout != torch.strided else tensor
+        # A matrix and its transpose are one piece of memory, and have one copy.
+        is_dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
+        flat = tensor.as_strided((tensor.numel(),), (1,)) if is_dense else tensor
         storage = tensor.untyped_storage()._cdata
-        key = (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj())
+        key = (storage, tensor.storage_offset(), flat.shape, flat.stride(), tensor.dtype, tensor.is_conj())
         copied = self._latest.get(key)
-        if copied is None or not same_bits(copied, tensor):
+        if copied is None or not same_bits(copied.as_strided(flat.shape, (1,)) if is_dense else copied, flat):
             copied = self._latest[key] = self._compact(tensor)
+        elif is_dense and (copied.shape, copied.stride()) != (tensor.shape, tensor.stride()):
+            copied = copied.as_strided(tensor.shape, tensor.stride())
         return copied
 
     def _compact(self, tensor: Tensor) -> Tensor:

@@ -72,6 +72,33 @@ def test_a_graph_is_held_from_each_result_as_it_was_computed() -> None:
     assert wrong.title.startswith("view[")
 
 
+def test_a_half_result_goes_on_as_it_was_before_its_rounding() -> None:
+    """A compiler may keep a sum that it stores in bfloat16; a library that multiplies matrices has what is stored."""
+
+    def function(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = a + b
+        return total, total.view(-1).float().exp(), total.t() @ w
+
+    torch.manual_seed(0)
+    a, b, w = (torch.randn(16, 16).bfloat16() for _ in range(3))
+    total, power, product = function(a, b, w)
+    wide = a.float() + b.float()
+    leaves, structure = pytree.tree_flatten(((a, b, w), {}))
+    region = GraphRegion("graph", make_fx(function)(a, b, w))
+
+    def title(*results: torch.Tensor) -> str:
+        call = DispatcherCall(region, tuple(leaves), structure, results, Origin(), Switches(), 0)
+        finding = CallJudge().hold(call)
+        assert finding.reason == ""
+        return "" if finding.wrong is None else finding.wrong.title.partition("[")[0]
+
+    unrounded = wide.view(-1).exp()
+    assert not torch.equal(unrounded, power)
+    assert [title(total, some, product) for some in (power, unrounded)] == ["", ""]
+    assert title(total, (total.view(-1).float() * (1 + 2.0**-7)).exp(), product) == "exp"
+    assert title(total, power, (wide.t() @ w.float()).bfloat16()) == "mm"
+
+
 def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the second result what stands for the operation knows nothing."""
     rounded, inside = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 0, -8, 7)

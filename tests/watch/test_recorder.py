@@ -6,13 +6,15 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from opassay.oracles.op.bits import same_bits
-from opassay.properties.watch.call import DispatcherCall, kind_of
+from opassay.properties.watch.call import DispatcherCall, kind_of, name_of
 from opassay.properties.watch.keeping import Keep
 from opassay.properties.watch.recorder import Recorder
 from tests.watch.programs import PROGRAMS, Doubled, Program
@@ -43,6 +45,28 @@ def test_a_recorded_program_computes_the_same_bits(name: str) -> None:
     assert recorder.store.calls
     assert len(plain) == len(watched)
     assert all(same_bits(a.detach(), b.detach()) for a, b in zip(plain, watched, strict=True))
+
+
+class _Listening(TorchDispatchMode):
+    """Counts the operations that compute or move something."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[name_of(func)] += not func.is_view and func.namespace != "profiler"
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "threads"])  # a mode is of one thread
+def test_a_recorded_program_makes_the_same_calls(name: str) -> None:
+    """A gradient that the recording still held would be copied where autograd adds it up."""
+    torch.manual_seed(0)
+    with _Listening() as plain:
+        PROGRAMS[name]()
+    _, recorder = record(PROGRAMS[name])
+    assert Counter(call.name for call in recorder.store.calls) == +plain.counts
 
 
 def test_nothing_stays_when_a_recording_has_ended() -> None:

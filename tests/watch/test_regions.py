@@ -23,7 +23,7 @@ from opassay.properties.watch.regions import TABLE
 Tensor = torch.Tensor
 _LIBRARY = torch.library.Library("opassay_test_regions", "DEF")
 _LIBRARY.define("silu_mul(Tensor a, Tensor b) -> Tensor")
-_FAULT = {"silu_mul": 1.0, "forward": 1.0, "backward": 1.0, "module": 1.0}
+_FAULT = {"silu_mul": 1.0, "forward": 1.0, "backward": 1.0, "module": 1.0, "nan": torch.nan}
 _LIBRARY.impl("silu_mul", lambda a, b: a * torch.sigmoid(a) * b * _FAULT["silu_mul"], "CPU")
 
 
@@ -60,6 +60,14 @@ class Doubled(torch.autograd.Function):
         return cotangents[0] * 2 * _FAULT["backward"]
 
 
+class Selected(torch.autograd.Function):
+    """Where a mask is not 1, it has no product, and so no NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask == 1, torch.nan_to_num(x.exp(), nan=_FAULT["nan"]), 0)
+
+
 class Block(nn.Module):
     """A block that adds its input to what it computes."""
 
@@ -82,9 +90,11 @@ def specs() -> Iterator[None]:
     opassay.spec(Norm, _norm)
     opassay.spec(Doubled, lambda x: x + x)
     opassay.spec(Block, lambda module, x: x + torch.tanh(F.linear(x, module.linear.weight, module.linear.bias)))
+    opassay.spec(Selected, lambda x, mask: x.exp() * mask)
+    faults = dict(_FAULT)
     yield
     TABLE.clear()
-    _FAULT.update(dict.fromkeys(_FAULT, 1.0))
+    _FAULT.update(faults)
 
 
 def _step() -> Watched:
@@ -129,6 +139,17 @@ def test_right_regions_are_held() -> None:
 def test_a_wrong_region_is_named_and_nothing_else(fault: str, value: float, sites: list[str]) -> None:
     _FAULT[fault] = value
     assert _outside(_step()) == sites
+
+
+@pytest.mark.parametrize(("value", "sites"), [(torch.nan, []), (0.0, ["Selected"])])
+def test_a_nan_need_not_reach_what_does_not_depend_on_it(value: float, sites: list[str]) -> None:
+    """The reference multiplies NaN by 0. Where the result depends on it, no number is right."""
+    _FAULT["nan"] = value
+    select: Callable[..., Tensor] = Selected.apply
+    with opassay.watch() as watcher:
+        select(torch.tensor([0.5, torch.nan, torch.nan, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    assert watcher.result is not None
+    assert _outside(watcher.result) == sites
 
 
 def test_a_region_counts_once_in_the_error_of_the_loss() -> None:

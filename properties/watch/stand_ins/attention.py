@@ -56,27 +56,27 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, factor: flo
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, causal: bool = False, mask: Tensor | None = None,
-    scale: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
+    attn_mask: Tensor | None = None, scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The weighted values, and the logarithms of the sums of the weights; both 0 for a query that sees no key."""
     factor = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = _scores(widen(q), _share(k, q.shape[-3]), mask, causal, factor, dropout)
+    scores = _scores(widen(q), _share(k, q.shape[-3]), attn_mask, is_causal, factor, dropout_p)
     shares = torch.ops.aten._safe_softmax(scores, -1)
     sums = torch.logsumexp(scores, -1)
-    if mask is not None:
+    if attn_mask is not None:
         sums = torch.where((scores == -math.inf).all(-1), 0.0, sums)
     return (_store(shares, q.dtype) @ _share(v, q.shape[-3])).to(q.dtype), sums
 
 
 def attend_backward(
-    g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, dropout: float, causal: bool,
-    mask: Tensor | None = None, scale: float | None = None,
+    g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, dropout_p: float, is_causal: bool,
+    attn_mask: Tensor | None = None, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The cotangents of queries, keys, values and of the mask, from what the forward has saved."""
     factor, heads = q.shape[-1] ** -0.5 if scale is None else scale, q.shape[-3]
     wide, own_q, own_k, own_v = widen(g), widen(q), _share(k, heads), _share(v, heads)
-    scores = _scores(own_q, own_k, mask, causal, factor, dropout)
+    scores = _scores(own_q, own_k, attn_mask, is_causal, factor, dropout_p)
     shares = torch.exp(scores - sums[..., : q.shape[-2]].unsqueeze(-1))
     along = (wide * widen(out)).sum(-1, keepdim=True)
     of_scores = shares * (wide @ own_v.transpose(-1, -2) - along)
@@ -84,27 +84,6 @@ def attend_backward(
     of_q, of_k = stored @ own_k * factor, stored.transpose(-1, -2) @ own_q * factor
     of_v = _store(shares, q.dtype).transpose(-1, -2) @ wide
     return of_q.to(q.dtype), _add_shared(of_k, k), _add_shared(of_v, v), of_scores
-
-
-def _for_cpu(
-    q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
-    attn_mask: Tensor | None = None, scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return attend(q, k, v, dropout_p, is_causal, attn_mask, scale)
-
-
-def _for_cpu_backward(
-    g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, dropout_p: float, is_causal: bool, *,
-    attn_mask: Tensor | None = None, scale: float | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    return attend_backward(g, q, k, v, out, sums, dropout_p, is_causal, attn_mask, scale)[:3]
-
-
-def _flash(
-    q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *args: Any,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return attend(q, k, v, dropout_p, is_causal, None, scale)
 
 
 def _flash_backward(
@@ -143,9 +122,11 @@ def _cudnn_backward(
 
 
 STAND_INS: dict[str, Callable[..., Any]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": _for_cpu,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _for_cpu_backward,
-    "_scaled_dot_product_flash_attention": _flash,
+    "_scaled_dot_product_flash_attention_for_cpu": attend,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": lambda *args, **form: attend_backward(*args, **form)[:3],
+    "_scaled_dot_product_flash_attention": lambda q, k, v, dropout_p=0.0, is_causal=False, *_, scale=None: attend(
+        q, k, v, dropout_p, is_causal, None, scale
+    ),
     "_scaled_dot_product_flash_attention_backward": _flash_backward,
     "_scaled_dot_product_efficient_attention": _with_bias,
     "_scaled_dot_product_efficient_attention_backward": _efficient_backward,

@@ -12,14 +12,6 @@ from torch import Tensor
 from .pulled_back import pull_back
 
 
-def _multi_margin_loss_backward(g: Tensor, x: Tensor, *args: Any) -> Tensor:
-    return pull_back("multi_margin_loss", [x, *args], [g])[0]
-
-
-def _multilabel_margin_loss_backward(g: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Tensor:
-    return pull_back("multilabel_margin_loss_forward", [x, target, reduction], [g])[0]
-
-
 def _negative_log_likelihood(name: str) -> Callable[..., tuple[Tensor, ...]]:
     """The loss, and the sum of the weights where it is reduced by them; else nobody writes that."""
 
@@ -82,8 +74,8 @@ def _log_sigmoid_forward(x: Tensor) -> tuple[Tensor, ...]:
 
 
 STAND_INS: dict[str, Callable[..., Any]] = {
-    "multi_margin_loss_backward": _multi_margin_loss_backward,
-    "multilabel_margin_loss_backward": _multilabel_margin_loss_backward,
+    "multi_margin_loss_backward": lambda g, *args: pull_back("multi_margin_loss", args, [g])[0],
+    "multilabel_margin_loss_backward": lambda g, *args: pull_back("multilabel_margin_loss_forward", args[:-1], [g])[0],
     "nll_loss_forward": _negative_log_likelihood("nll_loss_forward"),
     "nll_loss2d_forward": _negative_log_likelihood("nll_loss2d_forward"),
     "rrelu_with_noise_backward": _rrelu_backward,

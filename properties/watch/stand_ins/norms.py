@@ -19,20 +19,6 @@ def _with_update(
     return (*aten.native_batch_norm(x, weight, bias, mean, var, True, momentum, eps), reserve)
 
 
-def _without_update(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, momentum: float, eps: float
-) -> Tensors:
-    return (aten.native_batch_norm(x, weight, bias, mean, var, False, momentum, eps)[0],)
-
-
-def _batch_norm_backward(
-    g: Tensor, x: Tensor, weight: Tensor, mean: Tensor | None, var: Tensor | None, save_mean: Tensor | None,
-    save_invstd: Tensor | None, update: bool, eps: float, output_mask: list[bool], reserve: Tensor,
-) -> Tensors:  # fmt: skip
-    args = (g, x, weight, mean, var, save_mean, save_invstd, update, eps, output_mask)
-    return tuple(aten.native_batch_norm_backward(*args))
-
-
 def _cudnn_batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor | None, mean: Tensor | None, var: Tensor | None, training: bool,
     factor: float, eps: float,
@@ -52,8 +38,8 @@ def _cudnn_batch_norm_backward(
 
 STAND_INS: dict[str, Callable[..., Any]] = {
     "_batch_norm_with_update": _with_update,
-    "_batch_norm_no_update": _without_update,
-    "batch_norm_backward": _batch_norm_backward,
+    "_batch_norm_no_update": lambda *args: (aten.native_batch_norm(*args[:5], False, *args[5:])[0],),
+    "batch_norm_backward": lambda *args: tuple(aten.native_batch_norm_backward(*args[:-1])),
     "cudnn_batch_norm": _cudnn_batch_norm,
     "miopen_batch_norm": _cudnn_batch_norm,
     "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,

@@ -95,16 +95,12 @@ def _cudnn_layers_backward(
     return next(gradients), next(gradients), None if cx is None else next(gradients), list(gradients)
 
 
-def _lstm_gates(inputs: Tensor, hidden: Tensor, bias: Tensor | None, bias_h: Tensor | None) -> Tensor:
-    gates = inputs + hidden
-    return gates if bias is None or bias_h is None else gates + bias + bias_h
-
-
 def _lstm_cell(
     inputs: Tensor, hidden: Tensor, cx: Tensor, bias: Tensor | None = None, bias_h: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """The states of a cell, whose gates stand in the order input, forget, cell, output; and the gates' values."""
-    first, forget, cell, last = _lstm_gates(inputs, hidden, bias, bias_h).chunk(4, -1)
+    gates = inputs + hidden if bias is None or bias_h is None else inputs + hidden + bias + bias_h
+    first, forget, cell, last = gates.chunk(4, -1)
     i, f, g, o = first.sigmoid(), forget.sigmoid(), cell.tanh(), last.sigmoid()
     cy = f * cx + i * g
     return o * cy.tanh(), cy, torch.cat([i, f, g, o], -1)
