@@ -8,9 +8,12 @@ The rule. An element outside is explained by the numbers that the spec has with 
 infinities:
 
 - It is NaN or infinite, and does not depend on what they stand for: two draws of numbers give the spec the same there,
-  bit for bit. Of several, it is enough that one alone makes it so, and that the spec does not depend on that one.
+  bit for bit, and so do numbers beyond all that the operand has, on either side. Of several, it is enough that one
+  alone makes it so, and that the spec does not depend on that one.
 - The spec has a NaN there, and the candidate that number; of infinities, a number that is right at two draws of large
   ones, which is the limit.
+- The spec has a NaN there because all scores of a row are -inf, and the candidate what it has where a softmax of such
+  a row is zero: torch's own attention gives that, and kernels that leave a masked row out.
 - An infinity has become a NaN, which another output shows where the spec has an infinity, and the element is what the
   spec gives of a NaN.
 
@@ -21,6 +24,7 @@ operand stays wrong, and so do all of a call that has another fault.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +37,7 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading, Standing, hold
 from ...oracles.op.declaration import to_array
+from ...oracles.specs import rewritten
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.violation import Code, Violation
 from .arguments import CallArguments, State, Tensor
@@ -105,17 +110,21 @@ def tell_spread(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Standin
     outside = [_outside(*row) for row in zip(outcomes, call.computed, call.read(call.arguments), strict=True)]
     if any(each is None for each in outside) or not any(bool(at.any()) for at in call.places()):
         return list(outcomes)
-    first, second = (call.with_numbers(draw) for draw in (_other_numbers(call), _between(call)))
-    readings = [call.read(each) for each in (first, second)]
-    large = (
-        readings if call.question == "SPECIAL:nan" else [call.read(call.with_numbers(_large(call))) for _ in range(2)]
-    )
-    rows = zip(call.computed, outcomes, *readings, *large, strict=True)
-    explained = [_explained(call, *row) for row in rows]
+    first = call.with_numbers(_other_numbers(call))
+    readings = _read_with_numbers(call, first)
+    large = [] if call.question == "SPECIAL:nan" else [call.read(call.with_numbers(_large(call))) for _ in range(2)]
+    columns = zip(*readings, strict=True), zip(*large, strict=True) if large else [()] * len(outcomes)
+    explained = [
+        _explained(call, y, standing, balls, limits)
+        for y, standing, balls, limits in zip(call.computed, outcomes, *columns, strict=True)
+    ]
     left = [bad & ~fine for bad, fine in zip(outside, explained, strict=True)]
     if call.question == "SPECIAL:inf" and any(map(np.any, left)) and _turns_into_nan(call, outcomes):
         nans = call.read(call.with_numbers(lambda t, at: np.full(int(at.sum()), np.nan)))
         left = [bad & ~_is_right(y, ball) for bad, y, ball in zip(left, call.computed, nans, strict=True)]
+    if call.question == "SPECIAL:inf" and any(map(np.any, left)) and not call.spec.numpy:
+        zeros = _read_empty_rows(call)
+        left = [bad & ~_is_right(y, ball) for bad, y, ball in zip(left, call.computed, zeros, strict=True)]
     if any(map(np.any, left)):
         left = [bad & ~fine for bad, fine in zip(left, _reached_by_one(call, outcomes), strict=True)]
     if any(map(np.any, left)) or not _are_read(call, first):
@@ -135,21 +144,36 @@ def _outside(standing: Standing, computed: Tensor, reading: Reading) -> Any:
     return standing.outside if isinstance(reading, Ball) else None
 
 
+def _read_with_numbers(call: SpecialCall, first: CallArguments, keep: Sequence[Tensor] | None = None) -> list[Any]:
+    """The spec's readings with numbers in place of what is not finite: of `first`, others, and beyond all others.
+
+    Of a function with parts, as `relu` or a maximum, two draws may lie on one: on which, chance would decide.
+    """
+    others = [call.with_numbers(draw, keep) for draw in (_between(call), _beyond(1.0), _beyond(-1.0))]
+    return [call.read(each) for each in (first, *others)]
+
+
+def _is_free(balls: Sequence[Ball]) -> Any:
+    """Which elements are one number in all readings; those in which a number of a large operand is none are no say."""
+    first, *others = (ball.centre for ball in balls)
+    return np.logical_and.reduce([(first == other) | (np.isfinite(first) & ~np.isfinite(other)) for other in others])
+
+
 def _explained(
-    call: SpecialCall, computed: Tensor, standing: Standing, one: Ball, other: Ball, large: Ball, larger: Ball
+    call: SpecialCall, computed: Tensor, standing: Standing, balls: Sequence[Ball], limits: Sequence[Ball]
 ) -> Any:
     """Which elements are what the spec gives with numbers in place of what is not finite, or NaN beside that."""
     values = to_array(computed)
     if standing.wrong is None or standing.ball is None:
         return np.zeros(values.shape, dtype=bool)
-    free = one.centre == other.centre
+    free = _is_free(balls)
     centre = standing.ball.centre
     reached = (
         free & np.isfinite(centre) & (np.isnan(values) if call.question == "SPECIAL:nan" else ~np.isfinite(values))
     )
-    number = free & _is_right(computed, one) & _is_right(computed, other)
-    if call.question == "SPECIAL:inf":
-        number |= _is_right(computed, large) & _is_right(computed, larger) & _is_known(large) & _is_known(larger)
+    number = free & _are_right(computed, balls[:2])
+    if limits:
+        number |= _are_right(computed, limits) & np.logical_and.reduce([_is_known(ball) for ball in limits])
     return reached | (np.isnan(centre) & np.isfinite(values) & number)
 
 
@@ -166,12 +190,30 @@ def _reached_by_one(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Any
         if computed is None or len(computed) != len(reached):
             continue
         others = [at & ~own for at, own in zip(places, alone, strict=True)]
-        readings = [call.read(call.with_numbers(draw(call), keep=others)) for draw in (_other_numbers, _between)]
-        for i, (y, standing, one, other) in enumerate(zip(computed, outcomes, *readings, strict=True)):
-            if standing.ball is not None and isinstance(one, Ball) and isinstance(other, Ball):
-                free = (one.centre == other.centre) & (one.centre == standing.ball.centre)
-                reached[i] |= free & np.isfinite(one.centre) & ~np.isfinite(to_array(y))
+        readings = _read_with_numbers(call, call.with_numbers(_other_numbers(call), keep=others), keep=others)
+        for i, (y, standing, *balls) in enumerate(zip(computed, outcomes, *readings, strict=True)):
+            if standing.ball is not None and all(isinstance(ball, Ball) for ball in balls):
+                free = _is_free(balls) & (balls[0].centre == standing.ball.centre)
+                reached[i] |= free & np.isfinite(balls[0].centre) & ~np.isfinite(to_array(y))
     return reached
+
+
+class _EmptyRows(torch.fx.Interpreter):
+    """Runs a spec whose softmax gives zeros of a row of -inf alone, in place of 0 / 0."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        result = super().call_function(target, args, kwargs)
+        if target is not torch.ops.aten._softmax.default:
+            return result
+        return torch.where((args[0] == -torch.inf).all(args[1], keepdim=True), 0.0, result)
+
+
+def _read_empty_rows(call: SpecialCall) -> list[Reading]:
+    """The readings of the spec with what `_EmptyRows` gives."""
+    traced = call.spec.traced_at(call.arguments, call.state)
+    run = functools.partial(_EmptyRows(traced.graph).run, enable_io_processing=False)
+    other = rewritten(traced, run, [t.detach() for t in (*call.state.values(), *call.arguments.tensors)])
+    return replace(call, spec=call.spec.with_trace(other)).read(call.arguments)
 
 
 def _is_known(ball: Ball) -> Any:
@@ -186,6 +228,10 @@ def _is_right(computed: Tensor, ball: Reading) -> Any:
         return np.zeros(values.shape, dtype=bool)
     elements = hold("", computed, ball, OperandFacts.FINITE).in_sets
     return np.isfinite(values) & elements.accepted & elements.judged if elements is not None else np.isfinite(values)
+
+
+def _are_right(computed: Tensor, balls: Sequence[Ball]) -> Any:
+    return np.logical_and.reduce([_is_right(computed, ball) for ball in balls])
 
 
 def _turns_into_nan(call: SpecialCall, outcomes: Sequence[Standing]) -> bool:
@@ -241,6 +287,20 @@ def _between(call: SpecialCall) -> _Draw:
         one, other = (call.rng.choice(_finite(t), int(at.sum())) for _ in range(2))
         middle = one + (0.25 + 0.5 * call.rng.random(one.shape)) * (other - one)
         return np.where(one == other, 0.5 * one + 0.25, middle)
+
+    return draw
+
+
+def _beyond(sign: float) -> _Draw:
+    """Numbers beyond all that the tensor has elsewhere, on one side, as far as the format has them.
+
+    No farther than four times: a spec that adds -1e9 for a mask is right for the numbers that people have.
+    """
+
+    def draw(t: Tensor, at: Tensor) -> Any:
+        count = int(at.sum())
+        top = min(4 * float(np.abs(_finite(t)).max()) or 1.0, float(format_of(t.dtype).max))
+        return sign * top * (1 - np.arange(count) / (2 * count))
 
     return draw
 

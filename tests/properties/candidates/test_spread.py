@@ -102,6 +102,13 @@ def test_what_spreads_otherwise_is_said_and_not_counted(name: str, dtype: torch.
     assert noted or dtype == torch.bfloat16  # whose bounds may leave such elements open
 
 
+def test_a_row_whose_scores_are_all_infinite_may_be_empty() -> None:
+    """Of q[0, 0] at infinity the only score that is not masked is -inf: 0 / 0, and zero in torch's own attention."""
+    judgement = opassay.judge(_adds, _fills, _draw(*_ATTENTION), seed=5, questions=_QUESTIONS)
+    assert judgement.verdict == "accepted", str(judgement)
+    assert "reaches out[0, 0, :] in the spec and not in the candidate" in str(judgement)
+
+
 def test_a_note_says_what_reaches_what_and_who_allows_it() -> None:
     judgement = opassay.judge(_adds, _fills, _draw(*_ATTENTION), seed=1, questions=_QUESTIONS)
     (note,) = (each for each in judgement.spreads if each.question == "SPECIAL:nan")
@@ -121,9 +128,25 @@ FAULTS: dict[str, tuple[Kernel, Kernel, tuple[tuple[int, ...], ...]]] = {
     "swallows NaNs of operands": (_fills, lambda *x: _fills(*(t.nan_to_num(0.0, 0.0) for t in x)), _ATTENTION),
     "swallows NaNs of the result": (_fills, lambda *x: _fills(*x).nan_to_num(0.0), _ATTENTION),
     "reads a slot that nothing reads": (_of_four, lambda q, k: _of_four(q, k) + 0 * k.sum(), ((3, 4), (6, 4))),
+    "zeros for what is infinite": (
+        _fills,
+        lambda q, k, v: torch.where((q.isinf().any(-1) | k.isinf().any())[..., None], 0.0, _fills(q, k, v)),
+        _ATTENTION,
+    ),
     "no limit": (_has_sink, lambda *x: _has_sink(*x).nan_to_num(1.0), _SINK),
     "NaN for a limit": (torch.tanh, lambda x: torch.tanh(x) + 0 * x, ((4, 9),)),
     "a number for an infinity": (torch.relu, lambda x: torch.relu(x).clamp(max=1e30), ((4, 9),)),
+    "NaN as 0 by max": (lambda x: torch.relu(x) ** 2, lambda x: torch.where(x > 0, x * x, 0.0), ((4, 9),)),
+    "a maximum beside NaNs": (
+        lambda x: torch.amax(x, -1),
+        lambda x: torch.where(x.isnan(), -torch.inf, x).amax(-1),
+        ((4, 9),),
+    ),
+    "a clamp from above": (
+        lambda x: x.clamp(max=0.5),
+        lambda x: torch.where(x < 0.5, x, 0.5),
+        ((4, 9),),
+    ),
     "an infinity as NaN": (torch.nan_to_num, lambda x: torch.nan_to_num(x, 0.0, 0.0), ((4, 9),)),
 }
 
@@ -131,10 +154,10 @@ FAULTS: dict[str, tuple[Kernel, Kernel, tuple[tuple[int, ...], ...]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_at_nans_and_infinities_stay_rejected(name: str) -> None:
     spec, kernel, shapes = FAULTS[name]
-    judgements = [opassay.judge(kernel, spec, _draw(*shapes), seed=seed, questions=_QUESTIONS) for seed in range(3)]
-    causes = {each.question for judgement in judgements for each in judgement.causes}
-    assert causes, name
-    assert causes <= {"SPECIAL:nan", "SPECIAL:inf"}
+    for seed in range(3):
+        judgement = opassay.judge(kernel, spec, _draw(*shapes), seed=seed, questions=(*_QUESTIONS, "POISON"))
+        assert judgement.verdict == "rejected", f"seed={seed}: {judgement}"
+        assert {each.question for each in judgement.causes} <= {"SPECIAL:nan", "SPECIAL:inf", "POISON"}
 
 
 def test_nans_beside_an_unused_slot_are_told_apart() -> None:
