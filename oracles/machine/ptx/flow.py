@@ -25,13 +25,13 @@ def rank_blocks(entry: Listing) -> Lanes:
     compilers put the end of a loop before its beginning.
     """
     following = [_following(entry, number) for number in range(len(entry.blocks))]
-    reach = [_reach(following, number) for number in range(len(entry.blocks))]
+    reach = _reach(following)
     begun: set[int] = set()
     ended: list[int] = []
 
     def in_turn(number: int) -> list[int]:
         """What follows a block: first what leaves its loop, which has to run last; else the last of the text first."""
-        return sorted(following[number], key=lambda each: (number in reach[each], -each))
+        return sorted(following[number], key=lambda each: (reach[each] >> number & 1, -each))
 
     for root in range(len(entry.blocks)):
         if root in begun:
@@ -62,16 +62,19 @@ def _following(entry: Listing, number: int) -> list[int]:
     return beside if last.predicate or last.name not in ("ret", "exit") else []
 
 
-def _reach(following: list[list[int]], number: int) -> set[int]:
-    """The blocks to which some way leads from a block."""
-    reachable: set[int] = set()
-    waiting = list(following[number])
-    while waiting:
-        each = waiting.pop()
-        if each not in reachable:
-            reachable.add(each)
-            waiting += following[each]
-    return reachable
+def _reach(following: list[list[int]]) -> list[int]:
+    """Of each block those to which some way leads from it, as the bits of a number."""
+    reach = [0] * len(following)
+    settled = False
+    while not settled:  # Ways mostly lead down the text, so few rounds from below see them all.
+        settled = True
+        for number in reversed(range(len(following))):
+            blocks = reach[number]
+            for each in following[number]:
+                blocks |= reach[each] | 1 << each
+            settled &= blocks == reach[number]
+            reach[number] = blocks
+    return reach
 
 
 def branch(instruction: Instruction, entry: Listing) -> Step:
