@@ -66,13 +66,21 @@ class _Block:
         for home in homes:
             deliver(chunk, lane, (home, self.near), (self.width, [values]), (barrier_at, label))
 
-    def take(self, chunk: Chunk, lane: int, label: str) -> None:
-        """Copy out of shared memory."""
-        base = int(chunk.block[lane]) * chunk.context.shared
-        access = Access(base + self.near[self.inside], np.full(int(self.inside.sum()), lane), self.width, 1, label)
-        (values,) = chunk.shared.begin(access)
-        chunk.begun.bulk.begin(access, None)
-        touch(chunk, "global", self.far[self.inside], access.threads, (self.width, 1), label, [values])
+
+def _send_out(chunk: Chunk, blocks: dict[int, _Block], instruction: Instruction) -> None:
+    """Copy out of shared memory, for some threads at once: where nobody is elected all of a warp do."""
+    parts = [(lane, block, np.flatnonzero(block.inside)) for lane, block in blocks.items()]
+    if not parts:
+        return
+    lanes = np.concatenate([np.full(inside.size, lane) for lane, _, inside in parts])
+    near, far = (
+        np.concatenate([getattr(block, name)[inside] for _, block, inside in parts]) for name in ("near", "far")
+    )
+    width, label = parts[0][1].width, str(instruction)
+    access = Access(near + chunk.block[lanes] * chunk.context.shared, lanes, width, 1, label)
+    (values,) = chunk.shared.begin(access)
+    chunk.begun.bulk.begin(access, None)
+    touch(chunk, "global", far, lanes, (width, 1), label, [values])
 
 
 def _copy_box(instruction: Instruction, entry: Listing) -> Step:
@@ -88,19 +96,18 @@ def _copy_box(instruction: Instruction, entry: Listing) -> Step:
     find_goal = _goals(instruction, entry, operands[0], (*operands[2:], None, None)[:2])
 
     def step(chunk: Chunk) -> None:
-        for lane in chunk.select_lanes(where(chunk)).tolist():
-            tensor = read_map(chunk, lane, int(chunk.spread(place(chunk))[lane]), instruction)
-            corner = [int(chunk.spread(read(chunk))[lane]) for read in coordinates]
-            if len(corner) != len(tensor.box):
-                raise unknown(instruction, f"{len(corner)} coordinates of a tensor of {len(tensor.box)} axes")
+        lanes, known, out = chunk.select_lanes(where(chunk)), dict[tuple[int, ...], _Block](), dict[int, _Block]()
+        boxes = np.stack([chunk.spread(read(chunk))[lanes].astype(np.int64) for read in (place, *coordinates)], 1)
+        for lane, (at, *corner) in zip(lanes.tolist(), boxes.tolist(), strict=True):
             start, goal = find_goal(chunk, lane)
-            if start % 128:
-                raise Violation(Code.MISALIGNED, f"{label}: byte {start} of shared memory is no multiple of 128")
-            block = _block(tensor, corner, start)
+            key = at, start, *corner
+            if key not in known:
+                known[key] = _block(read_map(chunk, lane, at, instruction), corner, start, instruction)
             if comes:
-                block.bring(chunk, lane, goal, label)
+                known[key].bring(chunk, lane, goal, label)
             else:
-                block.take(chunk, lane, label)
+                out[lane] = known[key]
+        _send_out(chunk, out, instruction)
 
     return step
 
@@ -120,8 +127,8 @@ def _goals(
     def find(chunk: Chunk, lane: int) -> tuple[int, tuple[list[int], int]]:
         (home, start), (other, gate) = (locate(chunk, lane, int(each(chunk)[lane]), label) for each in (place, barrier))
         if mask is None:
-            if other != home:
-                raise unknown(instruction, "a barrier in another block than the copy")
+            if other != home or (rest[0] is None and home != chunk.block[lane]):
+                raise unknown(instruction, "shared memory of another block than the thread's or the barrier's")
             return start, ([home], gate)
         named, joined = int(chunk.spread(mask(chunk))[lane]), chunk.context.joined
         if named >> joined:
@@ -133,8 +140,12 @@ def _goals(
     return find
 
 
-def _block(tensor: TensorMap, corner: list[int], start: int) -> _Block:
+def _block(tensor: TensorMap, corner: list[int], start: int, instruction: Instruction) -> _Block:
     """A box of a tensor, the innermost axis first, at a place in the shared memory of a block."""
+    if len(corner) != len(tensor.box):
+        raise unknown(instruction, f"{len(corner)} coordinates of a tensor of {len(tensor.box)} axes")
+    if start % 128:
+        raise Violation(Code.MISALIGNED, f"{instruction}: byte {start} of shared memory is no multiple of 128")
     count = int(np.prod(tensor.box))
     numbers, far, inside = np.arange(count), np.full(count, tensor.address, np.int64), np.ones(count, bool)
     near = swizzled(start + numbers * tensor.width, tensor.units)
@@ -167,6 +178,6 @@ def _copy_bytes(instruction: Instruction, entry: Listing) -> Step:
             if comes:
                 block.bring(chunk, lane, goal, label)
             else:
-                block.take(chunk, lane, label)
+                _send_out(chunk, {lane: block}, instruction)
 
     return step

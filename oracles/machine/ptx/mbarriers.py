@@ -5,9 +5,9 @@ expected arrivals for the next phase, and tx-count"; "the current phase is compl
 arrivals has reached zero and tx-count has reached zero"; test_wait.parity "waits for the completion of the phase
 indicated by phaseParity".
 
-A copy that completes at a barrier is there as late as it may be: once a thread waits, and all arrivals have come. What
-a warp does after it has waited comes after what others did before they arrived; that they met at one barrier is taken
-for granted, as with atomic operations (`block_order.py`).
+A copy that completes at a barrier is there as late as it may be: once a thread asks for it a second time, and all
+arrivals have come. What a warp does after it has waited comes after what others did before they arrived; that they met
+at one barrier is taken for granted, as with atomic operations (`block_order.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MemoryBarrier:
     Attributes:
         count: of arrivals of a phase. pending: that are to come. transfer: bytes that are expected and not there yet.
         phase: its number. copies: that complete here: what each writes, the bits, and how many bytes it counts; one of
-            cp.async counts for one.
+            cp.async counts for one. testers: threads that have asked in vain since the phase began.
     """
 
     count: int
@@ -44,6 +44,7 @@ class MemoryBarrier:
     transfer: int = 0
     phase: int = 0
     copies: list[tuple[Access, list[Lanes], int]] = field(default_factory=list)
+    testers: set[int] = field(default_factory=set)
 
     def arrive(self, chunk: Chunk, lane: int, arrivals: int, label: str) -> None:
         """A thread arrives so many times.
@@ -66,11 +67,16 @@ class MemoryBarrier:
                 self.transfer -= count
         if not self.pending and not self.transfer:
             self.pending, self.phase = self.count, self.phase + 1
+            self.testers.clear()
 
-    def is_past(self, chunk: Chunk, awaited: int, parity: bool) -> bool:
-        """Whether the phase of a parity, or a phase, is complete for somebody who waits for it."""
+    def is_past(self, chunk: Chunk, lane: int, awaited: int, parity: bool) -> bool:
+        """Whether the phase of a parity, or a phase, is complete for a thread that waits for it.
+
+        Copies come when somebody asks again: who goes on whatever the answer was has not waited.
+        """
         if (self.phase & 1 if parity else self.phase) == awaited:
-            self.settle(chunk, True)
+            self.settle(chunk, lane in self.testers)
+            self.testers.add(lane)
         return (self.phase & 1 if parity else self.phase) != awaited
 
 
@@ -251,7 +257,7 @@ def _test(instruction: Instruction, entry: Listing) -> Step:
         answers: dict[tuple[int, int, int], bool] = {}
         for lane, key in zip(lanes.tolist(), keys, strict=True):
             if key not in answers:
-                answers[key] = find_barrier(chunk, lane, key[1], label).is_past(chunk, key[2], parity)
+                answers[key] = find_barrier(chunk, lane, key[1], label).is_past(chunk, lane, key[2], parity)
         done = np.array([answers[key] for key in keys], bool)
         chunk.begun.tests = 0 if done.any() else chunk.begun.tests + 1
         if chunk.begun.tests > _PATIENCE:

@@ -199,6 +199,7 @@ class Space:
         loaded = self.load(access) if values is None else []
         if values is not None:
             located, span, _ = self._located(access)
+            self._require_idle(located, values)
             if self.books.meets(span, False) or self.books.meets(span, True):
                 crew = self.books.settle(span).gather(access.threads)
                 for at, value in zip(located.elements(), values, strict=True):

@@ -104,7 +104,10 @@ class _GroupProduct:
         b = self._matrix(chunk, lanes, self.b, of_b, self.columns, self.transposed[1]).swapaxes(1, 2)
         adds = chunk.spread(self.adds(chunk))[lanes].reshape(warps, WARP)[:, :1]
         # Where nothing is added to, the registers may hold anything.
-        bits = [np.where(adds, _bits(chunk, name, lanes).reshape(warps, WARP), np.uint32(0)) for name in self.sums]
+        bits = [np.zeros((warps, WARP), np.uint32)] * len(self.sums)
+        if adds.any():
+            bits = [np.where(adds, _bits(chunk, name, lanes).reshape(warps, WARP), zeros)
+                    for name, zeros in zip(self.sums, bits, strict=True)]  # fmt: skip
         low_bits = of_a in ("e4m3", "e5m2")
         result = accumulate(
             a * self.signs[0], (b * self.signs[1]).repeat(4, 0), read_sums(bits, _ROWS // 4, NUMBERS[of_d]),

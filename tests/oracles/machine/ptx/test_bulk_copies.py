@@ -251,6 +251,33 @@ def test_bytes_are_copied_in_and_out() -> None:
     assert error.value.code is Code.MISALIGNED
 
 
+_ONCE = "mbarrier.try_wait.parity.shared::cta.b64 %done, [%g], 0;\n"
+
+
+@pytest.mark.parametrize("order", hardware.ORDERS)
+def test_who_asks_once_and_goes_on_has_not_waited(order: str) -> None:
+    x, out = torch.ones(16, 32, dtype=torch.float32), torch.zeros(512)
+    bring, dump = _BRING.format(bytes=2048, x=0, y=0), _DUMP.format(words=512)
+    tensors = [_map(x, [16, 32], 3), out]
+    assert _code(bring + _ONCE + dump, tensors, order) is Code.RACE
+    skipped = _ONCE + "@%done bra.uni done;\n" + _wait("w") + "done:\n"
+    assert _code(bring + skipped + dump, tensors, order) is None
+
+
+@pytest.mark.parametrize("order", hardware.ORDERS)
+def test_a_copy_over_what_is_still_sent_or_copied_is_a_race(order: str) -> None:
+    x, y = torch.ones(16, 32, dtype=torch.float32), torch.zeros(512, dtype=torch.int32)
+    send = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 2048;\ncp.async.bulk.commit_group;\n"
+    read, fill = "cp.async.bulk.wait_group.read 0;\n", "@%p1 st.shared.b32 [%r2], 7;\nfence.proxy.async.shared::cta;\n"
+    zeros = "".join(f"@%p1 st.shared.b32 [%r2+{4 * word}], 0;\n" for word in range(1, 512)) + fill
+    bring = _BRING.format(bytes=2048, x=0, y=0)
+    tensors = [_map(x, [16, 32], 0), y]
+    assert _code(zeros + send + read + bring + _wait("w"), tensors, order) is None
+    assert _code(zeros + send + bring + _wait("w") + read, tensors, order) is Code.RACE
+    later = "@%p1 mbarrier.expect_tx.shared::cta.b64 [%g], 2048;\n" + bring[bring.index("@%p1 cp") :]
+    assert _code(bring + later.replace("{0, 0}", "{4, 0}") + _wait("w"), tensors, order) is Code.RACE
+
+
 #: A map that host code of CuTe DSL has made: (5, 64, 128) in bfloat16, boxes of (2, 8, 64), swizzle of 128 bytes.
 _BY_CUTE = "00046522 00000010 00000400 00000000 00000000 00000000 0000007f 0000003f 00000004 00000000 00000000 3f000000"
 
