@@ -198,13 +198,14 @@ class Slices:
         arguments: the axis of slices, by the name of an argument; arguments without one are shared by all slices.
         outputs: the axis of slices of every output that is not None; None where an output has none.
         counts: names of int arguments that say how many slices there are.
-        required: the values that other arguments must have for the promise to hold, by name; INV sets them.
+        required: the values that INV gives other arguments, so that it holds. least: the smallest integers. By name.
     """
 
     arguments: Mapping[str, int]
     outputs: tuple[int | None, ...]
     counts: tuple[str, ...] = ()
     required: Mapping[str, Any] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ are; so on CUDA nothing is promised of them.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different
 from ...oracles.op.declaration import KERNELS, Sample, Slices, Stream, Tensor, is_float
 from ...oracles.verdicts.violation import Code, Unsupported
+from ..relations import Leaves, Results, RowAxes, take_along
 from .agreement import require_same
 
 #: An output that is repeated has more elements than this, which some kernels take for all that there can be.
@@ -30,8 +33,6 @@ MANY = 2**20
 HUNDREDS = 300
 #: The most elements of an argument that is repeated.
 MOST = 4 * MANY
-#: How many indices of the sliced axis are asked alone: two sums in another order have the same bits every other time.
-ALONE = 4
 
 
 def check_invariance(judge: Judge, sample: Sample) -> None:
@@ -43,76 +44,66 @@ def check_invariance(judge: Judge, sample: Sample) -> None:
             raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} promises nothing of slices")
         return  # a sample without an axis of slices
     sample = sample.with_args([slices.required.get(judge.op.argument(i), a) for i, a in enumerate(sample.args)])
-    rng = sample.seeded(Stream.SLICES)
+    axes, rng, ask = _axes(judge, sample, slices), sample.seeded(Stream.SLICES), functools.partial(_run, judge, sample)
     # All slices share the arguments that are not sliced, so the other parts take these from the first.
-    parts = [sample, *(_with_slices_of(judge, sample, args, slices) for args in sample.slices)]
-    order = [int(i) for i in rng.permutation(len(parts))]
-    alone = [_run(judge, part, slices) for part in parts]
-    extents = [_extent(judge, part, slices) for part in parts]
-    # In the first batch the neighbours of a slice are other data, in the second NaN; the slice must show neither.
-    spoilt = [parts[0], *(_spoil(judge, part, slices) for part in parts[1:])]
-    batches = [(parts, order, len(parts), "in a batch"), (spoilt, order, 1, "among neighbours of NaN")]
-    batches += [(parts, order * times, 1, "among hundreds") for times in _times(judge, parts, sum(extents))]
-    for batch, numbers, count, what in batches:
-        together = _join_parts(judge, [batch[i] for i in numbers], slices)
-        results = _run(judge, together, slices, [alone[i][1] for i in numbers])
-        # Of a part that comes again, the last place.
-        starts = dict(zip(numbers, itertools.accumulate((extents[i] for i in numbers), initial=0), strict=False))
-        for i in range(count):
-            got = [t.narrow(axis, starts[i], extents[i]) for t, axis in zip(*results[0::2], strict=True)]
-            require_same(judge, got, alone[i][0], f"slice {what}, at {starts[i]} of {sum(extents[k] for k in numbers)}")
-    for at in rng.permutation(extents[0])[:ALONE] if extents[0] > 1 else ():
-        _judge_one_index(judge, parts[0], slices, alone[0], int(at))
+    parts = [sample.args, *sample.slices]
+    joined = [torch.cat([part[i] for part in parts], axes.arguments[i]) if i in axes.arguments else a
+              for i, a in enumerate(sample.args)]  # fmt: skip
+    order = [int(i) for i in rng.permutation(sum(map(axes.count, parts)))]
+    batch, count = axes.take(joined, order), len(order)
+    cotangents = _draw_cotangents(judge, sample.with_args(batch), slices)
+    elements = max((batch[i].numel() for i in axes.arguments), default=0)
+    # There are no hundreds on kernels on a CPU, which would take seconds for it.
+    times = 1 if judge.subject_name in KERNELS else min(HUNDREDS // max(count, 1) + 1, MOST // max(elements, 1))
+    many = [*range(count)] * max(times, 1)
+    tiled = [take_along(g, axis, many) for g, axis in zip(cotangents, axes.results.values(), strict=False)]
+    spoilt = axes.mix(batch, [torch.full_like(a, math.nan) if is_float(a) else a for a in batch], order[:2], is_float)
+    relations = itertools.chain(
+        axes.of_sizes(batch, (1, axes.count(sample.args), count - 1), cotangents),
+        [axes.in_order(batch, order, "", cotangents), axes.beside(batch, spoilt, order[:2], "of NaN", cotangents)],
+        axes.beside_longer(axes.turned(batch, [*range(count)] * (32 // count + 1 if times > 1 else 1)), "", 2),
+        axes.of_sizes(axes.take(batch, many), (count,), tiled),
+    ) if count else ()  # fmt: skip
+    for relation in relations:
+        one, other = relation.run(ask)
+        require_same(judge, [*other.values()], [*one.values()], f"slices: {relation.words}")
 
 
-def _times(judge: Judge, parts: Sequence[Sample], extent: int) -> list[int]:
-    """How often the parts of a batch, of an extent together, come in one of hundreds of slices; [] for none.
+def _axes(judge: Judge, sample: Sample, slices: Slices) -> RowAxes:
+    """The axes of slices, by the positions of arguments, and those of outputs and of gradients by name."""
+    op, args = judge.op, sample.args
+    own = {i: slices.arguments[op.argument(i)] for i, a in enumerate(args)
+           if isinstance(a, Tensor) and op.argument(i) in slices.arguments}  # fmt: skip
+    counts = [i for i in range(len(args)) if op.argument(i) in slices.counts]
+    results = {f"out[{i}]": axis for i, axis in enumerate(slices.outputs) if axis is not None}
+    gradients = {f"gradient of {op.argument(i)}": axis for i, axis in own.items()}
+    least = {i: slices.least[op.argument(i)] for i in own if op.argument(i) in slices.least}
+    return RowAxes(own, counts, results | gradients, least)
 
-    There is none of kernels on a CPU, which would take seconds for it.
+
+def _draw_cotangents(judge: Judge, sample: Sample, slices: Slices) -> list[Tensor]:
+    """Cotangents of a batch; none where no gradient is compared.
+
+    A cotangent of an output that sums over slices reaches all of them. On CUDA nothing is promised of an op that is a
+    derivative itself.
     """
-    elements = max(sum(args[i].numel() for args in (part.args for part in parts))
-                   for i, a in enumerate(parts[0].args) if isinstance(a, Tensor))  # fmt: skip
-    times = min(HUNDREDS // max(extent, 1) + 1, MOST // max(elements, 1))
-    return [times] if extent and times > 1 and judge.subject_name not in KERNELS else []
+    wrt = judge.op.differentiable_positions(sample.args)
+    steady = not (judge.arithmetic == "cuda" and judge.op.promises.order) and None not in slices.outputs
+    if not steady or not any(judge.op.argument(i) in slices.arguments for i in wrt):
+        return []
+    return list(judge.path(sample, ("vjp",), judge.primal(sample), "eager").directions)
 
 
-def _judge_one_index(judge: Judge, part: Sample, slices: Slices, results: Any, at: int) -> None:
-    """Violation unless one index of the sliced axis, alone, has the bits that it has in the results of its part."""
-    values, directions, axes = results
-    args = list(part.args)
-    for i, axis in _sliced_arguments(judge, part, slices):
-        args[i] = args[i].narrow(axis, at, 1)
-    single = part.with_args(_set_counts(judge, args, slices, 1))
-    cut = [g.narrow(axis, at, 1) for g, axis in zip(directions, slices.outputs, strict=True)] if directions else []
-    got = _run(judge, single, slices, [cut])[0]
-    require_same(judge, got, [t.narrow(axis, at, 1) for t, axis in zip(values, axes, strict=True)], f"slice {at} alone")
-
-
-def _run(
-    judge: Judge, sample: Sample, slices: Slices, directions: Sequence[Sequence[Tensor]] | None = None
-) -> tuple[list[Tensor], list[Tensor], list[int]]:
-    """Run the op: (sliced outputs and then sliced gradients, the cotangents, the sliced axis of each of the former).
-
-    The cotangents of a batch are its parts' `directions`, put together; without these they are drawn.
-    """
-    primal = judge.primal(sample)
-    values = [(t.detach(), axis) for t, axis in zip(primal, slices.outputs, strict=True) if axis is not None]
-    cotangents: list[Tensor] = []
-    # A cotangent of an output that sums over slices reaches all of them, so then no gradients are compared.
-    steady = not (judge.arithmetic == "cuda" and judge.op.promises.order)
-    if steady and None not in slices.outputs and any(i in judge.op.differentiable_positions(sample.args) for i, _ in
-                                         _sliced_arguments(judge, sample, slices)):  # fmt: skip
-        path = judge.path(sample, ("vjp",), primal, "eager")
-        cotangents = list(path.directions)
-        if directions is not None:
-            columns = zip(*directions, strict=True)
-            cotangents = [torch.cat(parts, axis or 0) for parts, axis in zip(columns, slices.outputs, strict=True)]
-            path = path.along(("vjp",), cotangents)
-        grads = judge.run(path, what="vjp")
-        axes = dict(_sliced_arguments(judge, sample, slices))
-        wrt = judge.op.differentiable_positions(sample.args)
-        values += [(g.detach(), axes[i]) for i, g in zip(wrt, grads, strict=True) if i in axes]
-    return [t for t, _ in values], cotangents, [axis for _, axis in values]
+def _run(judge: Judge, sample: Sample, leaves: Leaves, cotangents: Sequence[Tensor] = (), **how: Any) -> Results:
+    """Run the op: its outputs, and gradients where there are cotangents, by name."""
+    own = sample.with_args(tuple(leaves))
+    primal = judge.primal(own)
+    results = {f"out[{i}]": t.detach() for i, t in enumerate(primal)}
+    if cotangents:
+        path = judge.path(own, ("vjp",), primal, "eager").along(("vjp",), list(cotangents))
+        grads, wrt = judge.run(path, what="vjp"), judge.op.differentiable_positions(own.args)
+        results |= {f"gradient of {judge.op.argument(i)}": g.detach() for i, g in zip(wrt, grads, strict=True)}
+    return results
 
 
 def check_repeated(judge: Judge, sample: Sample) -> None:
@@ -131,26 +122,16 @@ def check_repeated(judge: Judge, sample: Sample) -> None:
     count = MANY // max(primal[0].numel(), 1) + 1
     if count * max(a.numel() for a in part.args if isinstance(a, Tensor)) > MOST:
         return
-    whole = _join_parts(judge, [part] * count, slices)
-    words = [()] if None in slices.outputs or not judge.op.differentiable_positions(part.args) else [(), ("vjp",)]
-    for word in words:
+    axes, ask = _axes(judge, part, slices), functools.partial(_run, judge, part)
+    many = [*range(axes.count(part.args))] * count
+    cotangents = _draw_cotangents(judge, part, slices)
+    tiled = [take_along(g, axis, many) for g, axis in zip(cotangents, axes.results.values(), strict=False)]
+    need, got = ask(part.args, cotangents), ask(axes.take(part.args, many), tiled)
+    farthest = {n: _farthest(got[n], y, axes.results[n]) if n in axes.results else y for n, y in need.items()}
+    for word in [(), ("vjp",)] if cotangents else [()]:
         path = judge.path(part, word, primal, "eager")
-        need = judge.run(path) if word else primal
-        axes: Sequence[int | None] = slices.outputs
-        larger = path
-        with torch.no_grad():
-            got: Sequence[Tensor] = judge.primal(whole)
-        if word:
-            directions = [torch.cat([g] * count, axis or 0) for g, axis in zip(path.directions, axes, strict=True)]
-            larger = judge.path(whole, word, got, "eager").along(word, directions)
-            got = judge.run(larger, what="vjp")
-            sliced = dict(_sliced_arguments(judge, part, slices))
-            axes = [sliced.get(i) for i in judge.op.differentiable_positions(part.args)]
-        farthest = [
-            one if axis is None else _farthest(y.detach(), one.detach(), axis)
-            for y, one, axis in zip(got, need, axes, strict=True)
-        ]
-        judge.against(path.expected(f"one of {count} repetitions"), farthest, exactly=False)
+        names = [name for name in need if name.startswith("gradient" if word else "out")]
+        judge.against(path.expected(f"one of {count} repetitions"), [farthest[name] for name in names], exactly=False)
 
 
 def _farthest(whole: Tensor, one: Tensor, axis: int) -> Tensor:
@@ -159,41 +140,3 @@ def _farthest(whole: Tensor, one: Tensor, axis: int) -> Tensor:
     distances = (pieces - one).double().abs().nan_to_num(nan=torch.inf)
     distances = torch.where(different(pieces, one.expand_as(pieces)), distances, 0.0)
     return pieces[int(distances.flatten(1).amax(1).argmax())]
-
-
-def _with_slices_of(judge: Judge, sample: Sample, args: Sequence[Any], slices: Slices) -> Sample:
-    own = list(sample.args)
-    for i, _ in _sliced_arguments(judge, sample, slices):
-        own[i] = args[i]
-    return sample.with_args(own)
-
-
-def _sliced_arguments(judge: Judge, sample: Sample, slices: Slices) -> list[tuple[int, int]]:
-    """Positions of the arguments that have slices, with their axes."""
-    names = ((i, judge.op.argument(i)) for i, a in enumerate(sample.args) if isinstance(a, Tensor))
-    return [(i, slices.arguments[name]) for i, name in names if name in slices.arguments]
-
-
-def _extent(judge: Judge, sample: Sample, slices: Slices) -> int:
-    i, axis = _sliced_arguments(judge, sample, slices)[0]
-    return int(sample.args[i].shape[axis])
-
-
-def _join_parts(judge: Judge, parts: Sequence[Sample], slices: Slices) -> Sample:
-    args = list(parts[0].args)
-    for i, axis in _sliced_arguments(judge, parts[0], slices):
-        args[i] = torch.cat([part.args[i] for part in parts], axis)
-    return parts[0].with_args(_set_counts(judge, args, slices, sum(_extent(judge, part, slices) for part in parts)))
-
-
-def _set_counts(judge: Judge, args: Sequence[Any], slices: Slices, extent: int) -> tuple[Any, ...]:
-    """The arguments with the number of slices in place of those ints that count slices."""
-    return tuple(extent if judge.op.argument(i) in slices.counts else a for i, a in enumerate(args))
-
-
-def _spoil(judge: Judge, part: Sample, slices: Slices) -> Sample:
-    args = list(part.args)
-    for i, _ in _sliced_arguments(judge, part, slices):
-        if is_float(args[i]):
-            args[i] = torch.full_like(args[i], float("nan"))
-    return part.with_args(args)

@@ -35,7 +35,8 @@ from ..declaring import choices, strategies
 from ..declaring.declare import by_position
 from ..declaring.shapes import Argument, Shapes, samples_by
 from ..declaring.signature import Signature
-from .offer import Offer, forward_of
+from ..names import collect_names
+from .offer import AXES, Offer, forward_of
 from .user import dtypes_when_called
 
 #: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain, frozen operands, a
@@ -248,7 +249,9 @@ def _writing(
     return write
 
 
-def _invariant(rows: str | bool | None, shapes: Shapes, formula: Callable[..., Any]) -> Callable[..., Slices] | None:
+def _invariant(
+    rows: Sequence[str] | bool | None, shapes: Shapes, formula: Callable[..., Any]
+) -> Callable[..., Slices] | None:
     """What is promised of slices along a symbol, as `Promises.invariant` has it.
 
     Raises:
@@ -256,7 +259,10 @@ def _invariant(rows: str | bool | None, shapes: Shapes, formula: Callable[..., A
     """
     if not rows:
         return None
-    symbol = next(axes[0][1] for axes in shapes.arguments.values() if axes) if rows is True else rows
+    words = collect_names([] if rows is True else rows)
+    # All relations of rows are asked, whichever are named; runs and threads are DET, which is asked anyway.
+    symbol = next((word.removeprefix("rows=") for word in words if word not in AXES), "")
+    symbol = symbol or next(axes[0][1] for axes in shapes.arguments.values() if axes)
     places = {name: [i for i, axis in enumerate(axes) if axis[1] == symbol] for name, axes in shapes.arguments.items()}
     sizes = [shapes.smallest() | {symbol: extent} for extent in (5, 6)]
     one, two = ([np.shape(y) for y in _read(formula, shapes.example(each))] for each in sizes)
@@ -265,10 +271,12 @@ def _invariant(rows: str | bool | None, shapes: Shapes, formula: Callable[..., A
     counts = {len(axes) for axes in (*places.values(), *outputs)}
     if symbol not in shapes.free or not plain or max(counts) > 1 or not any(outputs):
         need = f"need one of {', '.join(shapes.free)} that is one whole axis of tensors and of an output, of any extent"
+        need += f"; or of {', '.join(AXES)}, rows=N"
         raise ValueError(f"invariant: got {symbol!r}{nearest_of(symbol, shapes.free)}, {need}")
     slices = Slices(
-        {name: axes[0] for name, axes in places.items() if axes}, tuple(axes[0] if axes else None for axes in outputs)
-    )
+        {name: axes[0] for name, axes in places.items() if axes}, tuple(axes[0] if axes else None for axes in outputs),
+        least={name: each.least for name, (each, _) in shapes.integers.items()},
+    )  # fmt: skip
     return lambda args, device: slices
 
 

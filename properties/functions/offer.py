@@ -22,6 +22,8 @@ from ..names import collect_names, require_known
 #: What a kernel by default does not offer: most kernels have a backward that torch.func refuses, and no jvp.
 KERNEL_WITHOUT = ("func", "jvp")
 BASE = torch.autograd.Function
+#: Words for what rows keep their bits in, of which INV and DET ask.
+AXES = ("rows", "position", "neighbours", "order", "runs", "threads")
 
 
 class OfferKeywords(TypedDict):
@@ -52,8 +54,8 @@ class Offer:
         differentiable: names of the arguments that gradients are promised for; all by default.
         deterministic: whether the same call gives the same bits every time; sums by atomic additions do not.
         invariant: whether a row has the same bits in any batch, alone as among hundreds: the symbol of the rows in the
-            shapes of a kernel, or True for the first axis of its first tensor; for a kernel of an op of the catalog,
-            True for what the op promises.
+            shapes of a kernel, or True for the first axis of its first tensor, or words of `AXES`, which ask the same;
+            for a kernel of an op of the catalog, True for what the op promises.
     """
 
     without: Iterable[str] | None = None
@@ -65,7 +67,7 @@ class Offer:
     supported: Callable[..., Any] | None = None
     differentiable: Iterable[str] | None = None
     deterministic: bool = True
-    invariant: str | bool | None = None
+    invariant: Sequence[str] | bool | None = None
 
     @classmethod
     def of(cls, offer: Offer | None, *unused: str) -> Offer:

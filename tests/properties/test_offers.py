@@ -79,6 +79,40 @@ def test_a_promise_of_bits_in_any_batch_is_asked_for(rows: int) -> None:
     assert ask(split_from(rows), "INV", **options)["INV"].outcome is Outcome.FAIL
 
 
+@pytest.mark.parametrize("words", [["rows", "neighbours"], "rows=N", "position", True])
+def test_axes_are_words_of_a_promise(words: Any) -> None:
+    def slices(offer: Any) -> Any:
+        promised = opassay.custom_kernel(one_by_one, total, {"x": ("N", "n")}, offer=Offer(invariant=offer)).promises
+        assert promised.invariant is not None
+        return promised.invariant((), "")
+
+    assert slices(words) == slices("N")
+    with pytest.raises(ValueError, match=r"invariant: got 'chunks'.*or of rows, position, "):
+        slices(["rows", "chunks"])
+
+
+def length_of_others(x: Tensor, length: Tensor, width: int) -> Tensor:
+    """Sums up to a length, each cut into parts of a width."""
+    keep = torch.arange(x.shape[1])[None] < length[:, None]
+    parts = torch.where(keep, x, 0.0).split(width, 1)
+    sums = [sum(part.unbind(1), torch.zeros(len(x), dtype=x.dtype)) for part in parts]
+    return sum(sums, torch.zeros(len(x), dtype=x.dtype))
+
+
+@pytest.mark.parametrize(("widths", "outcome"), [((2, 16), Outcome.FAIL), ((8, 8), Outcome.VERIFIED)])
+def test_bits_that_follow_the_longest_row_are_found_without_settings(widths: tuple[int, int], outcome: Outcome) -> None:
+    def kernel(x: Tensor, length: Tensor) -> Tensor:
+        return length_of_others(x, length, widths[0] if len(length) and int(length.max()) >= 10 else widths[1])
+
+    def reference(x: Tensor, length: Tensor) -> Tensor:
+        return torch.where(torch.arange(x.shape[1])[None] < length[:, None], x, 0.0).sum(-1)
+
+    shapes: dict[str, Any] = {"x": ("N", "n"), "length": opassay.Integers("n", ("N",))}
+    offer = Offer(invariant="N", max_order=0)
+    (verdict,) = opassay.verify_kernel(kernel, reference, shapes, offer=offer, properties=("INV",))
+    assert verdict.outcome is outcome, str(verdict)
+
+
 @pytest.mark.slow
 def test_it_is_asked_where_it_is_promised_and_there_alone() -> None:
     result = ask(one_by_one, offer=Offer(invariant=True))

@@ -1,0 +1,156 @@
+"""Relations: two ways to one result, whose bits must be equal; and those of the rows of a batch.
+
+A relation is a pair of programs over a function of arguments.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from ..oracles.op.declaration import Tensor, is_float
+
+#: The largest number by which the integers of rows are divided.
+_LONGEST = 2048
+#: The leaves of the arguments of a call; and what a call gives by name: outputs, and gradients for cotangents.
+Leaves = Sequence[Any]
+Results = dict[str, Tensor]
+
+
+class Ask(Protocol):
+    """A function of arguments, which may be told how it is called."""
+
+    def __call__(self, leaves: Leaves, cotangents: Sequence[Tensor] = (), **how: Any) -> Results: ...
+
+
+Program = Callable[[Ask], Results]
+
+
+@dataclass(frozen=True)
+class BitRelation:
+    """Two programs whose results must be equal.
+
+    Attributes:
+        words: what differs between both. programs: the two.
+    """
+
+    words: str
+    programs: Sequence[Program]
+
+    def run(self, ask: Ask) -> tuple[Results, Results]:
+        """The results of both programs."""
+        one, other = (program(ask) for program in self.programs)
+        return one, other
+
+
+def is_integers(leaf: Any) -> bool:
+    """Whether a leaf is a tensor of integers."""
+    return isinstance(leaf, Tensor) and not (is_float(leaf) or leaf.is_complex() or leaf.dtype == torch.bool)
+
+
+def take_along(tensor: Tensor, axis: int, rows: Sequence[int]) -> Tensor:
+    """Some of a tensor along an axis; of eight-bit floats the bytes, because torch does not select these."""
+    kind = torch.uint8 if is_float(tensor) and tensor.element_size() == 1 else tensor.dtype
+    index = torch.tensor(list(rows), device=tensor.device, dtype=torch.int64)
+    return tensor.detach().view(kind).index_select(axis, index).view(tensor.dtype)
+
+
+@dataclass(frozen=True)
+class RowAxes:
+    """The row axis of each argument that has one.
+
+    Attributes:
+        arguments: the axis, by the place among the leaves.
+        sizes: places of numbers that say how many rows there are.
+        results: the axis of each output that has rows, in order, and of each gradient, by name.
+        least: the smallest integers of an argument, where somebody declares them.
+    """
+
+    arguments: Mapping[int, int]
+    sizes: Sequence[int] = ()
+    results: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[int, int] = field(default_factory=dict)
+
+    def count(self, leaves: Leaves) -> int:
+        """How many rows a call has."""
+        i, axis = next(iter(self.arguments.items()))
+        return int(leaves[i].shape[axis])
+
+    def take(self, leaves: Leaves, rows: Sequence[int]) -> list[Any]:
+        """The arguments with these rows alone."""
+        own = [take_along(x, self.arguments[i], rows) if i in self.arguments else x for i, x in enumerate(leaves)]
+        return [len(rows) if i in self.sizes else x for i, x in enumerate(own)]
+
+    def mix(self, leaves: Leaves, other: Leaves, rows: Sequence[int], kind: Callable[[Any], bool]) -> list[Any]:
+        """The arguments, but elsewhere than in these rows those of another call; of leaves of a kind alone."""
+        own, mixed = {row: n for n, row in enumerate(rows)}, list(leaves)
+        index = [own.get(i, len(own) + i) for i in range(self.count(leaves))]
+        for i, d in self.arguments.items():
+            if kind(leaves[i]):
+                mixed[i] = take_along(torch.cat([take_along(leaves[i], d, rows), other[i]], d), d, index)
+        return mixed
+
+    def turned(self, batch: Leaves, rows: Sequence[int]) -> list[Any]:
+        """Rows, in each of which the numbers are further on by one more: other sums of the same numbers."""
+        own = self.take(batch, rows)
+        for i, d in self.arguments.items():
+            if is_float(own[i]) and own[i].ndim > 1:
+                each = [row.flatten().roll(k).view_as(row) for k, row in enumerate(own[i].unbind(d))]
+                own[i] = torch.stack(each, d)
+        return own
+
+    def cut(self, results: Results, rows: Sequence[int]) -> Results:
+        """These rows of the results that have rows."""
+        return {name: take_along(t, self.results[name], rows) for name, t in results.items() if name in self.results}
+
+    def program(self, batch: Leaves, rows: Sequence[int], at: Sequence[int], cotangents: Sequence[Tensor]) -> Program:
+        """Calls with rows of a batch, and gives those at places among them."""
+        cut = [take_along(g, axis, rows) for g, axis in zip(cotangents, self.results.values(), strict=False)]
+        return lambda ask: self.cut(ask(self.take(batch, rows), cut), at)
+
+    def in_order(self, batch: Leaves, order: Sequence[int], words: str, cotangents: Sequence[Tensor]) -> BitRelation:
+        """All rows as they are, and in another order."""
+        every = range(len(order))
+        programs = [self.program(batch, rows, at, cotangents) for rows, at in ((every, order), (order, every))]
+        return BitRelation(f"{len(order)} rows{words}", programs)
+
+    def sums(self, batch: Leaves) -> list[list[int]]:
+        """For each tensor of integers that has rows, the rows in the order of their sums."""
+        own = [batch[i].double().movedim(d, 0) for i, d in self.arguments.items() if is_integers(batch[i])]
+        return [x.reshape(len(x), -1).sum(1).argsort(stable=True).tolist() for x in own]
+
+    def of_sizes(self, batch: Leaves, sizes: Sequence[int], cotangents: Sequence[Tensor]) -> Iterator[BitRelation]:
+        """Some first rows alone, and in a larger batch."""
+        for m, n in itertools.pairwise(sorted({*(n for n in sizes if n < self.count(batch)), self.count(batch)})):
+            words = f"{m} row{'s' * (m > 1)} alone, or with {n - m} other{'s' * (n - m > 1)}"
+            programs = [self.program(batch, range(k), range(m), cotangents) for k in (m, n)]
+            yield BitRelation(words, programs)
+
+    def beside(
+        self, batch: Leaves, other: Leaves, rows: Sequence[int], words: str, cotangents: Sequence[Tensor]
+    ) -> BitRelation:
+        """Some rows of one batch, and of another that has the same there."""
+        every = range(self.count(batch))
+        programs = [self.program(each, every, rows, cotangents) for each in (batch, other)]
+        return BitRelation(f"{len(rows)} of {len(every)} rows, beside others {words}", programs)
+
+    def beside_longer(self, batch: Leaves, words: str, step: int) -> Iterator[BitRelation]:
+        """The half of small integers beside such, and beside the largest.
+
+        Those of which the least is declared are divided by powers of `step`, too, so that lengths are of every order of
+        magnitude. Others may be numbers of which no half is one, as a label to be ignored.
+        """
+        n = self.count(batch)
+        scales = [step**k for k in range(12 if self.least else 1) if step**k <= _LONGEST]
+        for order, scale in itertools.product(self.sums(batch), scales):
+            half, small = sorted(order[: max(n // 2, 1)]), list(batch)
+            for i, least in self.least.items():
+                own = batch[i].long()  # eight bits have no room for the divisor
+                small[i] = (own // scale).clamp(min=least).to(batch[i].dtype) if scale > 1 else batch[i]
+            one, other = (self.mix(small, self.take(each, [row] * n), half, is_integers)
+                          for each, row in ((small, order[len(half) - 1]), (batch, order[-1])))  # fmt: skip
+            yield self.beside(one, other, half, f"of integers as small, over {scale}, or the largest{words}", ())
