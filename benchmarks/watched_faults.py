@@ -11,7 +11,7 @@ together wrongly, of right calls, come last: without a spec of the block nothing
 is. Without a fault nothing may be outside. The exit code is 1 where this is not so.
 
 With --against each of these blocks is compared with the right program instead, without a spec of the block: the first
-call at which the programs differ has to be one of that layer, and no call may be outside.
+difference has to name a call of that layer, which may be one that is lost, and no call may be outside.
 """
 
 from __future__ import annotations
@@ -185,8 +185,7 @@ def compared_rows(names: list[str], step: Step) -> Iterator[tuple[str, bool]]:
         with PLAN.planting("compose", wrong, LAYER):
             here, _ = step.record(LAYER)
         differences = opassay.compare_programs(here, right).differences
-        place = differences[0].here if differences else None
-        is_named = place is not None and f"{place.module}.".startswith(f"blocks.{LAYER}.")
+        is_named = bool(differences) and f"(blocks.{LAYER}" in differences[0].line
         outside = sum(bool(each.wrong) for each in differences)
         first = differences[0].line if differences else "nothing"
         line = (

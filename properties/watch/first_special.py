@@ -10,6 +10,7 @@ import torch
 
 from ...oracles.verdicts.watched import FirstSpecial
 from .call import DispatcherCall, Tensor, is_floating, kind_of
+from .mapped_memory import note_read
 from .operand_facts import describe_operands
 
 _CHAIN = 64
@@ -40,6 +41,7 @@ def _place_of(call: DispatcherCall) -> tuple[int, int] | None:
     # Elements are set to −∞ on purpose: a mask is made so. What moves elements, or has none to begin with, is no cause.
     if kind_of(call) not in ("computes", "casts", "region") or not any(map(is_floating, call.tensors)):
         return None
+    note_read(sum(x.numel() * x.itemsize for x in (*call.tensors, *call.results)))
     finite = all(_is_finite(x) for x in call.leaves)
     if not finite and any(_has_nan(x) for x in call.leaves):
         return None

@@ -17,7 +17,7 @@ from .compiled import GraphRegion
 from .first_special import find_first_special
 from .judging import CallFinding, CallJudge
 from .judging_queue import JudgingQueue
-from .mapped_memory import release_memory
+from .mapped_memory import note_read
 from .operand_facts import describe_operands
 from .recording import Recording, SiteKey
 from .recording_files import FindingsFile
@@ -27,8 +27,6 @@ from .regions import TABLE
 JUDGED = ("computes", "casts", "moves", "integers", "region")
 #: Of which a program's arithmetic consists.
 COMPUTING = ("computes", "casts", "region")
-#: Bytes of elements after whose judging memory is given back.
-READ = 2**26
 #: Why calls of the other kinds are not.
 _UNHELD = {
     "random": "it draws numbers, and one draw has no right value; what follows is held with the numbers that it drew",
@@ -71,18 +69,12 @@ class CallLedger:
         with contextlib.nullcontext() if folder is None else FindingsFile(folder) as file:
             shares = self.recording.error.shares
 
-            read = 0  # bytes since memory was given back
-
             def note(number: int, finding: CallFinding) -> None:
                 # What a call adds to the error of a region around it is in the region's own.
                 own = replace(finding, contribution=shares.get(number, math.nan))
                 own = own if self._is_known or number in covered else finding
                 self.findings[number] = own
-                nonlocal read
-                read += 8 * own.elements
-                if read > READ:
-                    read = 0
-                    release_memory()
+                note_read(8 * own.elements)
                 if file is not None:
                     file.add(number, own)
                 if progress is not None:

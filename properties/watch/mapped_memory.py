@@ -21,6 +21,7 @@ from ..places.wire import DTYPES
 Tensor = torch.Tensor
 #: Bytes of a part of the file that is mapped at once, and the bytes of which every tensor begins at a multiple.
 _PART, _STEP = 2**26, 64
+_READ = [0]
 
 
 #: Those that are in use.
@@ -119,6 +120,14 @@ class MappedMemory:
     def _give_back(self, size: int, start: int, memory: memoryview) -> None:
         self.nbytes -= size
         self._free.setdefault(size, []).append((start, memory))
+
+
+def note_read(nbytes: int) -> None:
+    """Give memory back where so many bytes of copies have been read since it was given back."""
+    _READ[0] += nbytes
+    if _READ[0] > _PART:
+        _READ[0] = 0
+        release_memory()
 
 
 def release_memory() -> None:

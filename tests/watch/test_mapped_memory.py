@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from opassay.oracles.op.bits import same_bits
-from opassay.properties.watch.mapped_memory import MappedMemory
+from opassay.properties.watch.mapped_memory import MappedMemory, note_read
 
 #: Of squares: less than a page, and many pages.
 _SIDES = (3, 300)
@@ -52,3 +52,23 @@ def test_a_tensor_of_other_memory_is_copied_into_the_file(tmp_path: Path) -> Non
     memory, x = MappedMemory(tmp_path / "tensors"), torch.arange(4.0)
     start, _ = memory.place_of(x)
     assert (tmp_path / "tensors").read_bytes()[start : start + 16] == x.numpy().tobytes()
+
+
+def _mapped() -> int:
+    """Bytes of files that are memory of this process now."""
+    (line,) = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("RssFile")]
+    return 1024 * int(line.split()[1])
+
+
+def test_copies_that_were_read_are_no_memory_of_the_process() -> None:
+    """A pass over all calls, as for the first NaN, would else have as much of it as the whole recording."""
+    memory, part = MappedMemory(), torch.ones(2**22)
+    copies = [memory.copy(part) for _ in range(12)]
+    before = _mapped()
+    assert sum(int(each[-1]) + int(each.sum() > 0) for each in copies) == 24
+    assert _mapped() - before > 10 * part.nbytes
+    for each in copies:
+        assert each[0] == 1
+        each.sum()
+        note_read(each.nbytes)
+    assert _mapped() - before < 6 * part.nbytes
