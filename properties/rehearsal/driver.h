@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -33,11 +34,13 @@ struct Attribute {
   char padding[4];
   uint32_t value[16];
 };
-// How Python serves: it gives a library of an image, a kernel of a library, and launches one; each returns a `Result`.
+// How Python serves: it gives a library of an image, a kernel of a library, launches one, and keeps what is to be raised;
+// each returns a `Result`.
 struct Server {
   int (*load)(const void* image, int64_t* library);
   int (*find)(int64_t library, const char* name, int64_t* kernel, int32_t* shared);
   int (*launch)(int64_t kernel, const Sizes* sizes, int32_t most, void** values);
+  int (*complain)(const char* text);
 };
 inline Server server{};
 inline void (*start)();  // has Python serve
@@ -156,6 +159,8 @@ EXPORTED int cuGetErrorName(int result, const char** name) {
 EXPORTED int cuGetErrorString(int result, const char** text) {
   return *text = result == kSuccess ? "no error" : "rehearsal: the driver refuses this", kSuccess;
 }
+
+#include "driver_memory.h"
 
 // ------------------------------------------------------------------------------------------------ images and kernels
 

@@ -40,6 +40,7 @@ class LaunchSizes(ctypes.Structure):
 _Pointer, _Number = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
 _LOAD = ctypes.CFUNCTYPE(ctypes.c_int, _Pointer, _Number)
 _FIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_char_p, _Number, ctypes.POINTER(ctypes.c_int32))
+_COMPLAIN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_int64, ctypes.POINTER(LaunchSizes), ctypes.c_int32, ctypes.POINTER(_Pointer)
 )
@@ -48,7 +49,7 @@ _LAUNCH = ctypes.CFUNCTYPE(
 class DriverCalls(ctypes.Structure):
     """The functions that driver.h calls."""
 
-    _fields_ = (("load", _LOAD), ("find", _FIND), ("launch", _LAUNCH))
+    _fields_ = (("load", _LOAD), ("find", _FIND), ("launch", _LAUNCH), ("complain", _COMPLAIN))
 
 
 class LoadedKernel(NamedTuple):
@@ -74,7 +75,9 @@ class Driver:
         self.pending = threading.local()
         self._texts: list[str] = []
         self._kernels: list[LoadedKernel] = []
-        self.server = DriverCalls(_LOAD(self._load), _FIND(self._find), _LAUNCH(self._launch))
+        self.server = DriverCalls(
+            _LOAD(self._load), _FIND(self._find), _LAUNCH(self._launch), _COMPLAIN(self._complain)
+        )
         self._compiled = functools.lru_cache(maxsize=None)(self._compile)
 
     def take(self, otherwise: BaseException) -> BaseException:
@@ -126,6 +129,14 @@ class Driver:
                 execute_raw(kernel, raw)
 
         return self._serve(self._kernels[number].label, launch)
+
+    def _complain(self, text: bytes) -> int:
+        """Keep an error of memory, as one of a launch."""
+
+        def complain() -> None:
+            raise RuntimeError(text.decode())
+
+        return self._serve("memory of the driver", complain)
 
     def _compile(
         self, number: int, grid: tuple[int, ...], block: tuple[int, ...], shared: int, cluster: tuple[int, ...]

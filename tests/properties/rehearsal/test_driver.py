@@ -223,3 +223,62 @@ def test_a_launch_has_the_clusters_of_its_attribute() -> None:
         configuration = _LaunchConfiguration(*extents, 0, None, ctypes.pointer(attribute), 1)
         assert (cuda.cuLaunchKernelEx(ctypes.byref(configuration), kernel, values, None) == 0) == right
     assert y.tolist() == [1, 0, 3, 2]
+
+
+def _through_driver(x: Tensor, copy: str = "cuMemcpyDtoH_v2") -> tuple[Tensor, list[int]]:
+    """What `scale` makes of a vector in the host's memory, all of whose memory on the device is the driver's."""
+    cuda, kernel, result = _kernel(_TEXT.encode())
+    y, bytes_, results = torch.zeros_like(x), ctypes.c_size_t(4 * x.numel()), [result]
+    places = [ctypes.c_uint64(), ctypes.c_uint64()]
+    results += [cuda.cuMemAlloc_v2(ctypes.byref(place), bytes_) for place in places]
+    results.append(cuda.cuMemcpyHtoD_v2(places[0], ctypes.c_void_p(x.data_ptr()), bytes_))
+    memory, by, n = (
+        (ctypes.c_uint64 * 2)(*(each.value for each in places)),
+        ctypes.c_float(2.5),
+        ctypes.c_uint32(len(x)),
+    )
+    values = (ctypes.c_void_p * 3)(*(ctypes.addressof(each) for each in (memory, by, n)))
+    results.append(cuda.cuLaunchKernel(kernel, -(-len(x) // _BLOCK), 1, 1, _BLOCK, 1, 1, 0, None, values, None))
+    results.append(getattr(cuda, copy)(ctypes.c_void_p(y.data_ptr()), places[1], bytes_))
+    results += [cuda.cuMemFree_v2(place) for place in places]
+    return y, results
+
+
+def test_memory_of_the_driver_is_the_device_s() -> None:
+    x = torch.randn(100)
+    y, results = _through_driver(x)
+    assert results == [0] * len(results)
+    assert torch.equal(y, x * 2.5)
+
+
+def test_what_the_driver_refuses_of_memory() -> None:
+    cuda, place, back = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), (ctypes.c_uint32 * 8)()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(0)) != 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(1 << 40)) == 2
+    before = torch.cuda.memory_allocated()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(32)) == 0
+    assert torch.cuda.memory_allocated() == before + 32
+    assert cuda.cuMemsetD32_v2(place, 7, ctypes.c_size_t(8)) == 0
+    assert cuda.cuMemsetD8_v2(ctypes.c_uint64(place.value + 4), 1, ctypes.c_size_t(4)) == 0
+    assert cuda.cuMemcpyDtoH_v2(back, place, ctypes.c_size_t(32)) == 0
+    assert [*back] == [7, 0x01010101, *[7] * 6]
+    for count in (9, 1 << 20):  # beyond what was asked for
+        assert cuda.cuMemsetD32_v2(place, 7, ctypes.c_size_t(count)) != 0
+        assert cuda.cuMemcpyDtoH_v2(back, place, ctypes.c_size_t(4 * count)) != 0
+    assert cuda.cuMemcpyDtoH_v2(back, ctypes.c_uint64(ctypes.addressof(back)), ctypes.c_size_t(4)) != 0
+    assert cuda.cuMemFree_v2(place) == 0
+    assert torch.cuda.memory_allocated() == before
+    assert cuda.cuMemFree_v2(place) != 0
+    assert cuda.cuMemsetD32_v2(place, 7, ctypes.c_size_t(1)) != 0
+
+
+def test_a_copy_on_a_stream_that_nobody_waits_for_is_a_race() -> None:
+    cuda, place, back = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), (ctypes.c_uint32 * 8)()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(32)) == 0
+    stream = torch.cuda.Stream()
+    handle = ctypes.c_void_p(stream.cuda_stream)
+    assert cuda.cuMemsetD32Async(place, 7, ctypes.c_size_t(8), handle) == 0
+    assert cuda.cuMemcpyDtoH_v2(back, place, ctypes.c_size_t(32)) != 0  # on the default stream
+    torch.cuda.current_stream().wait_stream(stream)
+    assert cuda.cuMemcpyDtoH_v2(back, place, ctypes.c_size_t(32)) == 0
+    assert cuda.cuMemFree_v2(place) == 0
