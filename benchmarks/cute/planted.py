@@ -21,6 +21,7 @@ class SourceEdit(NamedTuple):
 
 
 _NORMS, _LOSS = "rmsnorm.py", "cross_entropy.py"
+_PRODUCT, _EPILOGUE, _LONG = "gemm_sm90.py", "gemm_base.py", "gemm of long rows"
 PLANTED = {
     "rmsnorm: no eps": SourceEdit(
         "rmsnorm",
@@ -189,6 +190,94 @@ PLANTED = {
         "topk.py",
         "            grads = dvals_f32\n",
         "            grads = -dvals_f32\n",
+    ),
+    "gemm: the last tile of k is left out": SourceEdit(
+        "gemm",
+        "bfloat16",
+        "tile_scheduler.py",
+        "            return 0, k_tile_total\n",
+        "            return 0, k_tile_total - 1\n",
+    ),
+    "gemm: no wait for the copies": SourceEdit(
+        "gemm",
+        "bfloat16",
+        _PRODUCT,
+        "            # Wait for TMA copies to complete\n"
+        "            ab_pipeline.consumer_wait(ab_read_state, peek_ab_full_status)\n",
+        "",
+    ),
+    "gemm: released before it is multiplied": SourceEdit(
+        _LONG,
+        "bfloat16",
+        _PRODUCT,
+        "warpgroup.wait_group(k_pipe_mmas)",
+        "warpgroup.wait_group(k_pipe_mmas + 1)",
+    ),
+    "gemm: the second tile of k begins anew": SourceEdit(
+        "gemm",
+        "bfloat16",
+        _PRODUCT,
+        "            zero_init = Boolean(False)\n            ab_read_state.advance()\n",
+        "            zero_init = Boolean(True)\n            ab_read_state.advance()\n",
+    ),
+    "gemm: rows of one block for both": SourceEdit(
+        "gemm of more rows",
+        "bfloat16",
+        _PRODUCT,
+        '"multicast_dim": "M",',
+        '"multicast_dim": "N",',
+    ),
+    "gemm: copied over what is being read": SourceEdit(
+        _LONG,
+        "bfloat16",
+        _EPILOGUE,
+        "            pipeline.producer_acquire(producer_state, peek_empty_status)\n",
+        "            pipeline.producer_acquire(producer_state, Boolean(True))\n",
+    ),
+    "gemm: the scheduler's phase is not flipped": SourceEdit(
+        "gemm",
+        "bfloat16",
+        "tile_scheduler.py",
+        "            self._pipeline_state.phase ^ 1,\n",
+        "            self._pipeline_state.phase,\n",
+    ),
+    "gemm: float16 by way of bfloat16": SourceEdit(
+        "gemm",
+        "float16",
+        "gemm_default_epi.py",
+        "        apply_linear_epilogue(\n            tRS_rD,\n            tRS_rC,\n            params.alpha",
+        "        tRS_rD.store(tRS_rD.load().to(cutlass.BFloat16).to(Float32))\n"
+        "        apply_linear_epilogue(\n            tRS_rD,\n            tRS_rC,\n            params.alpha",
+    ),
+    "gemm: sent before all have stored": SourceEdit(
+        "gemm",
+        "bfloat16",
+        _EPILOGUE,
+        "                cute.arch.fence_view_async_shared()\n                epilogue_barrier.arrive_and_wait()\n"
+        "                if is_tma_warp:\n                    for i",
+        "                cute.arch.fence_view_async_shared()\n"
+        "                if is_tma_warp:\n                    for i",
+    ),
+    "gemm: stored over what is being sent": SourceEdit(
+        "gemm",
+        "bfloat16",
+        _EPILOGUE,
+        "                if is_tma_warp:\n                    epi_store_pipeline.producer_acquire()\n            else:",
+        "                pass\n            else:",
+    ),
+    "gemm_add: the first part for all": SourceEdit(
+        "gemm_add",
+        "bfloat16",
+        _EPILOGUE,
+        "tiled_copy_s2r, tSR_sC[None, None, None, epi_read_state.index], tSR_rC",
+        "tiled_copy_s2r, tSR_sC[None, None, None, 0], tSR_rC",
+    ),
+    "mlp: gradient: where the argument is negative": SourceEdit(
+        "mlp",
+        "bfloat16",
+        "activation.py",
+        "        x_pos = Boolean(x > 0)\n        return dout if x_pos else Float32(0.0), relu(x, loc=loc, ip=ip)\n",
+        "        x_pos = Boolean(x < 0)\n        return dout if x_pos else Float32(0.0), relu(x, loc=loc, ip=ip)\n",
     ),
 }
 

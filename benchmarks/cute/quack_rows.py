@@ -127,6 +127,35 @@ def _gemm_added() -> tuple[Any, Any]:
     return lambda a, b, c: interface.gemm_add(a, b, c, tuned=False), lambda a, b, c: a @ b + c
 
 
+def _linear() -> tuple[Any, Any]:
+    linear = importlib.import_module("quack.linear")
+    return lambda x, w: linear.linear_func(x, w, tuned=False), lambda x, w: F.linear(x, w)
+
+
+def _perceptron() -> tuple[Any, Any]:
+    linear = importlib.import_module("quack.linear")
+
+    def candidate(x: Any, v: Any, w: Any) -> Any:  # what `quack.mlp` does, which needs another package
+        before, after = linear.linear_act_func(x, v, "relu", tuned=False)
+        return linear.act_linear_func(before, w, after, "relu", tuned=False)
+
+    return candidate, lambda x, v, w: F.linear(torch.relu(F.linear(x, v)), w)
+
+
+def _gemm_activated() -> tuple[Any, Any]:
+    interface = importlib.import_module("quack.gemm_interface")
+
+    def spec(a: Any, b: Any) -> Any:
+        product = a @ b
+        return product, F.silu(product)
+
+    return lambda a, b: interface.gemm_act(a, b, activation="silu", tuned=False), spec
+
+
+def _matrices(dtype: torch.dtype, *shapes: tuple[int, int], grad: bool = False) -> tuple[Any, ...]:
+    return tuple(_normal(*shape, dtype=dtype, grad=grad) for shape in shapes)
+
+
 def _rows_alone(dtype: torch.dtype) -> tuple[Any, ...]:
     return (_normal(_ROWS, _COLUMNS, dtype=dtype),)
 
@@ -134,7 +163,6 @@ def _rows_alone(dtype: torch.dtype) -> tuple[Any, ...]:
 _WIDE = "NaN beyond 2^128 / log2(e), where the product with log2(e) overflows"
 _ROWS_OF_GRADIENT = "the gradient of a transposed result is refused"
 _LOW_BITS = "the column stands in the last bits of a value: float32 is rounded to 15 bits, and infinities become NaN"
-_MAPS = "clusters, and maps of tensors that host code makes without the driver are not known"
 ROWS = {
     "rmsnorm": Row(_rms_norm, lambda d: (*_rows_alone(d), _normal(_COLUMNS, dtype=d))),
     "rmsnorm of a sum": Row(
@@ -151,12 +179,13 @@ ROWS = {
     "topk": Row(_top_k, _rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
     "topk in order": Row(_in_order(_top_k), _rows_alone, why=_LOW_BITS),
     "topk with softmax": Row(_top_k_softmax, _rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
-    "gemm": Row(
-        _gemm, lambda d: (_normal(64, 64, dtype=d, grad=False), _normal(64, 64, dtype=d, grad=False)),
-        why=_MAPS, dtypes=("bfloat16",), verdict="error",
-    ),
-    "gemm_add": Row(
-        _gemm_added, lambda d: tuple(_normal(64, 64, dtype=d, grad=False) for _ in range(3)),
-        why=_MAPS, dtypes=("bfloat16",), verdict="error",
+    "gemm": Row(_gemm, lambda d: _matrices(d, (72, 136), (136, 72)), dtypes=("bfloat16", "float16")),
+    "gemm of long rows": Row(_gemm, lambda d: _matrices(d, (72, 456), (456, 72)), dtypes=("bfloat16",)),
+    "gemm of more rows": Row(_gemm, lambda d: _matrices(d, (200, 72), (72, 40)), dtypes=("bfloat16",)),
+    "gemm_add": Row(_gemm_added, lambda d: _matrices(d, (72, 136), (136, 72), (72, 72)), dtypes=("bfloat16",)),
+    "linear": Row(_linear, lambda d: _matrices(d, (24, 136), (72, 136), grad=True), dtypes=("bfloat16",)),
+    "gemm_act": Row(_gemm_activated, lambda d: _matrices(d, (72, 136), (136, 72)), dtypes=("bfloat16",)),
+    "mlp": Row(
+        _perceptron, lambda d: _matrices(d, (8, 72), (40, 72), (16, 40), grad=True), dtypes=("bfloat16",)
     ),
 }  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import opassay
+from opassay.oracles.verdicts.verdict import Code
 from opassay.oracles.verdicts.violation import Violation
 from opassay.properties.rehearsal.environment import LIBRARY
 
@@ -57,3 +58,13 @@ def test_what_a_launch_raises_comes_through_compiled_host_code(name: str) -> Non
     call = {"compiled": lambda x: cute_kernels.compiled(x, 1), "right": cute_kernels.beyond}[name]
     with pytest.raises(Violation, match="0 bytes behind"):
         call(torch.randn(100, device="cuda"))
+
+
+def test_boxes_come_by_maps_that_host_code_makes() -> None:
+    from tests.properties.rehearsal import cute_kernels
+
+    x = torch.randn(20, 32, device="cuda")  # the last box is not full
+    assert torch.equal(cute_kernels.carried(x).cpu(), x.cpu() * 2.5)
+    with pytest.raises(Violation, match="still copies there") as error:
+        cute_kernels.carried(x, waits=False)
+    assert error.value.code is Code.RACE
