@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from opassay.properties.candidates.conformance import assert_conforms as assert_conforms
     from opassay.properties.candidates.conformance import bound as bound
     from opassay.properties.candidates.judging import judge as judge
+    from opassay.properties.candidates.judging import parity as parity
     from opassay.properties.candidates.numpy_specs import Formula as Formula
     from opassay.properties.candidates.specification import SpecError as SpecError
     from opassay.properties.catalog.loading import load_op as load_op

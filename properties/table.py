@@ -359,6 +359,10 @@ _OF_CANDIDATES = (
         "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "
         "rejected. Of a spec that draws random numbers, what many calls draw is distributed as what torch draws "
         "of the spec; what is not is rejected, at a risk of 1e-9."),
+    Property("PARITY", "why another candidate has other values",
+        "Another candidate is asked all that this one is. Where bits differ, the answer is the first of these that is "
+        "true: one is outside of its contract; one keeps the bound of stricter terms; one lies to one side in nearly "
+        "all of many independent calls; the order of sums explains it."),
     Property("PURE:left", "nothing left running, no file written",
         "After the last call no thread or process of the candidate is running, no file was written, nothing of torch "
         "is replaced, no output was changed after it was returned, and no call wrote an input or gave it back."),
@@ -369,7 +373,7 @@ PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
 #: code -> kind, in the order of asking; a property without kinds is its own. A candidate is asked all of them, and
 #: every property by name (`candidates.candidate_op`).
 KINDS: dict[str, Property] = {
-    row.code: row for row in (*_OF_CANDIDATES[:-2], PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-2:])
+    row.code: row for row in (*_OF_CANDIDATES[:-3], PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-3:])
 }
 #: code -> property or kind.
 TABLE: dict[str, Property] = KINDS | PROPERTIES

@@ -27,6 +27,7 @@ class Code(enum.StrEnum):
     UNDEFINED = "OA115"  # a result of a kernel depends on memory to which nothing was written
     DIVERGENT = "OA116"  # threads of a warp do not come together to a barrier or a shuffle
     SPREAD = "OA117"  # a NaN or an infinity of an operand reaches more elements than in the spec, or fewer
+    PARITY = "OA118"  # two candidates differ: why, and which of them is worse
     FEW_SAMPLES = "OA201"
     MOSTLY_NOT_JUDGED = "OA202"
     REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged
@@ -168,6 +169,14 @@ EXPLANATIONS: dict[Code, Explanation] = {
         " and not counted.",
         "Masks that are added, products with zeros. `--contract torch+spread` allows it. If NaNs must not pass from one"
         " sequence to another, select elements in place of multiplying them by 0.",
+    ),
+    Code.PARITY: Explanation(
+        "two implementations of one spec give other values",
+        "The first word says why: `equal`, no bit differs; `order`, the order of sums explains it; `bias`, one lies to"
+        " one side in nearly all of many independent calls; `precision`, one rounds where the other does not; `wrong`,"
+        " one is outside of its contract; `open`, the bounds cannot tell.",
+        "Of `precision` the line `likely`, which names the operation. Two kernels that differ by `order` alone have the"
+        " same bits only if both take sums in one order.",
     ),
     Code.FEW_SAMPLES: Explanation(
         "too few samples",

@@ -24,6 +24,7 @@ from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ..places import wire
 from ..places.lifeline import hide_memory, hide_words
 from .arguments import CallArguments
+from .beside import Beside
 from .cases import DEVICE, SUBJECT, parts_of
 from .excuses import ended_for_memory, excuse
 from .finding import wrong
@@ -39,7 +40,7 @@ from .isolated_sum import ProbeError
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, AskProperty, Progress, ask_all
-from .question_plan import QuestionPlan
+from .question_plan import UNDER, QuestionPlan
 from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
@@ -103,7 +104,10 @@ def judge_file(
                 read, arguments, part = _read_problem(problem, draws, plain, read)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
-        session = Session(read, apart, plain, draws, arguments, problem.draw, part)
+        other = plan.beside.partition(UNDER)[0]
+        begin = functools.partial(_apart, other, problem.init_args, public.seed, confinement, watch)
+        answers = Beside(apart, stack.enter_context(_begin_beside(begin, plan, confinement))) if plan.beside else apart
+        session = Session(read, answers, plain, draws, arguments, problem.draw, part)
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, plain)))
@@ -141,6 +145,28 @@ def _again(make: Callable[[Quarters], CandidateApart], confinement: Confinement,
     apart = make(Quarters(confinement, ["/"]))
     apart.until = until
     return apart
+
+
+def _begin_beside(begin: Callable[..., CandidateApart], plan: QuestionPlan, confinement: Confinement) -> CandidateApart:
+    """The other candidate of a plan, in a process that has nothing of the spec.
+
+    Args:
+        begin: takes the bytes of its file, the plan and the process. plan: with its address. confinement: of it.
+
+    Raises:
+        GivenError: it could not be made.
+    """
+    address, _, python = plan.beside.partition(UNDER)
+    contents = _candidate_contents(address)
+    _require_python(contents)
+    if python and not os.access(python, os.X_OK):
+        raise GivenError(f"{plan.beside}: got python={python}, need a file that can be run")
+    readable = [*_folders_of(address), *([str(Path(python).parents[1])] if python else [])]
+    quarters = Quarters(confinement, readable, python=python)
+    try:
+        return begin(contents, plan, quarters)
+    except CandidateError as err:
+        raise GivenError(f"{plan.beside}: {err}") from err
 
 
 def _read_problem(

@@ -124,6 +124,11 @@ class Judgement:
         """The findings that a NaN or an infinity reaches other elements than in the spec, which are not counted."""
         return tuple(finding for finding in self.findings if finding.is_spread)
 
+    @property
+    def difference(self) -> str:
+        """Why another candidate, that was asked beside this one, has other values; a card, empty where none was."""
+        return next((str(each.wrong) for each in self.findings if each.question == "PARITY" and each.wrong), "")
+
     def as_json(self, schema: int = SCHEMA) -> str:
         """One line for a program; of schema 1 with the names that kinds had before, until 0.2."""
         name = str if schema == SCHEMA else former_name
@@ -135,6 +140,7 @@ class Judgement:
             "causes": [cause_data(finding) | {"question": name(finding.question)} for finding in self.causes],
             "suspect": [clean(str(finding.wrong))[:2000] for finding in self.suspicions],
             "spread": [clean(str(finding.wrong))[:2000] for finding in self.spreads],
+            **({"parity": clean(self.difference)[:2000]} if self.difference else {}),
             "arithmetic": self.arithmetic,
             "kept": self.kept,
             "contract": of.contract,
@@ -188,6 +194,8 @@ class Judgement:
             lines += ["", f"{finding.question}: {finding.wrong}", *_advice(finding, others)]
         for finding in (*self.suspicions, *self.spreads[:1]):
             lines += ["", f"{finding.question}: {finding.wrong}"]
+        has_card = any(each.question == "PARITY" for each in (*self.causes, *self.suspicions))
+        lines += ["", f"PARITY: {self.difference}"] if self.difference and not has_card else []
         lines += ["", self.summary]
         return clean("\n".join(lines))
 
@@ -202,6 +210,7 @@ class Judgement:
         lines += [f"  asked with: {self.assignment.others}"] if self.assignment.others else []
         lines += [f"  suspect: {finding.text}" for finding in self.suspicions]
         lines += [f"  spread, not counted: {finding.text}" for finding in self.spreads]
+        lines += [f"  parity: {line}" for line in self.difference.splitlines()[:1]]
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  executed{'' if line.startswith('on ') else ' as PTX'}: {line}" for line in self.execution]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []

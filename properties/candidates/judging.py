@@ -24,12 +24,14 @@ from ..table import KINDS, TABLE, property_of
 from .agreement import disagreement
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
+from .beside import Beside
 from .conformance import DEFAULT
 from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
 from .judgement import OF_OTHER_CALLS, Assignment, Judgement, Ruling, ruling
+from .numpy_specs import name_of_function
 from .other_calls import ask_within_signs
 from .precision import arithmetic
 from .question_plan import FAR, QuestionPlan
@@ -55,7 +57,7 @@ ALL = QuestionPlan()
 
 @interrupt.SignalScope()
 def judge(
-    candidate: Callable[..., Any], spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
+    candidate: Any, spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
     questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf, compiled: str = "",
     domain: Mapping[str, Any] | None = None,
 ) -> Judgement:  # fmt: skip
@@ -63,7 +65,7 @@ def judge(
 
     Args:
         candidate: a function or a module; a module's parameters and buffers of the names and shapes of the spec's are
-            set to those, and set back in the end.
+            set to those, and set back in the end. Or two of them, of which `parity` tells.
         spec: as for `bound`.
         inputs: the arguments of one call, in order or by name, or a function of a seed, or of nothing, that gives them.
             What the candidate needs besides are destinations, one for each output of the spec: it writes into them.
@@ -84,36 +86,64 @@ def judge(
             probe, and the spec is no sum or the candidate shows no tree.
         RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
-    plan = QuestionPlan(questions, calls=calls, total=total)
+    both = candidate if isinstance(candidate, tuple) else (candidate,)
+    plan = QuestionPlan(questions, calls=calls, total=total, beside="".join(map(name_of_function, both[1:])))
     draws = Draws.of(seed)
     allowed = terms_of_compiled(terms(contract)) if compiled else terms(contract)
     if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
         shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
         need = "need the arguments of a call, as (x,) or {'x': x}"
         raise TypeError(f"inputs: got a {type(inputs).__name__}{shape}, {need}")
-    if not callable(candidate):
-        raise TypeError(f"candidate: got a {type(candidate).__name__}, need a function or a module")
+    for each in both:
+        if not callable(each):
+            raise TypeError(f"candidate: got a {type(each).__name__}, need a function or a module")
     read_spec = replace(specification(spec), domain=domain or {})
     draw = None if not callable(inputs) else inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
     arguments = CallArguments.of(inputs if draw is None else draw(seed)).with_names(spec)
-    name = str(getattr(candidate, "__name__", type(candidate).__name__))
+    name = name_of_function(both[0])
     odd = next(
         (f"{arguments.label(i)} {why}" for i, t in enumerate(arguments.tensors) if (why := without_numbers(t))), ""
     )
     if odd:
         return Judgement(Assignment(name, read_spec.name, str(allowed), draws), Ruling.ERROR, error=odd)
-    host = CandidateHost(name, candidate)
-    before = copied_state(host.state.parts)
+    hosts = [CandidateHost(name_of_function(each), each) for each in both]
+    before = [copied_state(each.state.parts) for each in hosts]
     part = part_of(read_spec, arguments, allowed.without_probe)
-    session = Session(read_spec, host, allowed.without_probe, draws, arguments, draw, part)
+    answering = Beside(hosts[0], hosts[1]) if hosts[1:] else hosts[0]
+    session = Session(read_spec, answering, allowed.without_probe, draws, arguments, draw, part)
     if allowed.of_probe:
         session.records.probe = probe_of(allowed, read_spec, arguments, part is not None)
     session.history.in_a_row = plan.calls
     try:
         with execute_launches(compiled) if compiled else contextlib.nullcontext():
-            return ask_all(session, plan, ask_property=_asking_here(session, host))
+            return ask_all(session, plan, ask_property=_asking_here(session, hosts[0]))
     finally:
-        host.state.set(before)
+        for each, state in zip(hosts, before, strict=True):
+            each.state.set(state)
+
+
+def parity(first: Any, second: Any, inputs: Any, *, spec: Any = None, **options: Any) -> Judgement:
+    """Say why two implementations differ: equal bits, the order of sums, less precision, a bias, or a wrong one.
+
+    The first is judged by the spec, and the second is asked all that the first is. `Judgement.difference` has the
+    answer.
+
+    Args:
+        first, second: functions or modules of the same arguments. inputs, options: as for `judge`; by default PARITY
+            is asked, with what it rests on: values, sums that are exact, gradients and sizes.
+        spec: what is right, in plain PyTorch; the first itself by default, which then has to be that.
+
+    Raises:
+        TypeError, ValueError: as `judge` does.
+
+    Example:
+        >>> import torch, opassay
+        >>> half = lambda x: (x.bfloat16() @ x.bfloat16().mT).float()
+        >>> text = str(opassay.parity(lambda x: x @ x.mT, half, (torch.ones(4, 8) / 3,)))
+        >>> "precision: B is of less precision" in text
+        True
+    """
+    return judge((first, second), spec or first, inputs, **{"questions": ("PARITY",), **options})
 
 
 def _asking_here(session: Session, host: CandidateHost) -> AskProperty:

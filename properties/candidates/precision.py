@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import LADDER, PRESETS, Terms, terms
@@ -32,18 +33,45 @@ def arithmetic(session: Session) -> tuple[str, str]:
     evidence = [each for each in session.records.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
     if not evidence:
         return "", "not known"
+    rung = strictest_rung(evidence)
+    if rung is None:
+        return "", "no output is floating"
+    return (rung.name, rung.text) if rung.number < len(LADDER) else ("", UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The strictest terms of a ladder that results keep.
+
+    Attributes:
+        number: on the ladder; its length where they keep none. name: of the terms, and empty then. words: of the
+            precision. wide: whether its bound is wider than half of the elements, and says nothing.
+    """
+
+    number: int
+    name: str
+    words: str
+    wide: bool = False
+
+    @property
+    def text(self) -> str:
+        """The words, or that nothing is known."""
+        return f"not known: the bound of {self.words} is wider than the elements" if self.wide else self.words
+
+
+def strictest_rung(evidence: Sequence[Evidence], ladder: Sequence[tuple[Terms, str]] = LADDER) -> Rung | None:
+    """The strictest terms within which all evidence is; None where no output is floating."""
     names = [dtype_name(y.dtype) for each in evidence for y in each.computed]
     # What is stored in few bits is computed in float32.
     dtypes = [name if name in FORMATS else "float32" for name in names if name in EVERY_FORMAT]
     if not dtypes:
-        return "", "no output is floating"
-    for rung, words in LADDER:
+        return None
+    for number, (rung, words) in enumerate(ladder):
         outcomes = _hold_under(evidence, rung)
         if outcomes:
             precision = words.format(dtype=dtypes[0], sums=rung.contract(dtypes[0]).accumulate.name)
-            wide = sum(outcome.vacuous for outcome in outcomes) > len(outcomes) / 2
-            return rung.name, f"not known: the bound of {precision} is wider than the elements" if wide else precision
-    return "", UNKNOWN
+            return Rung(number, rung.name, precision, sum(outcome.vacuous for outcome in outcomes) > len(outcomes) / 2)
+    return Rung(len(ladder), "", UNKNOWN)
 
 
 def accepting_contract(session: Session, contract: str, least: str = "") -> str:

@@ -17,12 +17,17 @@ NO_SECRET = Draws(0)
 ALL_CODES = "ALL"
 #: Few kernels are called with so many rows: whoever wants to know of it names it.
 FAR = "FAR"
+#: Asked where there is another candidate beside; of what the questions before it have asked.
+PARITY = "PARITY"
+_FOR_PARITY = tuple(code for code in KINDS if property_of(code) in ("FWD", "DATA", "VJP", "SIZE"))
+#: Between the address of another candidate and the Python that it runs under, of an environment of its own.
+UNDER = " under "
 #: What is asked by default.
-USUAL = tuple(code for code in KINDS if code != FAR)
+USUAL = tuple(code for code in KINDS if code not in (FAR, PARITY))
 #: Other answers are compared with what comes of these, which are asked first.
 _AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
-_BEHIND = frozenset({"COMP:compiled", "LIKELY", "PURE:left"})
+_BEHIND = frozenset({"COMP:compiled", "LIKELY", PARITY, "PURE:left"})
 
 
 def nearest_code(code: str) -> str:
@@ -47,6 +52,8 @@ class QuestionPlan:
         evaluation: whether modules are put in evaluation, and the spec is called without dropout.
         far: whether FAR is asked, too; by default it is only where it is named.
         where: sentences of the domain of a spec in a file, beside its own.
+        beside: the address of another candidate, of which PARITY is asked, with `UNDER` and a Python where that is not
+            this one; empty for none.
     """
 
     questions: Sequence[str] = ()
@@ -60,6 +67,7 @@ class QuestionPlan:
     evaluation: bool = False
     far: bool = False
     where: Sequence[str] = ()
+    beside: str = ""
 
     def __post_init__(self) -> None:
         for name, codes in (("questions", collect_names(self.questions)), ("sooner", self.sooner)):
@@ -76,7 +84,7 @@ class QuestionPlan:
 
     def names(self, code: str) -> bool:
         """Whether a question is asked because somebody has named it."""
-        return code in self.questions or (code == FAR and self.far)
+        return code in self.questions or (code == FAR and self.far) or (code == PARITY and bool(self.beside))
 
     def order(self, draws: Draws = NO_SECRET) -> list[str]:
         """The codes in the order in which they are asked.
@@ -86,6 +94,8 @@ class QuestionPlan:
                 that knows its judge cannot count calls to tell which question it is asked.
         """
         selection = [*TABLE] if ALL_CODES in self.questions else [*(self.questions or USUAL), *[FAR] * self.far]
+        selection += [PARITY] if self.beside else []
+        selection += _FOR_PARITY if {*selection} == {PARITY} else []
         codes = [code for code in KINDS if code in selection or property_of(code) in selection]
         sooner = set(self.sooner) - _BEHIND
         if draws.secret:

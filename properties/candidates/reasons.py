@@ -34,7 +34,7 @@ from .comparing import hold_all
 from .evidence import OF_DATA, Evidence
 from .finding import Finding
 from .precision import accepting_contract
-from .rewrites import Changes, Rewritten, factors_of, rewrites_of
+from .rewrites import Changes, Rewritten, factors_of, rewrites_of, roundings_of
 from .session import Session
 from .specification import SpecError, Specification
 
@@ -72,6 +72,7 @@ class Reason:
     Attributes:
         text: a sentence. changes: of the spec's graph. round_operand: what becomes of the operands at `positions`.
         allowed: the name of the strictest terms of the ladder that allow it; empty where it is another formula.
+        rounds: whether it is the spec's formula with one more rounding.
     """
 
     text: str
@@ -79,6 +80,12 @@ class Reason:
     round_operand: Callable[[Tensor], Tensor] = lambda t: t
     positions: frozenset[int] = frozenset()
     allowed: str = ""
+    rounds: bool = False
+
+    @property
+    def stores(self) -> bool:
+        """Whether a result on the way is rounded."""
+        return self.rounds and bool(self.changes)
 
     def __str__(self) -> str:
         lines = dict.fromkeys(line for node in self.changes if (line := line_of(node)))
@@ -141,8 +148,13 @@ def likely_reason(spec: Specification, evidence: Sequence[Evidence], first: Evid
     exact = _distance(first, [None if standing.ball is None else standing.ball.centre for standing in first.standings])
     near: list[tuple[float, int, Reason]] = []
     for reason in _reasons(traced.graph, first):
-        distance = _distance(first, _run(reason, traced.graph, first))
-        near += [(distance, len(near), reason)] if distance < exact else []
+        outputs = _run(reason, traced.graph, first)
+        if reason.stores and not any(bool(y.count_nonzero()) for y in outputs if isinstance(y, Tensor)):
+            continue  # All numbers are below the half type's range, as zero in their own may be.
+        distance = _distance(first, outputs)
+        # Around a result that is rounded on the way lies everything near the exact one, so it has to be much nearer.
+        least = exact / 4 if reason.stores else exact
+        near += [(distance, len(near), reason)] if distance < least else []
         if time.process_time() - start > _SECONDS:
             break
     for *_, reason in sorted(near, key=lambda row: row[:2])[:_READ]:
@@ -157,11 +169,13 @@ def likely_reason(spec: Specification, evidence: Sequence[Evidence], first: Evid
 def _reasons(graph: torch.fx.GraphModule, first: Evidence) -> Iterator[Reason]:
     operands = Reason("").operands(first)
     single = frozenset(i for i, t in enumerate(operands) if t.dtype == torch.float32)
-    factors = single & factors_of(graph)
-    yield from (Reason(text, {}, change, factors, allowed) for text, change, allowed in _ROUNDINGS if factors)
+    products = factors_of(graph)
+    for factors in dict.fromkeys(single & each for each in (frozenset().union(*products), *products)):
+        yield from (Reason(text, {}, change, factors, allowed, True) for text, change, allowed in _ROUNDINGS if factors)
     if any(bool((_flush(operands[i]) != operands[i]).any()) for i in single):
         yield Reason("subnormal inputs as zero", {}, _flush, single, "fast_math")
     yield from (Reason(text, changes) for text, changes in rewrites_of(graph))
+    yield from (Reason(text, changes, rounds=True) for text, changes in roundings_of(graph))
 
 
 def _distance(each: Evidence, outputs: Sequence[Any]) -> float:
@@ -192,11 +206,12 @@ def _explains(reason: Reason, spec: Specification, traced: Traced, evidence: Seq
         assert each.call is not None
         (arguments, state), operands = each.call, reason.operands(each)
         own = arguments.with_tensors(operands[len(state) :]), dict(zip(state, operands, strict=False))
-        readings = other.read(*own, terms.of_text_alone, each.question in _SHARP)
+        sharp = each.question in _SHARP and not reason.stores  # what is rounded on the way is exact in no order
+        readings = other.read(*own, terms.of_text_alone, sharp)
         if not _accepted(each, each.computed, each.picked(readings)):
             return False
         natives = [native for native in each.native if native is not None]
-        if not number and _accepted(each, natives, each.picked(readings)):
+        if not number and not reason.stores and _accepted(each, natives, each.picked(readings)):
             return False
     return True
 

@@ -58,16 +58,33 @@ def rewrites_of(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Changes]]:
     yield from ((text, changes) for text, rows in kinds.items() if len(rows) > 1 for changes in rows)
 
 
-def factors_of(graph: torch.fx.GraphModule) -> set[int]:
-    """The positions of the inputs that are factors of a product, as they are or at other places."""
-    inputs, positions = graph.graph.find_nodes(op="placeholder"), set()
+def roundings_of(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Changes]]:
+    """Every operation of float32 whose result is rounded to a half type, as where a kernel stores it in one."""
     for node in graph.graph.nodes:
+        value = _value(node)
+        if node.op != "call_function" or name_of(node) in MOVES or value is None or value.dtype != torch.float32:
+            continue
+        for half in (torch.bfloat16, torch.float16):
+            text = f"{name_of(node)} rounded to {str(half).removeprefix('torch.')}"
+            yield text, {node: functools.partial(_call_rounded, node.target, half)}
+
+
+def _call_rounded(target: Any, half: torch.dtype, *args: Any, **kwargs: Any) -> Any:
+    return target(*args, **kwargs).to(half).float()
+
+
+def factors_of(graph: torch.fx.GraphModule) -> list[frozenset[int]]:
+    """Of each product the positions of the inputs that are its factors, as they are or at other places."""
+    inputs, products = graph.graph.find_nodes(op="placeholder"), []
+    for node in graph.graph.nodes:
+        positions = set()
         for i in (0, 1) if name_of(node) == "convolution" else _FACTORS.get(name_of(node), ()):
             factor = node.args[i]
             while name_of(factor) in MOVES:
                 factor = factor.args[0]
             positions |= {inputs.index(factor)} if factor.op == "placeholder" else set()
-    return positions
+        products.append(frozenset(positions))
+    return products
 
 
 def multiplies_sums(graph: torch.fx.GraphModule) -> bool:

@@ -15,6 +15,7 @@ from ...oracles.judge.holding import OperandFacts, Reading
 from ...oracles.verdicts.verdict import Code
 from .agreement import operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
+from .beside import hold_beside
 from .call_history import CallHistory
 from .comparing import hold_in_turn, tell_unwritten
 from .decays import read_values
@@ -201,8 +202,7 @@ class Session:
             return self.compare_rows(question, arguments, tensors, answer, cut.rows, sharp)
         writes = self.writes_at(cut.spec_arguments, tensors)
         answer = self.call(cut.call_arguments, tensors, manner, layout=layout, writes=writes)
-        # The candidate is called before the spec, so that it cannot find the right result in memory. Where the spec
-        # raises, the candidate may raise, too.
+        # Called before the spec, whose result it could find in memory else; where the spec raises, it may, too.
         run = self.spec.run(cut.spec_arguments, tensors)
         call = FailingCall(cut.call_arguments, tensors, layout, manner)
         if answer.raised:
@@ -278,6 +278,9 @@ class Session:
 
         operands, plain = operands_of(self.spec, arguments, state), not self.history.erring
         outcomes = hold_in_turn(names, computed, read, self.terms, native, operands, plain=plain)
+        if operands is OperandFacts.FINITE:
+            how: dict[str, Any] = {"reader": read, "terms": self.terms, "native": native, "facts": operands}
+            hold_beside(self.candidate, question, computed, outcomes, functools.partial(hold_in_turn, names, **how))
         probe = self.records.probe if usual and not any(each.wrong is not None for each in outcomes) else None
         if probe is not None and probe.holds_of(arguments) and (probe.result or not self.history.strayed):
             own = probe.terms(functools.partial(self.call, once=True), self.generator("probe"))
@@ -292,17 +295,15 @@ class Session:
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:
             self.records.remember(question, names, outcomes)
-        # An output of a wrong shape or dtype cannot be compared by later questions.
+        # Later questions cannot compare an output of a wrong shape or dtype; of another wrong one they find the reason.
         fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in outcomes)
-        # Later questions search for the reason of a wrong output, so such outputs are evidence, too.
         evident = question in OF_ARITHMETIC + OF_LIKELY or (self.history.erring and question in (*WAYS, "FWD:params"))
         if operands is OperandFacts.FINITE and fits and evident:
             torchs = tuple(native or [None] * len(names))
             again = functools.partial(self.spec.read, arguments, state)
             draws = self.spec.question_at(arguments, state, self.terms).perturb
-            called = (arguments, state)
-            evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, draws, which, call=called)
-            self.records.evidence.append(evidence)
+            evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, draws, which)
+            self.records.evidence.append(replace(evidence, call=(arguments, state)))
         return summed(question, outcomes, arguments)
 
     def _computed_at(self, arguments: CallArguments, state: State) -> Sequence[Tensor] | None:
@@ -382,8 +383,8 @@ class Session:
     @functools.cached_property
     def given_rows(self) -> CallArguments:
         """The given arguments, or the rows of them that are compared if the problem is large."""
-        arguments, part = self.arguments, self.part
-        return arguments if part is None else part.of(arguments, self.rows_for("FWD:given", arguments))
+        part = self.part
+        return self.arguments if part is None else part.of(self.arguments, self.rows_for("FWD:given", self.arguments))
 
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
         """The spec's outputs as balls; at the given arguments, which several questions use, they are read once."""

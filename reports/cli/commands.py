@@ -14,6 +14,7 @@ from .project.settings import ProjectSettings, defaults, find_settings, read_set
 #: name of a command -> (its module, its line of help).
 COMMANDS: Table = {
     "judge": (".judge.judge", "Judge a kernel by its plain PyTorch."),
+    "parity": (".judge.parity", "Say why two kernels differ, and which is worse."),
     "watch": (".watch", "Watch a program: hold every call of torch by its bound."),
     "run": (".run", "Run cells and write the report."),
     "replay": (".replay", "Run a case file again."),

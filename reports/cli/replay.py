@@ -108,6 +108,7 @@ def _replay_judged_case(case: JudgedCase) -> int:
     options = {name: getattr(case, name) for name in names}
     options |= {name: name in case.flags for name in ("interpret", "compiled")} | {"evaluation": "eval" in case.flags}
     options["where"] = tuple(flag[len("where=") :] for flag in case.flags if flag.startswith("where="))
+    options["beside"] = next((flag[len("beside=") :] for flag in case.flags if flag.startswith("beside=")), None)
     options["device"] = "rehearsal" if "device=rehearsal" in case.flags else case.cell.device.replace("cpu", "") or None
     code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))
     return code

@@ -25,6 +25,7 @@ from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code
 from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, State, Tensor
+from ..beside import hold_beside
 from ..comparing import hold_as_torch, hold_in_turn
 from ..decays import leave_decays_out, read_gradients
 from ..domain.facts import OF_TWO
@@ -297,6 +298,8 @@ def _compare_gradients(
             session.records.missing_gradients.append(_OTHER_BACKWARD)
             return not_asked("VJP:grad", _OTHER_BACKWARD)
         outcomes = hold_as_torch(outcomes, titles, computed, read, session.terms, own.own, facts, 1)
+    how: dict[str, Any] = {"reader": read, "terms": session.terms, "native": None, "facts": facts, "order": 1}
+    hold_beside(session.candidate, "VJP:grad", computed, outcomes, functools.partial(hold_in_turn, titles, **how))
     if evident:
         standings = leave_decays_out(outcomes, positions, spec, arguments, state)
         question = spec.question_of_gradients(arguments, state, session.terms, positions, request.cotangents)

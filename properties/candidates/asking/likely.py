@@ -26,7 +26,7 @@ from .gradient_call import gradients_at
 _WORK = 2**22
 
 
-class _TooLongError(Exception):
+class TooLongError(Exception):
     """One evaluation takes too long; the text gives its number of elements."""
 
 
@@ -52,14 +52,14 @@ def likely(session: Session) -> Finding:
             break
         asked_rows.append(row)
         try:
-            look = _compare_outputs(session, row)
-        except _TooLongError as err:
+            look = compare_outputs(session, row)
+        except TooLongError as err:
             return not_asked("LIKELY", str(err))
         if look.wrong is not None:
             again = _evaluate_fresh_draws(session, [row])
             if isinstance(again, Finding):
                 return again
-            if any(_compare_outputs(session, each).wrong is not None for each in again):
+            if any(compare_outputs(session, each).wrong is not None for each in again):
                 return Finding("LIKELY", Outcome.WEAK, look.wrong, looked)
         looked, work = looked + look.elements, work + look.work
         sides = _sum_leanings(sides, look.sides)
@@ -93,16 +93,16 @@ class _Comparison:
     sides: Mapping[str, Leaning]
 
 
-def _compare_outputs(session: Session, row: Evidence) -> _Comparison:
+def compare_outputs(session: Session, row: Evidence) -> _Comparison:
     """Compare outputs with evaluations that have random errors.
 
     Raises:
-        _TooLongError: an evaluation takes too long.
+        TooLongError: an evaluation takes too long.
     """
     evaluations = row.draw(session.generator(f"LIKELY {row.question}"))
     first = next(evaluations)
     if evaluations.work > _WORK:
-        raise _TooLongError(f"{RUNS} evaluations of {evaluations.work / 2**20:.3g} million elements each take long")
+        raise TooLongError(f"{RUNS} evaluations of {evaluations.work / 2**20:.3g} million elements each take long")
     # A cast to a format of few bits leaves one or two possible numbers, neither of which is improbable.
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
     pairs = zip(row.standings, formats, strict=True)
@@ -143,7 +143,7 @@ def _recheck_leaning(session: Session, rows: Sequence[Evidence], name: str, lean
         return again
     fresh: dict[str, Leaning] = {}
     for row in again:
-        fresh = _sum_leanings(fresh, _compare_outputs(session, row).sides)
+        fresh = _sum_leanings(fresh, compare_outputs(session, row).sides)
     if name in fresh and any(a * b > 0 for a, b in zip(leans.beyond, fresh[name].beyond, strict=True)):
         return Finding("LIKELY", Outcome.WEAK, _leaning_finding(name, leans, session.draws), looked)
     return passing("LIKELY", looked)

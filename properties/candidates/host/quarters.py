@@ -16,7 +16,8 @@ from .copying import process_copied
 from .exchange import Exchange
 from .isolation import Isolation, Rooms
 
-COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")
+_PROGRAM = ("-m", "opassay.properties.candidates.host.program")
+COMMAND = (sys.executable, *_PROGRAM)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Quarters:
     Args:
         confinement: of the process. readable: folders that it may read besides what every program needs.
         copied: whether it may be a copy of this process; else it is a new one.
+        python: of another environment that has opassay, too; empty for this one.
 
     Attributes:
         process, exchange: what it is made of. isolation: what the process has given up, once it has said so.
@@ -57,7 +59,9 @@ class Quarters:
             process, which has no other children than candidates' processes then.
     """
 
-    def __init__(self, confinement: Confinement, readable: Sequence[str] = (), copied: bool = False) -> None:
+    def __init__(
+        self, confinement: Confinement, readable: Sequence[str] = (), copied: bool = False, python: str = ""
+    ) -> None:
         self.exchange = Exchange()
         self.isolation: Isolation | None = None
         self.adopts = confinement.alone
@@ -72,7 +76,8 @@ class Quarters:
             process = process_copied(hello) if copied and not changed else None
             # A mark in the environment would tell a candidate that it is judged; nobody looks for it where orphans come
             # here by themselves.
-            self.process = process or Process(hello, command=COMMAND, marked=not self.adopts)
+            command = (python, *_PROGRAM) if python else COMMAND
+            self.process = process or Process(hello, command=command, marked=not self.adopts)
         except BaseException:
             self.exchange.close()
             raise

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import click
 
 from ....properties import candidates
-from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan, nearest_code
+from ....properties.candidates.question_plan import ALL_CODES, UNDER, QuestionPlan, nearest_code
 from ....properties.collector import imports_set_aside
 from ....properties.names import nearest_of
 from ....properties.rehearsal.deciding import rehearse_instead, settle_way
@@ -127,6 +127,7 @@ class _Command(click.Command):
 @click.option("--far", is_flag=True, help="Ask FAR, too: kernels beyond 2^31 elements, in blocks at both sides of it.")
 @click.option("--where", multiple=True, metavar="TEXT", help="Say which calls there are, as a domain does; repeatable.")
 @click.option("--may-write", multiple=True, metavar="NAME", help="Let the candidate leave other values in an argument.")
+@click.option("--beside", metavar="CANDIDATE", help="Ask another candidate the same, and say why they differ: PARITY.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
 @click.option("--device", type=click.Choice(("cpu", "cuda", "rehearsal")),
@@ -168,7 +169,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
             options["seed"] = options["draws"]
         options["dtype"] = _dtype_of(options["dtype"])
         options["where"] = *options["where"], *(f"{name}: may be written" for name in options["may_write"])
-        for address in addresses:
+        for address in (*addresses, *filter(None, [(options["beside"] or "").partition(UNDER)[0]])):
             require_in_file(address)
         compiles = options["compiled"] and importlib.util.find_spec("nvidia") is None  # CUDA C++ takes no Triton
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] or compiles else ()))
@@ -208,6 +209,7 @@ def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPla
     return QuestionPlan(
         options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"],
         options["device"] or "", options["evaluation"], options["far"], options["where"],
+        options["beside"] or "",
     )  # fmt: skip
 
 
@@ -240,6 +242,7 @@ def _judge(
     same = ("seed", "contract", "given", "dtype", "calls", "seconds")
     named = {"compiled": "compiled", "interpret": "interpret", "evaluation": "eval", "rehearsed": "device=rehearsal"}
     flags = *(flag for name, flag in named.items() if options[name]), *(f"where={each}" for each in options["where"])
+    flags += (f"beside={options['beside']}",) if options["beside"] else ()
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:

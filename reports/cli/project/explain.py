@@ -21,7 +21,7 @@ from ..lazy import Branch, help_lines
 
 #: The codes that a cell of each outcome has.
 _CODES = {
-    Outcome.VERIFIED: "OA100", Outcome.FAIL: "OA101 to OA117", Outcome.UNSTABLE: "OA101 to OA117",
+    Outcome.VERIFIED: "OA100", Outcome.FAIL: "OA101 to OA118", Outcome.UNSTABLE: "OA101 to OA118",
     Outcome.WEAK: "OA201 to OA204", Outcome.UNSUPPORTED: "OA301 to OA304, OA306", Outcome.REFUSED: "OA305",
     Outcome.NOT_RUN: "OA401 to OA405", Outcome.CRASH: "OA501", Outcome.TIMEOUT: "OA502",
     Outcome.ERROR: "OA503 to OA505",

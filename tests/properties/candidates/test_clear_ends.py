@@ -154,7 +154,7 @@ def test_tensors_without_numbers_are_named(text: str) -> None:
 
 def test_what_is_no_function_and_no_text_is_named() -> None:
     with pytest.raises(TypeError, match="candidate: got a NoneType, need a function or a module"):
-        judge(None, torch.relu, (_normal(3),))  # type: ignore[arg-type]
+        judge(None, torch.relu, (_normal(3),))
     with pytest.raises(TypeError, match="Formula: got a NoneType"):
         opassay.Formula(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="case file: got a NoneType, need its text"):

@@ -1,0 +1,123 @@
+"""PARITY: why two implementations differ is said, and which of them is worse."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import opassay
+from opassay.properties.candidates.judgement import Judgement
+from opassay.reports.cli.main import main
+
+from .parity_pairs import PAIRS
+
+Kernel = Callable[..., Any]
+
+
+def _compare(name: str, seed: int = 1) -> Judgement:
+    pair = PAIRS[name]
+    return opassay.parity(pair.first or pair.spec, pair.second, pair.operands(), spec=pair.spec, seed=seed)
+
+
+@pytest.mark.one_fast_in(4)
+@pytest.mark.parametrize("name", PAIRS)
+def test_why_two_differ_is_said(name: str) -> None:
+    text = _compare(name).difference
+    assert text.startswith(PAIRS[name].word), text
+
+
+def test_what_two_are_is_the_same_the_other_way_round() -> None:
+    pair = PAIRS["factors: TF32"]
+    text = opassay.parity(pair.second, pair.spec, pair.operands(), spec=pair.spec, seed=1).difference
+    assert text.startswith("precision: A is of less precision"), text
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        (lambda x: [][0], "wrong: of B it raises IndexError"),
+        (lambda x: x[:1], "wrong: of B its out 0 is torch.float32[1, 4]"),
+        (lambda x: (x, x), "wrong: of B it gives 2 outs"),
+        (lambda x: x.double(), "wrong: of B its out 0 is torch.float64[3, 4]"),
+        (lambda x: x * 1.0, "equal: A and B have the same bits"),
+        (lambda x: -(0.0 - x), "equal: A and B have the same bits"),  # but for zeros, which it makes -0
+    ],
+)
+def test_results_of_another_kind_are_wrong(second: Kernel, text: str) -> None:
+    judgement = opassay.parity(lambda x: x.clone(), second, (torch.randn(3, 4),), seed=1)
+    assert judgement.difference.startswith(text), judgement.difference
+
+
+def test_parameters_are_set_in_both() -> None:
+    torch.manual_seed(0)  # of the modules' parameters
+    spec, one, other = (torch.nn.Linear(96, 8) for _ in range(3))
+    judgement = opassay.parity(one, other, (torch.randn(4, 96),), spec=spec, seed=1)
+    assert judgement.difference.startswith("equal:"), judgement.difference
+    assert not torch.equal(one.weight, other.weight)  # each has its own again
+
+
+def test_log_probabilities_have_their_ratio() -> None:
+    text = _compare("order: log-softmax in pieces").difference
+    assert "ratio      as log-probabilities: exp(A - B) is " in text
+    assert "a clip range of 0.2 cuts 0 of 1536" in text
+    assert "ratio" not in _compare("order: product in pieces").difference
+
+
+def test_nothing_is_said_where_each_draws_its_own() -> None:
+    def drop(x: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(x, 0.5)
+
+    judgement = opassay.parity(drop, drop, (torch.randn(8, 32),), seed=1)
+    finding = next(each for each in judgement.findings if each.question == "PARITY")
+    assert finding.text == "the spec draws random numbers, of which each candidate has its own"
+
+
+def test_rows_of_a_large_problem_are_compared() -> None:
+    def norm(x: Tensor) -> Tensor:
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+
+    def scaled(x: Tensor) -> Tensor:
+        return norm(x) * 1.01
+
+    x = torch.randn(4096, 1024)
+    assert opassay.parity(norm, norm, (x,), seed=1, questions=("FWD:given", "PARITY")).difference.startswith("equal:")
+    judgement = opassay.parity(norm, scaled, (x,), seed=1, questions=("FWD:given", "PARITY"))
+    assert judgement.difference.startswith("wrong: B at FWD:given"), judgement.difference
+
+
+def test_without_another_candidate_it_is_not_asked() -> None:
+    judgement = opassay.judge(torch.exp, torch.exp, (torch.randn(3),), questions=("PARITY",))
+    assert "no other candidate is asked beside this one" in str(judgement)
+
+
+FILE = """
+import torch
+def reference(x, w): return torch.log_softmax(x @ w, -1)
+def backward(x, w): return torch.log_softmax(x.flip(1) @ w.flip(0), -1)
+def half(x, w): return torch.log_softmax((x @ w).bfloat16().float(), -1)
+def get_inputs(): return [torch.randn(16, 64), torch.randn(64, 32)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "text"),
+    [
+        ("backward", 0, "order: the order of sums explains it"),
+        ("half", 4, "precision: B is of less precision than the contract torch has: mm rounded to bfloat16"),
+        ("absent", 2, "has no absent"),
+    ],
+)
+def test_the_command_says_why(
+    second: str, code: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "layer.py").write_text(FILE)
+    words = ["parity", f"{tmp_path}/layer.py:reference", f"{tmp_path}/layer.py:{second}", "--seed", "1", "-q"]
+    assert main([*words, "--python", sys.executable]) == code
+    printed = capsys.readouterr()
+    assert text in printed.out + printed.err
