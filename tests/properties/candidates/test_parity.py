@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 import opassay
 from opassay.properties.candidates.judgement import Judgement
 from opassay.reports.cli.main import main
+from opassay.reports.schemas.documents import text_of
 
 from .parity_pairs import PAIRS
 
@@ -67,6 +69,13 @@ def test_log_probabilities_have_their_ratio() -> None:
     assert "ratio      as log-probabilities: exp(A - B) is " in text
     assert "a clip range of 0.2 cuts 0 of 1536" in text
     assert "ratio" not in _compare("order: product in pieces").difference
+
+
+def test_the_line_for_programs_is_what_its_schema_says() -> None:
+    line = json.loads(_compare("order: sum in pieces").as_json())
+    known = json.loads(text_of("judgement"))["$defs"]["JudgementLine"]["properties"]
+    assert line["parity"].startswith("order: ")
+    assert line.keys() <= known.keys()
 
 
 def test_nothing_is_said_where_each_draws_its_own() -> None:
