@@ -1,17 +1,20 @@
 """Relations: two ways to one result, whose bits must be equal; and those of the rows of a batch.
 
-A relation is a pair of programs over a function of arguments.
+A relation is a pair of programs over a function of arguments, so that the candidate and what is right can both run it.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from ..oracles.op.bits import bits, different
 from ..oracles.op.declaration import Tensor, is_float
 
 #: The largest number by which the integers of rows are divided.
@@ -30,21 +33,65 @@ class Ask(Protocol):
 Program = Callable[[Ask], Results]
 
 
+class BitDifference(NamedTuple):
+    """Where two results differ: of which name, the first such element, and in words."""
+
+    name: str
+    first: tuple[int, ...]
+    words: str
+
+
 @dataclass(frozen=True)
 class BitRelation:
     """Two programs whose results must be equal.
 
     Attributes:
-        words: what differs between both. programs: the two.
+        words: what differs between both. programs: the two. along: the axes.
+        proposed: whether the formula may not keep it, and is asked first.
+        shrink: (what differs) -> a smaller relation, what differs there, and a line about it.
     """
 
     words: str
     programs: Sequence[Program]
+    along: str = ""
+    proposed: bool = False
+    shrink: Callable[[BitDifference], tuple[BitRelation, BitDifference, str]] | None = None
 
     def run(self, ask: Ask) -> tuple[Results, Results]:
         """The results of both programs."""
         one, other = (program(ask) for program in self.programs)
         return one, other
+
+
+def find_difference(one: Results, other: Results) -> BitDifference | None:
+    """The first difference of bits, but for those of a NaN and the sign of a zero."""
+    for name, a in one.items():
+        b = other.get(name, a.new_empty(0))
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return BitDifference(name, (), f"{name} has another shape or dtype")
+        apart = different(a, b) & ~((a == 0) & (b == 0))
+        if apart.any():
+            far = f", by {_ulps(a[apart], b[apart]):.4g} ulp at most" if is_float(a) else ""
+            words = f"{name} differs in {int(apart.sum())} of {a.numel()} elements{far}"
+            return BitDifference(name, tuple(map(int, apart.nonzero()[0])), words)
+    return None
+
+
+def count_signs(one: Results, other: Results) -> int:
+    """How many zeros have another sign, which is told and judges nobody."""
+    return sum(int((different(a, other[name]) & (a == 0)).sum()) for name, a in one.items() if is_float(a))
+
+
+def _ulps(a: Tensor, b: Tensor) -> float:
+    """The largest number of steps between two numbers of a format; NaN where one of both is none."""
+    least = torch.iinfo(bits(a).dtype).min
+    one, other = (torch.where(k < 0, least - k, k).double() for k in (bits(a).long(), bits(b).long()))
+    return math.nan if bool((a.isnan() | b.isnan()).any()) else float((one - other).abs().max())
+
+
+def to_integers(leaves: Leaves) -> list[Any]:
+    """Small integers in place of numbers, of which many sums are exact in every order."""
+    return [(x.double() * 4).round().clamp(-4, 4).nan_to_num().to(x.dtype) if is_float(x) else x for x in leaves]
 
 
 def is_integers(leaf: Any) -> bool:
@@ -64,12 +111,13 @@ class RowAxes:
     """The row axis of each argument that has one.
 
     Attributes:
-        arguments: the axis, by the place among the leaves.
+        name: the axes, as "x.0 = mask.0". arguments: the axis, by the place among the leaves.
         sizes: places of numbers that say how many rows there are.
         results: the axis of each output that has rows, in order, and of each gradient, by name.
-        least: the smallest integers of an argument, where somebody declares them.
+        least: the smallest integers of an argument, where somebody declares them or what is right refuses others.
     """
 
+    name: str
     arguments: Mapping[int, int]
     sizes: Sequence[int] = ()
     results: Mapping[str, int] = field(default_factory=dict)
@@ -116,19 +164,45 @@ class RowAxes:
         """All rows as they are, and in another order."""
         every = range(len(order))
         programs = [self.program(batch, rows, at, cotangents) for rows, at in ((every, order), (order, every))]
-        return BitRelation(f"{len(order)} rows{words}", programs)
+        return BitRelation(f"{len(order)} rows{words}", programs, self.name)
 
     def sums(self, batch: Leaves) -> list[list[int]]:
         """For each tensor of integers that has rows, the rows in the order of their sums."""
         own = [batch[i].double().movedim(d, 0) for i, d in self.arguments.items() if is_integers(batch[i])]
         return [x.reshape(len(x), -1).sum(1).argsort(stable=True).tolist() for x in own]
 
-    def of_sizes(self, batch: Leaves, sizes: Sequence[int], cotangents: Sequence[Tensor]) -> Iterator[BitRelation]:
-        """Some first rows alone, and in a larger batch."""
+    def of_sizes(
+        self, batch: Leaves, sizes: Sequence[int], cotangents: Sequence[Tensor], ask: Ask | None = None
+    ) -> Iterator[BitRelation]:
+        """Some first rows alone, and in a larger batch; with `ask` it can be shrunk."""
         for m, n in itertools.pairwise(sorted({*(n for n in sizes if n < self.count(batch)), self.count(batch)})):
             words = f"{m} row{'s' * (m > 1)} alone, or with {n - m} other{'s' * (n - m > 1)}"
             programs = [self.program(batch, range(k), range(m), cotangents) for k in (m, n)]
-            yield BitRelation(words, programs)
+            smaller = functools.partial(self._least_case, batch, cotangents, ask, m, n) if ask is not None else None
+            yield BitRelation(words, programs, self.name, shrink=smaller)
+
+    def _least_case(
+        self, batch: Leaves, cotangents: Sequence[Tensor], ask: Ask, m: int, n: int, difference: BitDifference
+    ) -> tuple[BitRelation, BitDifference, str]:
+        """The fewest rows that have other bits among the least number, and how the bits go on from there."""
+
+        def differs(few: int, sizes: tuple[int, int]) -> BitDifference | None:
+            return find_difference(*(self.program(batch, range(k), range(few), cotangents)(ask) for k in sizes))
+
+        low, high = m, n
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if differs(m, (m, middle)) is not None else (middle, high)
+        difference = differs(m, (m, high)) or difference
+        row = difference.first[self.results[difference.name]] + 1 if difference.first else m
+        if row < m and (smaller := differs(row, (row, high))) is not None:
+            m, difference = row, smaller
+        beyond = [k for k in (high + 1, high + 2, 2 * high, 4 * high) if k <= self.count(batch)]
+        again = [str(k) for k in beyond if differs(m, (high, k)) is not None]
+        line = f"a choice by size: one way below {high} rows, another from {high} on"
+        line = f"follows the number of rows, as a split does: again at {' and '.join(again)} rows" if again else line
+        (case,) = self.of_sizes(self.take(batch, range(high)), [m], cotangents)
+        return case, difference, f"choice     {line}"
 
     def beside(
         self, batch: Leaves, other: Leaves, rows: Sequence[int], words: str, cotangents: Sequence[Tensor]
@@ -136,7 +210,7 @@ class RowAxes:
         """Some rows of one batch, and of another that has the same there."""
         every = range(self.count(batch))
         programs = [self.program(each, every, rows, cotangents) for each in (batch, other)]
-        return BitRelation(f"{len(rows)} of {len(every)} rows, beside others {words}", programs)
+        return BitRelation(f"{len(rows)} of {len(every)} rows, beside others {words}", programs, self.name)
 
     def beside_longer(self, batch: Leaves, words: str, step: int) -> Iterator[BitRelation]:
         """The half of small integers beside such, and beside the largest.

@@ -360,20 +360,28 @@ _OF_CANDIDATES = (
         "rejected. Of a spec that draws random numbers, what many calls draw is distributed as what torch draws "
         "of the spec; what is not is rejected, at a risk of 1e-9."),
     Property("PARITY", "why another candidate has other values",
-        "Another candidate is asked all that this one is. Where bits differ, the answer is the first of these that is "
-        "true: one is outside of its contract; one keeps the bound of stricter terms; one lies to one side in nearly "
-        "all of many independent calls; the order of sums explains it."),
+        "Another candidate is asked the same. What explains other bits is said, and which of both is worse."),
     Property("PURE:left", "nothing left running, no file written",
         "After the last call no thread or process of the candidate is running, no file was written, nothing of torch "
         "is replaced, no output was changed after it was returned, and no call wrote an input or gave it back."),
 )  # fmt: skip
-
+#: Kinds of INV, asked where they are named: of rows that the spec keeps apart.
+_OF_BITS = (
+    Property("INV:rows", "bits: few rows, or many", "Rows have their bits alone and in batches of up to 4099."),
+    Property("INV:position", "bits: elsewhere in a batch", "A row has its bits wherever it stands in a batch."),
+    Property("INV:neighbours", "bits: beside other rows", "Other rows hold other values, NaN, integers of all sizes."),
+    Property("INV:padding", "bits: with more padding", "There is more behind a length or where a mask is false."),
+    Property("INV:chunks", "bits: a sequence in pieces", "Later pieces get all keys so far, or the state before them."),
+    Property("INV:splits", "bits: parts of a sum", "A whole number that the formula ignores has other values."),
+    Property("INV:order", "bits: rows in another order", "Rows are sorted by their integers, backwards, at random."),
+    Property("INV:runs", "bits: run to run", "A call comes again, after others, with warps in another order."),
+    Property("INV:threads", "bits: one thread, or several", "torch has 1 thread, and 4."),
+)  # fmt: skip
 #: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
-#: code -> kind, in the order of asking; a property without kinds is its own. A candidate is asked all of them, and
-#: every property by name (`candidates.candidate_op`).
+#: code -> kind, in the order of asking; a property without kinds is its own.
 KINDS: dict[str, Property] = {
-    row.code: row for row in (*_OF_CANDIDATES[:-3], PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-3:])
+    row.code: row for row in (*_OF_CANDIDATES[:-3], *_OF_BITS, PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-3:])
 }
 #: code -> property or kind.
 TABLE: dict[str, Property] = KINDS | PROPERTIES
@@ -382,11 +390,7 @@ FORMER_NAMES: dict[str, str] = {former_name(code): code for code in KINDS if ":"
 
 
 def bind(functions: Mapping[str, Function], rows: Mapping[str, Property]) -> dict[str, Function]:
-    """The functions that ask the rows of a table, by code, in the table's order.
-
-    Raises:
-        ValueError: a row without a function, or a function of no row; the text names them.
-    """
+    """The functions that ask the rows of a table, in its order; ValueError for rows or functions without a partner."""
     missing, unknown = [code for code in rows if code not in functions], [c for c in functions if c not in rows]
     if missing or unknown:
         raise ValueError(f"functions: got none for codes={missing}, and unknown codes={unknown}")

@@ -16,7 +16,7 @@ SUBJECT = "candidate"
 #: The device where candidates are called.
 DEVICE = "cpu"
 #: Options of a case that are words on the command line.
-_FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+|beside=.+)$"
+_FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+|beside=.+|invariant=.+)$"
 
 
 class JudgedCase(
@@ -26,7 +26,8 @@ class JudgedCase(
 
     Attributes:
         question: its code; empty before one is chosen.
-        candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
+        candidate, spec: addresses, "" for no spec; those of files are absolute.
+        given: words NAME=VALUE for what gives the inputs.
         seed: a number, or the digits of `--draws`.
         contract, dtype, calls, seconds: as `opassay judge` takes them.
         flags: options without a value: "interpret" or "compiled" for Triton's kernels, "eval"; a device by name; and
@@ -55,18 +56,21 @@ class JudgedCase(
     def words(self) -> list[str]:
         """The command line that asks it, or all questions."""
         draws = f"--{'seed' if isinstance(self.seed, int) else 'draws'}={self.seed}"
-        words = ["opassay", "judge", self.candidate, "--spec", self.spec, draws]
+        words = ["opassay", "judge", self.candidate, *(["--spec", self.spec] if self.spec else []), draws]
         words += [f"--contract={self.contract}"] if self.contract != "torch" else []
         words += ["--device=cuda"] if self.cell.device == "cuda" and "device=rehearsal" not in self.flags else []
         words += [f"--{name}={value}" for name, value in (("dtype", self.dtype), ("calls", self.calls)) if value]
         words += [word for pair in self.given for word in ("--input", pair)]
         words += [f"--{flag}" for flag in self.flags]
-        return words + (["-k", self.question] if self.question else [])
+        choice = ["-k", self.question] if self.spec else [f"--invariant={self.question.partition(':')[2]}"]
+        return words + (choice if self.question else [])
 
     @property
     def text(self) -> str:
         """The case file."""
-        whole = msgspec.structs.replace(self, candidate=absolute(self.candidate), spec=absolute(self.spec))
+        whole = msgspec.structs.replace(
+            self, candidate=absolute(self.candidate), spec=self.spec and absolute(self.spec)
+        )
         return json.dumps(msgspec.to_builtins(whole), indent=1)
 
     @property

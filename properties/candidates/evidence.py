@@ -78,6 +78,15 @@ class OutputDigest:
 
 
 @dataclass
+class RowNotes:
+    """Of rows: which axis somebody wants, the axes (`rows.rows_of`) or why there are none, zeros of other signs."""
+
+    wanted: str = ""
+    axes: Any = None
+    signs: int = 0
+
+
+@dataclass
 class Records:
     """What a session keeps of what was held.
 
@@ -91,7 +100,7 @@ class Records:
             little of those.
         open_gradients: the backward whose gradients depend on draws that outputs leave open, and by operand the widths
             of their accept sets; None for none.
-        unchanged: the arguments that had one value in all calls.
+        unchanged: the arguments that had one value in all calls. rows: what is known of rows.
     """
 
     evidence: list[Evidence] = field(default_factory=list)
@@ -103,6 +112,7 @@ class Records:
     sampled: frozenset[int] = frozenset()
     open_gradients: tuple[BackwardCall, Mapping[int | str, Any]] | None = None
     unchanged: UnchangedArguments = field(default_factory=UnchangedArguments)
+    rows: RowNotes = field(default_factory=RowNotes)
 
     def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Standing]) -> None:
         """Keep a digest of outputs that were held."""

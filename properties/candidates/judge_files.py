@@ -60,7 +60,8 @@ def judge_file(
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
-        candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
+        candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`), or
+            "" where relations of the candidate are asked alone (`QuestionPlan.of_relations`).
         contract: as for `judge`. values: arguments of what gives the inputs, by name. progress: told before questions.
         seed: a number; or None for a secret, which the judgement tells, or the digits of one that was told.
         confinement: of the candidate's process. plan: of the questions, and the dtype of what is asked.
@@ -69,6 +70,7 @@ def judge_file(
         GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
             contract names no terms, or its probe shows no tree; or the isolation that is required cannot be had.
     """
+    plan = plan if spec else plan.of_relations()
     plain = (allowed := _terms_of(contract, confinement)).without_probe
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
@@ -81,10 +83,10 @@ def judge_file(
         named, problem, candidate = candidate, pair.problem, pair.candidate
         contents = {**pair.contents, **_candidate_contents(candidate)}
         _require_python(contents)
-        digests = {"candidate": "", "spec": _digest(problem.path)}
+        digests = {"candidate": "", "spec": spec and _digest(problem.path)}
         try:
             # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
-            read, arguments, part = _read_problem(problem, public, plain)
+            read, arguments, part = _read_problem(problem, public, plain, itself=not spec)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), public, sha256=digests), err)
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
@@ -170,21 +172,25 @@ def _begin_beside(begin: Callable[..., CandidateApart], plan: QuestionPlan, conf
 
 
 def _read_problem(
-    problem: SpecFile, draws: Draws, allowed: Terms, known: Specification | None = None
+    problem: SpecFile, draws: Draws, allowed: Terms, known: Specification | None = None, itself: bool = False
 ) -> tuple[Specification, CallArguments, Part | None]:
     """The spec, the given arguments that draws give, and how these are cut.
 
     Args:
         problem: of the spec's file. draws, allowed: see `Session`. known: the spec, where it has been read already.
+        itself: whether the candidate takes the spec's part.
 
     Raises:
         SpecError: the spec cannot be read, or an argument cannot be sent.
     """
-    spec = known or replace(specification(problem.spec), domain=problem.domain)
+    spec = known or replace(
+        Specification("itself", problem.spec, itself=True) if itself else specification(problem.spec),
+        domain=problem.domain,
+    )
     arguments = CallArguments.of(problem.draw(draws.inputs(0))).with_names(problem.spec)
     _require_sendable(arguments, CallArguments.of(problem.init_args))
-    part = part_of(spec, arguments, allowed)
-    if known is None:
+    part = None if spec.itself else part_of(spec, arguments, allowed)
+    if known is None and not itself:
         spec.read(arguments if part is None else part.of(arguments, [0]), spec.state, allowed)
     return spec, arguments, part
 

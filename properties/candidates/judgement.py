@@ -140,7 +140,7 @@ class Judgement:
             "causes": [cause_data(finding) | {"question": name(finding.question)} for finding in self.causes],
             "suspect": [clean(str(finding.wrong))[:2000] for finding in self.suspicions],
             "spread": [clean(str(finding.wrong))[:2000] for finding in self.spreads],
-            **({"parity": clean(self.difference)[:2000]} if self.difference else {}),
+            "parity": clean(self.difference)[:2000],
             "arithmetic": self.arithmetic,
             "kept": self.kept,
             "contract": of.contract,

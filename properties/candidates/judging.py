@@ -34,12 +34,12 @@ from .judgement import OF_OTHER_CALLS, Assignment, Judgement, Ruling, ruling
 from .numpy_specs import name_of_function
 from .other_calls import ask_within_signs
 from .precision import arithmetic
-from .question_plan import FAR, QuestionPlan
+from .question_plan import FAR, INVARIANT, QuestionPlan, axes_of_words
 from .reasons import with_advice
 from .results import without_numbers
 from .row_sample import part_of
 from .session import Session
-from .specification import SpecError, specification
+from .specification import SpecError, Specification, specification
 from .tree_probe import probe_of
 from .unasked import find_weaknesses, with_options
 
@@ -59,14 +59,14 @@ ALL = QuestionPlan()
 def judge(
     candidate: Any, spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
     questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf, compiled: str = "",
-    domain: Mapping[str, Any] | None = None,
+    domain: Mapping[str, Any] | None = None, invariant: Sequence[str] = (),
 ) -> Judgement:  # fmt: skip
     """Judge a candidate in this process, by a spec.
 
     Args:
         candidate: a function or a module; a module's parameters and buffers of the names and shapes of the spec's are
             set to those, and set back in the end. Or two of them, of which `parity` tells.
-        spec: as for `bound`.
+        spec: as for `bound`; or None, where only `invariant` is asked.
         inputs: the arguments of one call, in order or by name, or a function of a seed, or of nothing, that gives them.
             What the candidate needs besides are destinations, one for each output of the spec: it writes into them.
         contract: as for `bound`. seed: of everything that is drawn.
@@ -76,6 +76,7 @@ def judge(
         total: seconds after which nothing more is asked, which the judgement names as a weakness.
         compiled: an architecture, "sm_90" say: Triton kernels that the candidate launches are compiled for it, and
             their PTX is executed on tensors of the CPU, as `opassay judge --compiled` does. "" for launches as ever.
+        invariant: axes along which bits must be equal ("rows", "all", "rows=x:0"; docs/judge_your_kernel.md).
         domain: which calls the spec takes, merged over what is derived (docs/judge_your_kernel.md).
 
     Raises:
@@ -87,7 +88,8 @@ def judge(
         RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
     both = candidate if isinstance(candidate, tuple) else (candidate,)
-    plan = QuestionPlan(questions, calls=calls, total=total, beside="".join(map(name_of_function, both[1:])))
+    named = "".join(map(name_of_function, both[1:]))
+    plan = QuestionPlan(questions, calls=calls, total=total, beside=named, others=axes_of_words(invariant))
     draws = Draws.of(seed)
     allowed = terms_of_compiled(terms(contract)) if compiled else terms(contract)
     if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
@@ -97,9 +99,11 @@ def judge(
     for each in both:
         if not callable(each):
             raise TypeError(f"candidate: got a {type(each).__name__}, need a function or a module")
-    read_spec = replace(specification(spec), domain=domain or {})
+    read_spec = Specification("itself", both[0], itself=True) if spec is None else specification(spec)
+    read_spec = replace(read_spec, domain=domain or {})
+    plan = plan.of_relations() if spec is None else plan
     draw = None if not callable(inputs) else inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
-    arguments = CallArguments.of(inputs if draw is None else draw(seed)).with_names(spec)
+    arguments = CallArguments.of(inputs if draw is None else draw(seed)).with_names(both[0] if spec is None else spec)
     name = name_of_function(both[0])
     odd = next(
         (f"{arguments.label(i)} {why}" for i, t in enumerate(arguments.tensors) if (why := without_numbers(t))), ""
@@ -108,7 +112,7 @@ def judge(
         return Judgement(Assignment(name, read_spec.name, str(allowed), draws), Ruling.ERROR, error=odd)
     hosts = [CandidateHost(name_of_function(each), each) for each in both]
     before = [copied_state(each.state.parts) for each in hosts]
-    part = part_of(read_spec, arguments, allowed.without_probe)
+    part = None if spec is None else part_of(read_spec, arguments, allowed.without_probe)
     answering = Beside(hosts[0], hosts[1]) if hosts[1:] else hosts[0]
     session = Session(read_spec, answering, allowed.without_probe, draws, arguments, draw, part)
     if allowed.of_probe:
@@ -177,9 +181,15 @@ def ask_all(
         DomainError: see `derive_domain`.
     """
     start = time.monotonic()
+    session.records.rows.wanted = plan.rows
     if session.spec.domain:
         _ = session.domain  # A declaration that clashes raises.
     findings, error, stopped = _ask(session, plan, start, progress, ask_property)
+    if session.spec.itself:
+        weaknesses = _unanswered(findings, plan) + stopped
+        of = Assignment(session.candidate.name, session.spec.name, "equal bits", session.draws, session.arguments.dtype)
+        verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
+        return Judgement(of, verdict, tuple(findings), tuple(weaknesses), error=error, execution=_execution(session))
     misread = "" if error else _misread(session)
     if misread:
         error, findings = misread, []  # Findings by the bounds of a wrong reading are not valid.
@@ -198,7 +208,6 @@ def ask_all(
         findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.records.probe or session.terms)
-    executed = session.history.executed
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
     if any(finding.question in OF_OTHER_CALLS for finding in findings):
         of = replace(of, others=session.domain.summarize(session.arguments))
@@ -206,9 +215,15 @@ def ask_all(
         of = replace(of, others="; ".join(session.declared.sentences))
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
-        time.monotonic() - start, execution=(*place_of_work(), *(executed.tale if executed else ())),
+        time.monotonic() - start, execution=_execution(session),
         operations=session.history.operations,
     )  # fmt: skip
+
+
+def _execution(session: Session) -> tuple[str, ...]:
+    """How kernels were executed, and where, in lines."""
+    executed = session.history.executed
+    return (*place_of_work(), *(executed.tale if executed else ()))
 
 
 def _ask(
@@ -276,8 +291,9 @@ def _repeats_itself(finding: Finding) -> bool:
 def _unanswered(findings: Sequence[Finding], plan: QuestionPlan) -> list[str]:
     """Properties that were asked for by name and not judged, and those of which the judge failed: a sentence each."""
     verdicts = [finding.verdict for finding in findings if finding.verdict is not None]
-    unsupported = [each for each in findings if each.outcome is Outcome.UNSUPPORTED and each.question == FAR]
-    far = [f"{FAR} was not judged: {each.text}" for each in unsupported if plan.names(FAR)]
+    rare = (FAR, *INVARIANT.values())
+    unsupported = [each for each in findings if each.outcome is Outcome.UNSUPPORTED and each.question in rare]
+    far = [f"{each.question} was not judged: {each.text}" for each in unsupported if plan.names(each.question)]
     return far + [
         f"{verdict.cell.property} was not judged: {verdict.reason}"
         for verdict in verdicts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..names import collect_names, nearest_of
 from ..table import FORMER_NAMES, KINDS, TABLE, property_of
@@ -22,8 +22,10 @@ PARITY = "PARITY"
 _FOR_PARITY = tuple(code for code in KINDS if property_of(code) in ("FWD", "DATA", "VJP", "SIZE"))
 #: Between the address of another candidate and the Python that it runs under, of an environment of its own.
 UNDER = " under "
+#: Axis along which bits are asked -> the code of its kind.
+INVARIANT = {code.partition(":")[2]: code for code in KINDS if property_of(code) == "INV"}
 #: What is asked by default.
-USUAL = tuple(code for code in KINDS if code not in (FAR, PARITY))
+USUAL = tuple(code for code in KINDS if code not in (FAR, PARITY, *INVARIANT.values()))
 #: Other answers are compared with what comes of these, which are asked first.
 _AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
@@ -34,6 +36,16 @@ def nearest_code(code: str) -> str:
     """A hint at the code that is nearest to one of no question; "" where none is near."""
     hint = nearest_of(code, [*TABLE, ALL_CODES, *FORMER_NAMES])
     return re.sub(r"\w+", lambda match: FORMER_NAMES.get(match[0], match[0]), hint)
+
+
+def axes_of_words(words: Sequence[str] | str) -> tuple[str, ...]:
+    """The axes along which somebody wants equal bits; ValueError for a word that names none."""
+    for word in (words := collect_names(words)):
+        axis, equals, _ = word.partition("=")
+        if (axis not in (*INVARIANT, "all")) or (equals and axis != "rows"):
+            need = f"need {', '.join(INVARIANT)}, all, or rows=NAME:AXIS"
+            raise ValueError(f"invariant: got {word!r}{nearest_of(axis, [*INVARIANT, 'all'])}, {need}")
+    return tuple(words)
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,8 @@ class QuestionPlan:
         timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
         device: to which inputs, parameters and buffers are moved, "cpu" or "cuda"; empty for their own.
         evaluation: whether modules are put in evaluation, and the spec is called without dropout.
-        far: whether FAR is asked, too; by default it is only where it is named.
+        others: what is asked, too: FAR, which is not by default; axes along which bits are, or "all"; "rows=x:0" also
+            says which axis the rows are.
         where: sentences of the domain of a spec in a file, beside its own.
         beside: the address of another candidate, of which PARITY is asked, with `UNDER` and a Python where that is not
             this one; empty for none.
@@ -65,7 +78,7 @@ class QuestionPlan:
     timed: bool = False
     device: str = ""
     evaluation: bool = False
-    far: bool = False
+    others: Sequence[str] = ()
     where: Sequence[str] = ()
     beside: str = ""
 
@@ -77,14 +90,33 @@ class QuestionPlan:
         if unknown:
             near = nearest_code(unknown[0])
             raise ValueError(f"questions: got {unknown[0]!r}{near}, need codes of {', '.join(codes)}")
+        axes_of_words([word for word in self.others if word != FAR])
         if not self.total > 0:
             raise ValueError(f"total={self.total}: need seconds above 0")
         if self.calls is not None and self.calls < 2:
             raise ValueError(f"calls={self.calls}: need 2 or more calls in a row")
 
+    def of_relations(self) -> QuestionPlan:
+        """What is asked where there is no spec; ValueError where anything else is, or nothing."""
+        if not self._others or set(self.questions) - {*INVARIANT.values()}:
+            raise ValueError(f"spec: got none, need one, or invariant=... alone: {', '.join(INVARIANT)}, all")
+        return replace(self, questions=(*self.questions, *self._others))
+
     def names(self, code: str) -> bool:
         """Whether a question is asked because somebody has named it."""
-        return code in self.questions or (code == FAR and self.far) or (code == PARITY and bool(self.beside))
+        return code in (*self.questions, *self._others) and not (code in INVARIANT.values() and "all" in self.others)
+
+    @property
+    def rows(self) -> str:
+        """Which axis the rows are, as it is named; empty for none."""
+        return next((word[5:] for word in self.others if word.startswith("rows=")), "")
+
+    @property
+    def _others(self) -> list[str]:
+        """Codes that are asked beside the questions."""
+        words = [word.partition("=")[0] for word in self.others]
+        axes = [*INVARIANT] if "all" in words else [word for word in words if word != FAR]
+        return [FAR] * (FAR in words) + [INVARIANT[word] for word in axes] + [PARITY] * bool(self.beside)
 
     def order(self, draws: Draws = NO_SECRET) -> list[str]:
         """The codes in the order in which they are asked.
@@ -93,8 +125,9 @@ class QuestionPlan:
             draws: if secret, so is the order, but for what `sooner` names and what has its place: a candidate
                 that knows its judge cannot count calls to tell which question it is asked.
         """
-        selection = [*TABLE] if ALL_CODES in self.questions else [*(self.questions or USUAL), *[FAR] * self.far]
-        selection += [PARITY] if self.beside else []
+        # Equal bits are nobody's duty unless somebody wants them, so ALL has none of these questions.
+        every = [code for code in TABLE if property_of(code) != "INV"]
+        selection = [*(every if ALL_CODES in self.questions else self.questions or USUAL), *self._others]
         selection += _FOR_PARITY if {*selection} == {PARITY} else []
         codes = [code for code in KINDS if code in selection or property_of(code) in selection]
         sooner = set(self.sooner) - _BEHIND

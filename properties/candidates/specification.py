@@ -73,6 +73,7 @@ class Specification:
         parameters: names of those of the state that gradients are taken in: no frozen ones.
         numpy: whether the function is a NumPy formula. domain: which calls it takes, as its author declares it.
         autocast: whether it is called under autocast to bfloat16. evaluation: whether the module is put in evaluation.
+        itself: whether it is the candidate, of which only relations of its own results are asked.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Specification:
     numpy: bool = False
     autocast: bool = False
     evaluation: bool = False
+    itself: bool = False
     domain: Mapping[str, Any] = field(default_factory=dict)
     _traces: Traces[Traced] = field(default_factory=Traces)
     _fallback: KernelFallback = field(default_factory=KernelFallback)

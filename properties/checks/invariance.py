@@ -78,7 +78,7 @@ def _axes(judge: Judge, sample: Sample, slices: Slices) -> RowAxes:
     results = {f"out[{i}]": axis for i, axis in enumerate(slices.outputs) if axis is not None}
     gradients = {f"gradient of {op.argument(i)}": axis for i, axis in own.items()}
     least = {i: slices.least[op.argument(i)] for i in own if op.argument(i) in slices.least}
-    return RowAxes(own, counts, results | gradients, least)
+    return RowAxes("slices", own, counts, results | gradients, least)
 
 
 def _draw_cotangents(judge: Judge, sample: Sample, slices: Slices) -> list[Tensor]:

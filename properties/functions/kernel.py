@@ -271,7 +271,7 @@ def _invariant(
     counts = {len(axes) for axes in (*places.values(), *outputs)}
     if symbol not in shapes.free or not plain or max(counts) > 1 or not any(outputs):
         need = f"need one of {', '.join(shapes.free)} that is one whole axis of tensors and of an output, of any extent"
-        need += f"; or of {', '.join(AXES)}, rows=N"
+        need += f"; or of {', '.join(AXES)}, rows=N (opassay.judge asks of others)"
         raise ValueError(f"invariant: got {symbol!r}{nearest_of(symbol, shapes.free)}, {need}")
     slices = Slices(
         {name: axes[0] for name, axes in places.items() if axes}, tuple(axes[0] if axes else None for axes in outputs),

@@ -109,6 +109,11 @@ def _replay_judged_case(case: JudgedCase) -> int:
     options |= {name: name in case.flags for name in ("interpret", "compiled")} | {"evaluation": "eval" in case.flags}
     options["where"] = tuple(flag[len("where=") :] for flag in case.flags if flag.startswith("where="))
     options["beside"] = next((flag[len("beside=") :] for flag in case.flags if flag.startswith("beside=")), None)
+    words = (flag.partition("=") for flag in case.flags)
+    options["invariant"] = (
+        *(value for name, _, value in words if name == "invariant"),
+        *[case.question[4:]] * (not case.spec),
+    )
     options["device"] = "rehearsal" if "device=rehearsal" in case.flags else case.cell.device.replace("cpu", "") or None
     code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))
     return code

@@ -107,10 +107,10 @@ ACCOUNT = LaunchAccount()
 
 
 @contextmanager
-def on_variant(number: int) -> Iterator[None]:
-    """Within the block, kernels run as one of the variants says; numbers beyond the last begin again."""
+def on_variant(which: int | Variant) -> Iterator[None]:
+    """Within the block, kernels run as a variant says, or one of all of them; numbers beyond the last begin again."""
     before, variants = ACCOUNT.variant, ACCOUNT.variants
-    ACCOUNT.variant = variants[number % len(variants)]
+    ACCOUNT.variant = variants[which % len(variants)] if isinstance(which, int) else which
     try:
         with hardware.on(ACCOUNT.variant.hardware):
             yield

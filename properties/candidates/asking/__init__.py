@@ -1,7 +1,7 @@
 """The functions that ask the kinds of `table.KINDS`, several in a module."""
 
 from ...table import KINDS, bind
-from . import far, gradients, later_calls, likely, output_values, parity, process, sizes, unread
+from . import far, gradients, invariance, later_calls, likely, output_values, parity, process, sizes, unread
 
 #: code -> the function that asks a kind, in the table's order.
 ASKING = bind(
@@ -11,6 +11,7 @@ ASKING = bind(
         **gradients.ASKING,
         **sizes.ASKING,
         **far.ASKING,
+        **invariance.ASKING,
         **unread.ASKING,
         **process.ASKING,
         **likely.ASKING,

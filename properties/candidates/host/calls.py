@@ -37,6 +37,9 @@ class Manner(enum.StrEnum):
     ASSIGNED = "assigned"  # parameters and buffers are other objects, as `load_state_dict(assign=True)` makes them
     EVALUATION = "evaluation"  # the module is in evaluation
     THREADS = "threads"  # torch has several threads
+    ALONE = "alone"  # torch has one thread
+    STEADY = "steady"  # kernels as PTX run in their usual variant, in every call
+    REORDERED = "reordered"  # the same, with warps in another order
     FAR = "far"  # rows are repeated beyond 2^31 elements, and launches run some of their blocks
 
 

@@ -19,7 +19,8 @@ import torch
 
 from ....oracles import process
 from ....oracles.machine.limits import beyond_machine
-from ....oracles.machine.ptx.account import ACCOUNT, on_variant
+from ....oracles.machine.ptx.account import ACCOUNT, Variant, on_variant
+from ....oracles.machine.ptx.hardware import APART
 from ....oracles.op.bits import same_results
 from ....oracles.op.copies import put_another
 from ....oracles.process import interrupt
@@ -57,8 +58,9 @@ from .operations import Operations, record
 _FEW = 2**22
 #: What a first call replaces, a second may find replaced; what later ones replace is told in the end.
 _BASELINE_CALL = 2
-#: The number of threads of torch for `Manner.THREADS`.
-_THREADS = 4
+#: The numbers of threads of torch in manners, and the variants of kernels as PTX; others have one after the other.
+_THREADS = {Manner.THREADS: 4, Manner.ALONE: 1}
+_VARIANTS = {Manner.STEADY: Variant(), Manner.ALONE: Variant(), Manner.REORDERED: Variant(APART)}
 
 
 @dataclass
@@ -146,7 +148,7 @@ class CandidateHost:
         # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
         # object reads the settings, because the one of a cell gives the values that the cell began with.
         with (
-            _surrounding(call.manner, device), on_variant(self._calls - 1),
+            _surrounding(call.manner, device), on_variant(_VARIANTS.get(call.manner, self._calls - 1)),
             torch.set_grad_enabled(call.backward is not None),
             process.seeded(self._calls) if watched else contextlib.nullcontext(),
             process.watched(*((process.SampleSettings(),) if watched else ())) as settings,
@@ -267,7 +269,7 @@ class CandidateHost:
             with torch.no_grad():
                 for i in writes.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
-            with on_variant(self._calls + number - 2):
+            with on_variant(_VARIANTS.get(call.manner, self._calls + number - 2)):
                 result = _result_of(self.function, call, arguments)
             require_plain_outputs(result.tensors)
             same = (result.form, result.plain) == (first.form, first.plain)
@@ -355,9 +357,9 @@ def _surrounding(manner: Manner, device: str) -> Iterator[None]:
         with torch.autocast(device, dtype=torch.bfloat16):
             yield
         return
-    if manner is Manner.THREADS:
+    if manner in _THREADS:
         count = torch.get_num_threads()
-        torch.set_num_threads(_THREADS)
+        torch.set_num_threads(_THREADS[manner])
         try:
             yield
         finally:

@@ -126,17 +126,19 @@ def frames_of(err: BaseException) -> list[str]:
     return []
 
 
-def problem_of(address: str, seed: int, values: Mapping[str, Any] | None = None) -> SpecFile:
+def problem_of(
+    address: str, seed: int, values: Mapping[str, Any] | None = None, usual: Sequence[str] = SPECS
+) -> SpecFile:
     """The problem of a spec's file.
 
     Args:
         address: a file, or a pair `module:name`. seed: of a module's parameters.
-        values: arguments of the function that draws the inputs, by name.
+        values: arguments of the function that draws the inputs, by name. usual: names that it is looked for by.
 
     Raises:
         GivenError: the file defines no spec, or nothing that draws inputs.
     """
-    module, _, target = _target_of(address, SPECS)
+    module, _, target = _target_of(address, usual)
     draw = _first_of(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
     path = Path(getattr(module, "__file__", None) or ".")

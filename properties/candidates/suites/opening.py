@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host.module_files import GivenError, SpecFile, cast_problem, problem_of, spec_in_evaluation
+from ..host.module_files import CANDIDATES, GivenError, SpecFile, cast_problem, problem_of, spec_in_evaluation
 from . import flashinfer_bench, gpu_mode, robust_kbench
 from .task import Case, Pair, Task
 
@@ -42,10 +42,13 @@ def open_pair(
     """A spec and its candidate at the first test of `cases_of`; other arguments and errors as of `Task.pair`.
 
     Args:
+        spec: see `task_of`; "" for none, where the candidate's file gives the inputs.
         changes: of what is read, those arguments of `_changed`, by name.
     """
-    task = task_of(spec)
-    if task is None:
+    task = task_of(spec) if spec else None
+    if not spec:
+        pair = Pair(problem_of(candidate, seed, values, CANDIDATES), candidate)
+    elif task is None:
         pair = Pair(problem_of(spec, seed, values), candidate)
     else:
         pair = task.pair(candidate, folder, seed, dict(cases_of(spec, values)[0]))

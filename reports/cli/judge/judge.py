@@ -21,7 +21,15 @@ from typing import Any, TypeVar
 import click
 
 from ....properties import candidates
-from ....properties.candidates.question_plan import ALL_CODES, UNDER, QuestionPlan, nearest_code
+from ....properties.candidates.question_plan import (
+    ALL_CODES,
+    FAR,
+    INVARIANT,
+    UNDER,
+    QuestionPlan,
+    axes_of_words,
+    nearest_code,
+)
 from ....properties.collector import imports_set_aside
 from ....properties.names import nearest_of
 from ....properties.rehearsal.deciding import rehearse_instead, settle_way
@@ -125,6 +133,8 @@ class _Command(click.Command):
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--compiled", is_flag=True, help="Compile the candidate's Triton kernels; execute their PTX on the CPU.")
 @click.option("--far", is_flag=True, help="Ask FAR, too: kernels beyond 2^31 elements, in blocks at both sides of it.")
+@click.option("--invariant", multiple=True, metavar="AXIS", shell_complete=completing([*INVARIANT, "all"]),
+              help="Ask for equal bits along this axis, too, or all; or rows=x:0. Needs no --spec.")  # fmt: skip
 @click.option("--where", multiple=True, metavar="TEXT", help="Say which calls there are, as a domain does; repeatable.")
 @click.option("--may-write", multiple=True, metavar="NAME", help="Let the candidate leave other values in an argument.")
 @click.option("--beside", metavar="CANDIDATE", help="Ask another candidate the same, and say why they differ: PARITY.")
@@ -159,8 +169,14 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         candidate, spec: files or pairs. options: the others, by their names.
     """
     with _telling_in_json(options["as_json"]):
-        addresses = _addresses(candidate or (spec if options["domain"] else None), spec, demo=options["demo"])
+        itself = bool(options["invariant"]) and not (spec or options["demo"] or options["domain"])
+        usual = candidate or (spec if options["domain"] else None)
+        addresses = _addresses(usual, candidate if itself else spec, demo=options["demo"])
         _require_questions(options["questions"])
+        try:
+            axes_of_words(options["invariant"])
+        except ValueError as err:
+            raise Stop(exit_codes.USAGE, f"--{err}") from err
         if clash := settle_way(options):
             raise Stop(exit_codes.USAGE, clash)
         if options["draws"] is not None:
@@ -187,14 +203,14 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         # As Ctrl-C: there is a line, and no folder is left.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler)
-    judge = functools.partial(_judge, *addresses, options, alone)
+    judge = functools.partial(_judge, addresses[0], "" if itself else addresses[1], options, alone)
     with _telling_in_json(options["as_json"]):
         if options["domain"]:
             words = options["seed"] or 0, parse_inputs(options["given"]), options["where"]
             click.echo("\n".join(run_on_user_files(lambda: describe_domain(addresses[1], *words))))
             return exit_codes.OK
-        rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
-        if [row.spec for row in rows] == [addresses[1]]:
+        rows = [] if itself else run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
+        if itself or [row.spec for row in rows] == [addresses[1]]:
             return judge_at_every_change(judge, addresses) if options["watch"] else judge()[0]
         for name in ("report_dir", "watch"):
             if options[name]:
@@ -208,8 +224,8 @@ def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPla
     total = options["total"] or math.inf
     return QuestionPlan(
         options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"],
-        options["device"] or "", options["evaluation"], options["far"], options["where"],
-        options["beside"] or "",
+        options["device"] or "", options["evaluation"], (*[FAR] * options["far"], *options["invariant"]),
+        options["where"], options["beside"] or "",
     )  # fmt: skip
 
 
@@ -243,6 +259,7 @@ def _judge(
     named = {"compiled": "compiled", "interpret": "interpret", "evaluation": "eval", "rehearsed": "device=rehearsal"}
     flags = *(flag for name, flag in named.items() if options[name]), *(f"where={each}" for each in options["where"])
     flags += (f"beside={options['beside']}",) if options["beside"] else ()
+    flags += (*(f"invariant={each}" for each in options["invariant"] if "=" in each),)
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:

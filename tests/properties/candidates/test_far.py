@@ -25,7 +25,7 @@ def _judge(candidate: str, spec: str = "reference") -> Judgement:
     """What FAR says of a kernel, in a process of its own."""
     return judge_file(
         f"{_FILE}:{candidate}", f"{_FILE}:{spec}", contract="torch", confinement=Confinement(120, compiled=True),
-        plan=QuestionPlan(("FWD:given",), far=True), seed=0,
+        plan=QuestionPlan(("FWD:given",), others=("FAR",)), seed=0,
     )  # fmt: skip
 
 
