@@ -40,7 +40,7 @@ def test_a_property_without_a_check_and_a_check_of_no_property_are_refused() -> 
 def test_a_code_has_one_row() -> None:
     assert len({row.title for row in TABLE.values()}) == len(TABLE)
     assert PROPERTIES.keys() & KINDS.keys() == {"AUTOCAST"}
-    assert {property_of(code) for code in KINDS} - PROPERTIES.keys() == {"FAR", "LIKELY", "POISON"}
+    assert {property_of(code) for code in KINDS} - PROPERTIES.keys() == {"FAR", "LIKELY", "PARITY", "POISON"}
     assert FORMER_NAMES.keys().isdisjoint(TABLE)
     assert {former_name(code) for code in TABLE if ":" in code} == FORMER_NAMES.keys()
     assert all(TABLE[code] is row for rows in (PROPERTIES, KINDS) for code, row in rows.items())
