@@ -26,8 +26,9 @@ from ...oracles.verdicts.violation import Violation
 from ...reference.formats import ulp_array
 from .arguments import Tensor
 from .evidence import Evidence
-from .host.calls import Answer, Answering, CandidateCall, GoneError, LateError
+from .host.calls import Answer, Answering, CandidateCall, GoneError, LateError, Manner
 from .host.operations import Operations
+from .layouts import Placing
 
 #: Of a result: "out" or "gradient", and its number, or a parameter's name.
 Place = tuple[str, int | str]
@@ -95,6 +96,7 @@ class Beside:
         first, second: the candidates. agreements: by place. last: results of both in the last call, by place.
         fault: what the second does where the first gives a result, in words: it raises, has ended, or gives another
             shape; empty for nothing. wrong: by "A" or "B" where it was outside, see `Miss`.
+        refusals: what the second raises at other sizes, where the first gives a result.
     """
 
     first: Answering
@@ -103,6 +105,9 @@ class Beside:
     last: dict[Place, tuple[Tensor, Tensor]] = field(default_factory=dict)
     fault: str = ""
     wrong: dict[str, list[Miss]] = field(default_factory=dict)
+    refusals: list[str] = field(default_factory=list)
+    _kinds: list[Any] = field(default_factory=list)
+    _alike: bool = False
     _others: Any = field(default_factory=WeakIdKeyDictionary)
 
     def __post_init__(self) -> None:
@@ -121,14 +126,13 @@ class Beside:
         other = (
             None if self.fault else self._other(lambda: self.second.ask(msgspec.structs.replace(call, watched=False)))
         )
-        if other is not None:
-            self._compare(call, answer, other)
+        self._alike = other is not None and self._compare(call, answer, other)
         return answer
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `Answering`."""
         answer = self.first.fetch(rows, earlier)
-        other = None if self.fault or earlier else self._other(lambda: self.second.fetch(rows))
+        other = self._other(lambda: self.second.fetch(rows)) if self._alike and not earlier else None
         if other is not None:
             self._pair("out", answer.outputs, other.outputs, f"{len(rows)} rows")
         return answer
@@ -171,15 +175,21 @@ class Beside:
             self.fault = f"its process {err}"
         return None
 
-    def _compare(self, call: CandidateCall, answer: Answer, other: Answer) -> None:
+    def _compare(self, call: CandidateCall, answer: Answer, other: Answer) -> bool:
+        """Compare two answers; whether both have results of the same shapes, whose rows may be fetched."""
         text = call.arguments.text
+        kinds = [(tuple(t.shape), t.dtype) for t in call.arguments.tensors]
+        self._kinds = self._kinds or kinds
         if answer.raised or other.raised:
-            if not answer.raised:
-                self.fault = f"it raises {other.raised.splitlines()[0]} for {text}"
-            return
+            first = f"{other.raised.splitlines()[0]} for {text}" if not answer.raised else ""
+            if first and kinds == self._kinds and call.manner is Manner.PLAIN and call.placing == Placing():
+                self.fault = f"it raises {first}"
+            elif first:  # A clear error at other sizes, or at other memory, is no fault, as of a single candidate.
+                self.refusals.append(first)
+            return False
         if [tuple(s) for s in answer.shapes] != [tuple(s) for s in other.shapes]:
             self.fault = f"its outputs have shapes {other.shapes} for {text}, and those of the first {answer.shapes}"
-            return
+            return False
         self._pair("out", answer.outputs, other.outputs, text)
         self._register(answer.writes.buffers, other.writes.buffers)
         self._register(answer.writes.after, other.writes.after)
@@ -187,6 +197,7 @@ class Beside:
         names: list[int | str] = [] if pulled is None else [*pulled.moving, *pulled.wanted]
         if answer.pulled.gradients and other.pulled.gradients:  # else one has no backward, which is no fault
             self._pair("gradient", answer.pulled.gradients, other.pulled.gradients, text, names)
+        return True
 
     def _pair(
         self, kind: str, ones: Sequence[Any], others: Sequence[Any], text: str, names: Sequence[int | str] = ()

@@ -270,7 +270,8 @@ def _lines_of_places(session: Session, pair: Beside) -> list[str]:
             scope += f"; of {each.odd} one alone is finite" if each.odd else ""
             lines += [f"differs    {_label(session, place)}: {scope}", f"           {each.example}"]
     zeros = sum(each.zeros for each in pair.agreements.values())
-    return [*lines, *([f"zeros      {zeros} of other signs, not counted"] if zeros else [])]
+    lines += [f"zeros      {zeros} of other signs, not counted"] if zeros else []
+    return lines + [f"refuses    B, {len(pair.refusals)} calls: {each}" for each in pair.refusals[:1]]
 
 
 def _ratio_lines(session: Session, pair: Beside) -> list[str]:

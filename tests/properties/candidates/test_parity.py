@@ -56,6 +56,17 @@ def test_results_of_another_kind_are_wrong(second: Kernel, text: str) -> None:
     assert judgement.difference.startswith(text), judgement.difference
 
 
+def test_who_refuses_other_sizes_is_not_wrong() -> None:
+    def even(x: Tensor) -> Tensor:
+        if len(x) % 2:
+            raise ValueError("need an even number of rows")
+        return x * 1.0
+
+    text = opassay.parity(lambda x: x.clone(), even, (torch.randn(4, 8),), seed=1).difference
+    assert text.startswith("equal: "), text
+    assert "calls: ValueError: need an even number of rows for float32[" in text
+
+
 def test_parameters_are_set_in_both() -> None:
     torch.manual_seed(0)  # of the modules' parameters
     spec, one, other = (torch.nn.Linear(96, 8) for _ in range(3))
