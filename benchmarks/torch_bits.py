@@ -8,7 +8,7 @@ as `opassay judge --invariant all` asks, by its own text as the spec.
     python benchmarks/torch_bits.py --kernels
 
 judges the kernels of tests/properties/candidates/invariant_kernels.py along all axes, by their specs and alone, and
-ends with 1 where a breaker is not judgement along its axis within 60 calls, or a right one is accused.
+ends with 1 where a breaker is not rejected along its axis within 60 calls, or a right one is accused.
 """
 
 from __future__ import annotations
