@@ -60,8 +60,7 @@ def judge_file(
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
-        candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`), or
-            "" where relations of the candidate are asked alone (`QuestionPlan.of_relations`).
+        candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite, or "" for relations alone.
         contract: as for `judge`. values: arguments of what gives the inputs, by name. progress: told before questions.
         seed: a number; or None for a secret, which the judgement tells, or the digits of one that was told.
         confinement: of the candidate's process. plan: of the questions, and the dtype of what is asked.
@@ -76,13 +75,11 @@ def judge_file(
         folder = stack.enter_context(TemporaryFolder()).path
         # Before the spec is read, because a candidate must find nothing of it in its process.
         quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
-        before, ended = frozenset(sources().digests), ended_for_memory()
-        public = _public_draws(seed)
+        before, ended, public = frozenset(sources().digests), ended_for_memory(), _public_draws(seed)
         words = _words(candidate, spec, public.seed, values or {}, plan)
         pair = open_pair(**words, folder=Path(folder))
         named, problem, candidate = candidate, pair.problem, pair.candidate
-        contents = {**pair.contents, **_candidate_contents(candidate)}
-        _require_python(contents)
+        _require_python(contents := {**pair.contents, **_candidate_contents(candidate)})
         digests = {"candidate": "", "spec": spec and _digest(problem.path)}
         try:
             # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
@@ -96,9 +93,8 @@ def judge_file(
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
             of = Assignment(named, read.name, str(allowed), public, arguments.dtype, digests, quarters.isolation)
-            if err.beyond:
-                return Judgement(of, Ruling.ERROR, error=err.beyond)
-            return excuse(_reject(replace(of, device=arguments.device), str(err)), confinement, ended)
+            refusal = _reject(replace(of, device=arguments.device), str(err))
+            return Judgement(of, Ruling.ERROR, error=err.beyond) if err.beyond else excuse(refusal, confinement, ended)
         # Now that all of the candidate's own text has run, which could keep what it saw.
         draws = public.draw_secret(seed)
         try:
@@ -106,15 +102,13 @@ def judge_file(
                 read, arguments, part = _read_problem(problem, draws, plain, read)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
-        other = plan.beside.partition(UNDER)[0]
-        begin = functools.partial(_apart, other, problem.init_args, public.seed, confinement, watch)
+        begin = functools.partial(_apart, instances=problem.init_args, seed=public.seed, watch=watch)
         answers = Beside(apart, stack.enter_context(_begin_beside(begin, plan, confinement))) if plan.beside else apart
         session = Session(read, answers, plain, draws, arguments, problem.draw, part)
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, plain)))
-        judgement = _ask_within(named, session, allowed, plan, progress, properties.ask)
-        judgement = excuse(judgement, confinement, ended)
+        judgement = excuse(_ask_within(named, session, allowed, plan, progress, properties.ask), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if timed else None)
@@ -153,7 +147,7 @@ def _begin_beside(begin: Callable[..., CandidateApart], plan: QuestionPlan, conf
     """The other candidate of a plan, in a process that has nothing of the spec.
 
     Args:
-        begin: takes the bytes of its file, the plan and the process. plan: with its address. confinement: of it.
+        begin: takes the rest of what `_apart` takes. plan: with its address. confinement: of it.
 
     Raises:
         GivenError: it could not be made.
@@ -166,7 +160,7 @@ def _begin_beside(begin: Callable[..., CandidateApart], plan: QuestionPlan, conf
     readable = [*_folders_of(address), *([str(Path(python).parents[1])] if python else [])]
     quarters = Quarters(confinement, readable, python=python)
     try:
-        return begin(contents, plan, quarters)
+        return begin(address=address, confinement=confinement, contents=contents, plan=plan, quarters=quarters)
     except CandidateError as err:
         raise GivenError(f"{plan.beside}: {err}") from err
 

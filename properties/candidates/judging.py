@@ -92,23 +92,14 @@ def judge(
     plan = QuestionPlan(questions, calls=calls, total=total, beside=named, others=axes_of_words(invariant))
     draws = Draws.of(seed)
     allowed = terms_of_compiled(terms(contract)) if compiled else terms(contract)
-    if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
-        shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
-        need = "need the arguments of a call, as (x,) or {'x': x}"
-        raise TypeError(f"inputs: got a {type(inputs).__name__}{shape}, {need}")
-    for each in both:
-        if not callable(each):
-            raise TypeError(f"candidate: got a {type(each).__name__}, need a function or a module")
-    read_spec = Specification("itself", both[0], itself=True) if spec is None else specification(spec)
-    read_spec = replace(read_spec, domain=domain or {})
+    _require_kinds(both, inputs)
+    own = Specification("itself", both[0], itself=True) if spec is None else specification(spec)
+    read_spec = replace(own, domain=domain or {})
     plan = plan.of_relations() if spec is None else plan
     draw = None if not callable(inputs) else inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
     arguments = CallArguments.of(inputs if draw is None else draw(seed)).with_names(both[0] if spec is None else spec)
     name = name_of_function(both[0])
-    odd = next(
-        (f"{arguments.label(i)} {why}" for i, t in enumerate(arguments.tensors) if (why := without_numbers(t))), ""
-    )
-    if odd:
+    if odd := _find_odd(arguments):
         return Judgement(Assignment(name, read_spec.name, str(allowed), draws), Ruling.ERROR, error=odd)
     hosts = [CandidateHost(name_of_function(each), each) for each in both]
     before = [copied_state(each.state.parts) for each in hosts]
@@ -124,6 +115,23 @@ def judge(
     finally:
         for each, state in zip(hosts, before, strict=True):
             each.state.set(state)
+
+
+def _find_odd(arguments: CallArguments) -> str:
+    """Which tensor has no numbers that could be judged, and why; empty where all have."""
+    whys = ((i, without_numbers(t)) for i, t in enumerate(arguments.tensors))
+    return next((f"{arguments.label(i)} {why}" for i, why in whys if why), "")
+
+
+def _require_kinds(candidates: Sequence[Any], inputs: Any) -> None:
+    """TypeError for what is no candidate, or gives no arguments."""
+    if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
+        shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
+        need = "need the arguments of a call, as (x,) or {'x': x}"
+        raise TypeError(f"inputs: got a {type(inputs).__name__}{shape}, {need}")
+    for each in candidates:
+        if not callable(each):
+            raise TypeError(f"candidate: got a {type(each).__name__}, need a function or a module")
 
 
 def parity(first: Any, second: Any, inputs: Any, *, spec: Any = None, **options: Any) -> Judgement:

@@ -118,16 +118,16 @@ def tell_spread(call: SpecialCall, outcomes: Sequence[Standing]) -> list[Standin
         _explained(call, y, standing, balls, limits)
         for y, standing, balls, limits in zip(call.computed, outcomes, *columns, strict=True)
     ]
-    left = [bad & ~fine for bad, fine in zip(outside, explained, strict=True)]
-    if call.question == "SPECIAL:inf" and any(map(np.any, left)) and _turns_into_nan(call, outcomes):
+    rest = [bad & ~fine for bad, fine in zip(outside, explained, strict=True)]
+    if call.question == "SPECIAL:inf" and any(map(np.any, rest)) and _turns_into_nan(call, outcomes):
         nans = call.read(call.with_numbers(lambda t, at: np.full(int(at.sum()), np.nan)))
-        left = [bad & ~_is_right(y, ball) for bad, y, ball in zip(left, call.computed, nans, strict=True)]
-    if call.question == "SPECIAL:inf" and any(map(np.any, left)) and not call.spec.numpy:
+        rest = [bad & ~_is_right(y, ball) for bad, y, ball in zip(rest, call.computed, nans, strict=True)]
+    if call.question == "SPECIAL:inf" and any(map(np.any, rest)) and not call.spec.numpy:
         zeros = _read_empty_rows(call)
-        left = [bad & ~_is_right(y, ball) for bad, y, ball in zip(left, call.computed, zeros, strict=True)]
-    if any(map(np.any, left)):
-        left = [bad & ~fine for bad, fine in zip(left, _reached_by_one(call, outcomes), strict=True)]
-    if any(map(np.any, left)) or not _are_read(call, first):
+        rest = [bad & ~_is_right(y, ball) for bad, y, ball in zip(rest, call.computed, zeros, strict=True)]
+    if any(map(np.any, rest)):
+        rest = [bad & ~fine for bad, fine in zip(rest, _reached_by_one(call, outcomes), strict=True)]
+    if any(map(np.any, rest)) or not _are_read(call, first):
         return list(outcomes)
     notes = [_note(call, i, bad) if np.any(bad) else None for i, bad in enumerate(outside)]
     allowed = SPREAD in (call.terms.algorithms or ())

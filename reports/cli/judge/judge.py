@@ -165,18 +165,14 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     \f
 
     Args:
-        host: what surrounds the command.
-        candidate, spec: files or pairs. options: the others, by their names.
+        host: what surrounds the command. candidate, spec: files or pairs. options: the others, by their names.
     """
     with _telling_in_json(options["as_json"]):
         itself = bool(options["invariant"]) and not (spec or options["demo"] or options["domain"])
         usual = candidate or (spec if options["domain"] else None)
         addresses = _addresses(usual, candidate if itself else spec, demo=options["demo"])
         _require_questions(options["questions"])
-        try:
-            axes_of_words(options["invariant"])
-        except ValueError as err:
-            raise Stop(exit_codes.USAGE, f"--{err}") from err
+        _require_axes(options["invariant"])
         if clash := settle_way(options):
             raise Stop(exit_codes.USAGE, clash)
         if options["draws"] is not None:
@@ -295,6 +291,14 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
         missing, need = "--spec" if candidate else "CANDIDATE", "judge mine.py:kernel --spec mine.py:reference"
         raise Stop(exit_codes.USAGE, f"{missing}: got none, as in `opassay {need}`; --demo shows what a judgement is")
     return candidate, spec
+
+
+def _require_axes(words: Sequence[str]) -> None:
+    """Stop for a word that names no axis of equal bits."""
+    try:
+        axes_of_words(words)
+    except ValueError as err:
+        raise Stop(exit_codes.USAGE, f"--{err}") from err
 
 
 def _require_questions(names: Sequence[str]) -> None:
