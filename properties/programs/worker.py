@@ -10,8 +10,6 @@ the processes that torchrun started; the answer is `{"ready": environment}`. Eac
 - the same with `"retell": path`: before each sample is judged, its case file and its program are written to that path;
   `{"retold": true}`, if the process survives.
 - `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` if it is none.
-- `{"facts": {"op", "subject", "device"}}`: `{"result": {...}}`, what a certificate says of an op beside its verdicts,
-  or `{"error": text}` of the exception that the declaration raised.
 """
 
 from __future__ import annotations
@@ -66,8 +64,6 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"loaded": _load(question["load"])}
     if "replay" in question:
         return _replay(Path(question["replay"]))
-    if "facts" in question:
-        return _facts(question["facts"])
     from ..verification import Settings, run_cell
 
     cell = Cell(*question["cell"])
@@ -86,15 +82,6 @@ def _has_lost_gpu() -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def _facts(item: dict[str, Any]) -> dict[str, Any]:
-    from ..certificates.facts import facts
-
-    try:
-        return {"result": facts(item)}
-    except Exception as err:
-        return {"error": f"{type(err).__name__}: {err}"}
 
 
 def _load(name: str) -> str:

@@ -35,7 +35,6 @@ COMMANDS: Table = {
         "accept": (".gate", "Accept failures of a run until a day."),
         "prune": (".gate", "Remove entries that are not needed any more."),
     }),
-    "certificate": (".certificate", "Write what is claimed of each op, or check it."),
     "init": (".project.init", "Write an example op, settings and a CI workflow."),
     "explain": (".project.explain", "Say what a code, a property or another word means."),
     "list": (".list", "Show the ops, and the cells of those that are named."),

@@ -37,7 +37,7 @@ def table_line(cells: Iterable[Any], widths: Iterable[int] = _WIDTHS) -> str:
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
 @click.option("--samples", type=click.IntRange(1), default=2000, show_default=True, help="Of all ops and dtypes.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of drafts and data.")
-@click.option("--json", "into", type=click.Path(path_type=Path, dir_okay=False), help="Sums by op, for certificates.")
+@click.option("--json", "into", type=click.Path(path_type=Path, dir_okay=False), help="Sums by op.")
 def second_opinion_command(
     ops: tuple[str, ...], dtypes: tuple[str, ...], samples: int, seed: int, into: Path | None
 ) -> int:
@@ -83,7 +83,7 @@ def second_opinion_command(
 
 
 def sums_by_op(accounts: Iterable[Account], seed: int) -> dict[str, Any]:
-    """What a certificate says of each op: over all of its dtypes, how much was compared, and how much disagrees."""
+    """Of each op, over all of its dtypes: how much was compared, and how much disagrees."""
     by_op: dict[str, Counter[str]] = {}
     for account in accounts:
         sums = by_op.setdefault(account.op, Counter({"disagree": 0, "seed": seed}))

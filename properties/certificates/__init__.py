@@ -1,1 +1,0 @@
-"""Facts about an op for its certificate, beside the verdicts: its declaration, its contract, and its source."""
