@@ -22,7 +22,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the workshop is not installed
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -31,15 +30,11 @@ import opassay
 from opassay.oracles.bound.contract import Contract
 from opassay.oracles.bound.terms import Terms, terms
 from opassay.oracles.bound.trees import Tree
-from opassay.properties.candidates.arguments import CallArguments
-from opassay.properties.candidates.host.calls import CandidateCall
-from opassay.properties.candidates.host.host import CandidateHost
-from opassay.properties.candidates.specification import specification
-from opassay.properties.candidates.tree_probe import ProbeResult, probe_of
 from opassay.reference.formats import FORMATS
 from tests.oracles.chain_specs import layer_norms as of_norms
 from tests.oracles.chain_specs import newton_schulz, sinkhorn
 from workshop.checking.directed import decompose, directed_errors
+from workshop.probing.tree_probe import probe
 
 Spec = Callable[..., Any]
 #: How many times the error a half-width may be for chains, and which share of the radius the error reaches for others.
@@ -225,17 +220,11 @@ def show_probes(names: list[str]) -> int:
             tensors, narrower = draw(terms_), list[float]()
             for dtype in (torch.bfloat16, torch.float32):
                 inputs = tuple(tensor.to(dtype) for tensor in tensors)
-                arguments, host = CallArguments.of(inputs), CandidateHost("torch", spec)
-                probe = probe_of(terms("torch+probed"), specification(spec), arguments, large=False)
-                own = probe.terms(
-                    lambda call, _, host=host: host.ask(CandidateCall.of(call)),  # type: ignore[misc]
-                    np.random.default_rng(0),
-                )
-                narrower.append(
-                    float((_bound(spec, inputs).half_width / _bound(spec, inputs, own).half_width).median())
-                )
-                assert probe.result is not None
-                result: ProbeResult = probe.result
+                result = probe(spec, spec, inputs)
+                own = terms(f"torch+{result.name}")
+                # Along a tree what tensor cores cut off counts, which may be more than the order.
+                ratio = _bound(spec, inputs).half_width / _bound(spec, inputs, own).half_width
+                narrower.append(max(float(ratio.median()), 1.0))
             height = result.name.removeprefix("height").partition("of")[0]
             pairs = sum(tree.pairs for tree in result.trees)
             print(

@@ -29,7 +29,7 @@ from .contract import (
     Products,
     contract,
 )
-from .trees import NAMES, OF_PROBE, tree
+from .trees import NAMES, tree
 
 #: TF32 as a tensor core converts float32 to it without an instruction: it ignores the last 13 bits.
 CUT_TF32 = "cut_tf32"
@@ -90,8 +90,7 @@ class Terms:
         approximate: whether functions and quotients may be CUDA's fast ones.
         library: the library of elementary functions, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
-        tree: the name of the tree along which sums and products are added up (`trees.tree`); empty for any order;
-            `OF_PROBE` for that which a probe will show, of which there is no contract.
+        tree: the name of the tree along which sums and products are added up (`trees.tree`); empty for any order.
         algorithms: names of further algorithms that are allowed (`ArithmeticPromises.algorithms`). None also disallows
             the other algorithms of a formula (`Contract.others`), which no terms of users do.
     """
@@ -115,8 +114,7 @@ class Terms:
         for field, names in (formats | others).items():
             if getattr(self, field) not in ("", *names):
                 raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(names)}")
-        if not self.of_probe:
-            tree(self.tree)
+        tree(self.tree)
 
     def __str__(self) -> str:
         """What is allowed, in one line."""
@@ -127,8 +125,7 @@ class Terms:
             [f"factors of products rounded to {_FACTOR_WORDS.get(self.factors, self.factors)}"] if self.factors else []
         )
         parts += [f"partial sums stored in {self.partials}"] if self.partials else []
-        along = "along the tree that a probe of the candidate shows" if self.of_probe else tree(self.tree)
-        parts += [f"sums added {along}"] if self.tree else []
+        parts += [f"sums added {tree(self.tree)}"] if self.tree else []
         parts += ["sums of tensor cores"] if self._by_tensor_cores() else []
         parts += [f"products of eight bits added up as {self.accumulators}"] if self.accumulators else []
         parts += ["CUDA's fast functions and quotients"] if self.approximate else []
@@ -146,12 +143,7 @@ class Terms:
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
     def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
-        """The contract of a dtype (torch's name), the device of the arithmetic, and an order of derivatives.
-
-        Raises:
-            TermsError: the tree is that of a probe, which was not made.
-        """
-        self.require_tree()
+        """The contract of a dtype (torch's name), the device of the arithmetic, and an order of derivatives."""
         base = contract(dtype, device, order, flush=self.flush, algorithms=self.algorithms or frozenset())
         accumulate = FORMATS[self.accumulate] if self.accumulate else base.accumulate
         name = (
@@ -182,26 +174,6 @@ class Terms:
             functions=replace(base.functions, ulps=ulps, division=division),
             tree=tree(self.tree),
         )
-
-    @property
-    def of_probe(self) -> bool:
-        """Whether the tree of sums is that which a probe will show."""
-        return self.tree == OF_PROBE
-
-    def require_tree(self) -> Terms:
-        """Give itself where no candidate has to be probed.
-
-        Raises:
-            TermsError: one has to.
-        """
-        if self.of_probe:
-            raise TermsError(f"contract: got {self.name!r}, need a candidate to probe: {OF_PROBE!r} is for judge alone")
-        return self
-
-    @property
-    def without_probe(self) -> Terms:
-        """The same, with sums in any order where their tree is that which a probe will show."""
-        return replace(self, tree="") if self.of_probe else self
 
     @property
     def of_text_alone(self) -> Terms:
@@ -241,7 +213,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     "approximate": {"approximate": True},
     **{name: {"library": name} for name in LIBRARIES},
     "flush": {"flush": True},
-    **{name: {"tree": name} for name in (*NAMES, OF_PROBE)},
+    **{name: {"tree": name} for name in NAMES},
 }
 #: Allowances that name an algorithm.
 ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, SPREAD, "folded", "shifted"})

@@ -33,8 +33,6 @@ _HEIGHTS: Mapping[str, Callable[[int, int], int]] = {
 _NAME = re.compile(r"(pairwise)|(blocks|lanes|height)([1-9]\d{0,8})(?:of([1-9]\d{0,8}))?")
 #: Examples of the names of trees, for messages and lists; other numbers are possible.
 NAMES = ("pairwise", "blocks32", "lanes128", "height12")
-#: In place of a name: the tree that a probe of the candidate shows. No bound can be had of it before.
-OF_PROBE = "probed"
 
 
 def _halvings(terms: int) -> int:

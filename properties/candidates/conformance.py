@@ -59,7 +59,7 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
         SpecError: the spec cannot be read, gives and writes no tensor, or gives one that depends on random numbers.
         ValueError: `contract` is no name of terms.
     """
-    read_spec, allowed, arguments = specification(spec), terms(contract).require_tree(), CallArguments.of(args)
+    read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = _run_without_draws(read_spec, arguments)
     readings = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
     why = disagreement(read_spec, arguments, run, lambda _: readings, allowed)
@@ -132,7 +132,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
 
 def _wrong_of(candidate_output: Any, read_spec: Specification, arguments: CallArguments, contract: str | Terms) -> str:
     """What is wrong with outputs, in words; empty where nothing is. Arguments and errors as for `assert_conforms`."""
-    allowed = terms(contract).require_tree()
+    allowed = terms(contract)
     run = _run_without_draws(read_spec, arguments)
     native, result = _tensors_asked(run), result_of(candidate_output)
     names = run.names[: len(native)]

@@ -16,7 +16,6 @@ from .call_history import UnchangedArguments
 from .finding import Finding
 from .host.calls import BackwardCall
 from .judgement import Covered
-from .tree_probe import TreeProbe
 
 #: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
 #: FWD:offset and FWD:nearone elements cancel.
@@ -95,7 +94,6 @@ class Records:
         firsts: by output, the ball that later ones are compared with.
         missing_gradients: gradients that the candidate does not give, and may owe, a sentence each.
         lacking: what the spec writes and the candidate does not have, so that it could not be held.
-        probe: what probes the candidate's tree of sums; None where the terms do not ask for it.
         sampled: positions of outputs that are drawn, of which many calls are distributed as the spec's. Bounds say
             little of those.
         open_gradients: the backward whose gradients depend on draws that outputs leave open, and by operand the widths
@@ -108,7 +106,6 @@ class Records:
     firsts: dict[int, Ball] = field(default_factory=dict)
     missing_gradients: list[str] = field(default_factory=list)
     lacking: set[str] = field(default_factory=set)
-    probe: TreeProbe | None = None
     sampled: frozenset[int] = frozenset()
     open_gradients: tuple[BackwardCall, Mapping[int | str, Any]] | None = None
     unchanged: UnchangedArguments = field(default_factory=UnchangedArguments)

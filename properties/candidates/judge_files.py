@@ -36,16 +36,14 @@ from .host.sources import content_of, sources
 from .host.temporary import TemporaryFolder
 from .host.timing import Timing
 from .host.watching import Watch
-from .isolated_sum import ProbeError
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
-from .judging import ALL, AskProperty, Progress, ask_all
+from .judging import ALL, Progress, ask_all
 from .question_plan import UNDER, QuestionPlan
 from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
 from .suites.opening import open_pair
-from .tree_probe import probe_of
 
 #: How a candidate's process is confined by default.
 USUAL = Confinement()
@@ -67,10 +65,10 @@ def judge_file(
 
     Raises:
         GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
-            contract names no terms, or its probe shows no tree; or the isolation that is required cannot be had.
+            contract names no terms; or the isolation that is required cannot be had.
     """
     plan = plan if spec else plan.of_relations()
-    plain = (allowed := _terms_of(contract, confinement)).without_probe
+    allowed = _terms_of(contract, confinement)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
         # Before the spec is read, because a candidate must find nothing of it in its process.
@@ -83,7 +81,7 @@ def judge_file(
         digests = {"candidate": "", "spec": spec and _digest(problem.path)}
         try:
             # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
-            read, arguments, part = _read_problem(problem, public, plain, itself=not spec)
+            read, arguments, part = _read_problem(problem, public, allowed, itself=not spec)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), public, sha256=digests), err)
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
@@ -99,35 +97,19 @@ def judge_file(
         draws = public.draw_secret(seed)
         try:
             if draws.secret:
-                read, arguments, part = _read_problem(problem, draws, plain, read)
+                read, arguments, part = _read_problem(problem, draws, allowed, read)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
         begin = functools.partial(_apart, instances=problem.init_args, seed=public.seed, watch=watch)
         answers = Beside(apart, stack.enter_context(_begin_beside(begin, plan, confinement))) if plan.beside else apart
-        session = Session(read, answers, plain, draws, arguments, problem.draw, part)
+        session = Session(read, answers, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
-        properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, plain)))
-        judgement = excuse(_ask_within(named, session, allowed, plan, progress, properties.ask), confinement, ended)
+        properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
+        judgement = excuse(ask_all(session, plan, progress, properties.ask), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if timed else None)
-
-
-def _ask_within(
-    name: str, session: Session, allowed: Terms, plan: QuestionPlan, progress: Progress | None, ask: AskProperty
-) -> Judgement:
-    """Ask all questions within terms, which a probe of the candidate may have to complete.
-
-    Raises:
-        GivenError: the probe shows no tree.
-    """
-    try:
-        if allowed.of_probe:
-            session.records.probe = probe_of(allowed, session.spec, session.arguments, session.part is not None)
-        return ask_all(session, plan, progress, ask)
-    except ProbeError as err:
-        raise GivenError(f"{name}: contract {allowed.name}: {err}") from err
 
 
 def _words(candidate: str, spec: str, seed: int, parameters: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:

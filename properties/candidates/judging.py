@@ -40,7 +40,6 @@ from .results import without_numbers
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
-from .tree_probe import probe_of
 from .unasked import find_weaknesses, with_options
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
@@ -83,8 +82,7 @@ def judge(
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no judgement.
         TypeError: `inputs` are no arguments, or `candidate` cannot be called.
         ValueError: a code, a contract or an architecture that is none, a negative
-            seed, or fewer than two calls; a domain that clashes with the spec or its inputs; or the contract asks for a
-            probe, and the spec is no sum or the candidate shows no tree.
+            seed, or fewer than two calls; or a domain that clashes with the spec or its inputs.
         RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
     both = candidate if isinstance(candidate, tuple) else (candidate,)
@@ -103,11 +101,9 @@ def judge(
         return Judgement(Assignment(name, read_spec.name, str(allowed), draws), Ruling.ERROR, error=odd)
     hosts = [CandidateHost(name_of_function(each), each) for each in both]
     before = [copied_state(each.state.parts) for each in hosts]
-    part = None if spec is None else part_of(read_spec, arguments, allowed.without_probe)
+    part = None if spec is None else part_of(read_spec, arguments, allowed)
     answering = Beside(hosts[0], hosts[1]) if hosts[1:] else hosts[0]
-    session = Session(read_spec, answering, allowed.without_probe, draws, arguments, draw, part)
-    if allowed.of_probe:
-        session.records.probe = probe_of(allowed, read_spec, arguments, part is not None)
+    session = Session(read_spec, answering, allowed, draws, arguments, draw, part)
     session.history.in_a_row = plan.calls
     try:
         with execute_launches(compiled) if compiled else contextlib.nullcontext():
@@ -215,7 +211,7 @@ def ask_all(
     if any(each.is_wrong for each in findings):
         findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
-    names = session.candidate.name, session.spec.name, str(session.records.probe or session.terms)
+    names = session.candidate.name, session.spec.name, str(session.terms)
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
     if any(finding.question in OF_OTHER_CALLS for finding in findings):
         of = replace(of, others=session.domain.summarize(session.arguments))

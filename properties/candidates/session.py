@@ -207,8 +207,7 @@ class Session:
         call = FailingCall(cut.call_arguments, tensors, layout, manner)
         if answer.raised:
             return self.attach_call(call, raised(question, answer.raised, refusable))
-        usual = manner is Manner.PLAIN and layout is None and cut.rows is None
-        finding = self.hold(question, cut.spec_arguments, tensors, run, answer, sharp, usual=usual)
+        finding = self.hold(question, cut.spec_arguments, tensors, run, answer, sharp)
         finding = in_variant(replace(finding, sampled=cut.share), self.history.executed)
         return self.attach_call(call, finding, run.names[: len(run.outputs)])
 
@@ -255,14 +254,13 @@ class Session:
         return finding.wrong is None
 
     def hold(
-        self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False,
-        *, usual: bool = False,
-    ) -> Finding:  # fmt: skip
+        self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False
+    ) -> Finding:
         """Compare an answer with the spec.
 
         Args:
             question, arguments, state, sharp: as for `values`.
-            run: the spec as torch computes it there. answer: of the candidate. usual: whether to a plain call.
+            run: the spec as torch computes it there. answer: of the candidate.
         """
         form = "" if answer.form == DESTINATIONS else unlike(answer.form, answer.plain, run.result)
         other_form = form or ("" if self.spec.numpy else elsewhere(run, answer.outputs))
@@ -281,10 +279,6 @@ class Session:
         if operands is OperandFacts.FINITE:
             how: dict[str, Any] = {"reader": read, "terms": self.terms, "native": native, "facts": operands}
             hold_beside(self.candidate, question, computed, outcomes, functools.partial(hold_in_turn, names, **how))
-        probe = self.records.probe if usual and not any(each.wrong is not None for each in outcomes) else None
-        if probe is not None and probe.holds_of(arguments) and (probe.result or not self.history.strayed):
-            own = probe.terms(functools.partial(self.call, once=True), self.generator("probe"))
-            outcomes = hold_in_turn(names, computed, read, own, native, operands)
         if question in OF_SPECIAL and any(each.wrong is not None for each in outcomes) and self.arguments.finite:
             at = (question, self.spec, arguments, state, self.terms, self._computed_at if self.part is None else None)
             outcomes = tell_spread(SpecialCall(*at, self.generator("spread"), names, computed, which), outcomes)

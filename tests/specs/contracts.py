@@ -16,7 +16,7 @@ from torch import Tensor
 
 from opassay.oracles.bound.rounding import balls
 from opassay.oracles.bound.terms import ALGORITHMS, ALLOWANCES, PRESETS, terms
-from opassay.oracles.bound.trees import NAMES, OF_PROBE, tree
+from opassay.oracles.bound.trees import NAMES, tree
 from opassay.oracles.specs import traced
 from opassay.reference.array import store
 from opassay.reference.dtypes import HALF_TYPES
@@ -84,11 +84,6 @@ _ALLOWANCES: dict[str, tuple[str, str]] = {
         )
         for name in NAMES
     },
-    OF_PROBE: (
-        "nothing, and narrows the bound: sums are added along the tree that a probe of the candidate shows, where the"
-        " spec is one sum, mean or product of matrices",
-        "Xie, Gao, Wang and Xue, FPRev: Revealing the Order of Floating-Point Summation Implementations, 2024",
-    ),
 }
 _ALGORITHMS: dict[str, tuple[str, str]] = {
     "exp2": ("the exponential as 2^(x log2 e), of a rounded exponent", "Dao et al., FlashAttention, NeurIPS 2022"),
@@ -161,9 +156,8 @@ def _describe(title: str, names: Iterable[str], sentences: Mapping[str, tuple[st
 
 
 def contracts() -> list[str]:
-    """The contracts whose widths the page has; that of a probe hangs on the candidate."""
-    allowances = [name for name in (*ALLOWANCES, *sorted(ALGORITHMS)) if name != OF_PROBE]
-    return [*PRESETS, *(f"strict+{name}" for name in allowances)]
+    """The contracts whose widths the page has."""
+    return [*PRESETS, *(f"strict+{name}" for name in (*ALLOWANCES, *sorted(ALGORITHMS)))]
 
 
 def page() -> str:

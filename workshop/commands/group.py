@@ -13,6 +13,7 @@ COMMANDS = {
     "attack": (".attack", "Hold the bounds against random evaluations that the contract allows."),
     "second-opinion": (".second_opinion", "Hold the exact reading against a second one."),
     "upstream": (".upstream", "Write findings in the form that a library's maintainers act on."),
+    "probe": (".probe", "Name the tree along which a function adds up, for a contract."),
     "kernels": (".kernels", "Judge the CUDA kernels without a GPU."),
 }
 

@@ -118,7 +118,7 @@ def _hold(session: Session, other: OtherCall) -> Finding | None:
     arguments, state = other.arguments, session.spec.state
     try:
         run = session.spec.run(arguments, state)
-        finding = session.hold("SIZE:sizes", arguments, state, run, other.answer, usual=True)
+        finding = session.hold("SIZE:sizes", arguments, state, run, other.answer)
     except SpecError:
         return None
     finding = in_variant(replace(finding, sampled=session.share), session.history.executed)

@@ -93,8 +93,7 @@ class Sequel(msgspec.Struct, frozen=True):
     Attributes:
         times: how often it is called in a row, the first time included. writes: see `Writes`.
         earlier: whether the outputs of the call before are asked for, as they are now.
-        fetched: whether the outputs are left where they are, for `Answering.fetch`. once: whether they are looked at
-            no more, of a call that is one of very many.
+        fetched: whether the outputs are left where they are, for `Answering.fetch`.
         watched: whether the process is compared before and after the further calls.
     """
 
@@ -102,7 +101,6 @@ class Sequel(msgspec.Struct, frozen=True):
     writes: Writes = Writes()
     earlier: bool = False
     fetched: bool = False
-    once: bool = False
     watched: bool = False
 
 
@@ -325,7 +323,7 @@ def stays(call: CandidateCall, outputs: Sequence[Any], count: int) -> bool:
 
     Judge and host ask this of the same calls. They are more than a candidate has buffers that it fills by turns.
     """
-    passes = call.sequel.fetched or call.sequel.once or count >= _STAYING
+    passes = call.sequel.fetched or count >= _STAYING
     return not passes and sum(y.numel() for y in outputs) <= _LARGE
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...oracles.bound.rounding.ball import ball
-from ...oracles.bound.rounding.lengths import record_lengths
-from ...oracles.bound.terms import Terms
-from ...oracles.op.declaration import is_float, to_array
-from ...oracles.verdicts.violation import error_lines
-from ...reference.formats import FORMATS
-from .arguments import CallArguments, State, Tensor, device_of
-from .results import result_of
-from .specification import Specification
+from opassay.oracles.bound.rounding.ball import ball
+from opassay.oracles.bound.rounding.lengths import record_lengths
+from opassay.oracles.bound.terms import Terms
+from opassay.oracles.op.declaration import is_float, to_array
+from opassay.oracles.verdicts.violation import error_lines
+from opassay.properties.candidates.arguments import CallArguments, State, Tensor, device_of
+from opassay.properties.candidates.results import result_of
+from opassay.properties.candidates.specification import Specification
+from opassay.reference.formats import FORMATS
 
 #: Random weights of outputs are integers below this, so that float64 adds up 2^13 of them without rounding.
 _WEIGHTS = 2**40

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.bound.tree_search import TreeError, TreeQuestion, search_tree
+from workshop.probing.tree_search import TreeError, TreeQuestion, search_tree
 
 #: A node of a tree: the number of a term, or several nodes that are added at once.
 Node = Any

@@ -1,12 +1,11 @@
-"""The tree along which a candidate adds up, probed by calls of it, and the terms that follow.
+"""The tree along which a candidate adds up, probed by calls of it.
 
-What this is for: `torch+probed` holds a candidate to the tree that it shows, which makes bounds of long sums many times
-narrower. A narrower bound can only refuse more: who behaves better at the masks of a probe than elsewhere is held to
-what it has shown.
+What this is for: a contract names a tree, `torch+height12of4096`, which makes bounds of long sums many times narrower;
+a probe says which one a candidate may be held to.
 
 What is hard here: a tree is that of one call. It may be another one at other shapes, strides and places in memory, for
-other rows, and for gradients. So what is probed are calls with the shapes and strides of the given arguments, and only
-such calls are held to it. Outputs that show other numbers than others at the same masks have trees of their own, and
+other rows, and for gradients. So what is probed are calls with the shapes and strides of the given arguments, and
+nothing is said of others. Outputs that show other numbers than others at the same masks have trees of their own, and
 the tallest one counts. A sample of all that was measured is measured again of every output: a candidate that adds up in
 another order then, or in none, is not probed.
 """
@@ -16,21 +15,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...oracles.bound.terms import Terms
-from ...oracles.bound.tree_search import ProbedTree, TreeError, TreeQuestion, search_tree
-from ...oracles.bound.trees import OF_PROBE
-from ...oracles.op.declaration import dtype_name
-from ...reference.formats import FORMATS
-from .arguments import CallArguments, State, Tensor, device_of
-from .host.calls import Answer
+from opassay.oracles.bound.terms import terms
+from opassay.oracles.op.declaration import dtype_name
+from opassay.properties.candidates.arguments import CallArguments, Inputs, State, Tensor
+from opassay.properties.candidates.host.calls import Answer, CandidateCall
+from opassay.properties.candidates.host.host import CandidateHost
+from opassay.properties.candidates.specification import specification
+from opassay.reference.formats import FORMATS
+
 from .isolated_sum import IsolatedSum, ProbeError, isolate_sum
-from .row_sample import LARGE
-from .specification import Specification
+from .tree_search import ProbedTree, TreeError, TreeQuestion, search_tree
 
 #: How a candidate is called: arguments and state -> its answer.
 CallCandidate = Callable[[CallArguments, State], Answer]
@@ -260,64 +259,20 @@ def _tree_of_class(outputs: _Outputs, members: Any, terms: int, draws: np.random
     return tree, members[~same]
 
 
-class TreeProbe:
-    """A candidate's tree of sums, probed when it is first needed.
+def probe(candidate: Callable[..., Any], spec: Any, inputs: Inputs) -> ProbeResult:
+    """The trees along which a function adds up, which takes and gives what a spec does.
 
     Args:
-        terms: what is allowed besides, with sums in any order. isolated: the sums of the spec.
-        arguments: those given. names: of the spec's state.
-    """
-
-    def __init__(self, terms: Terms, isolated: IsolatedSum, arguments: CallArguments, names: Sequence[str]) -> None:
-        self._terms, self._isolated, self._arguments, self._names = terms, isolated, arguments, names
-        self.result: ProbeResult | None = None
-
-    def holds_of(self, arguments: CallArguments) -> bool:
-        """Whether a call with some arguments adds up as one with those given, but for their values."""
-        return _form_of(arguments) == _form_of(self._arguments)
-
-    def terms(self, call: CallCandidate, draws: np.random.Generator) -> Terms:
-        """The terms of calls like those that were probed.
-
-        Args:
-            call: the candidate. draws: of the probe.
-
-        Raises:
-            ProbeError: see `probe_tree`.
-        """
-        if self.result is None:
-            self.result = probe_tree(self._isolated, self._arguments, self._names, call, draws)
-        own = replace(self._terms, tree=self.result.name)
-        return own if self._error_of(own) < self._error_of(self._terms) else self._terms
-
-    def _error_of(self, terms: Terms) -> float:
-        """The error of a sum of products. Along a tree what tensor cores cut off counts, which may be more."""
-        operand = self._isolated.operands[self._isolated.operand]
-        contract = terms.contract(dtype_name(operand.dtype), device_of([operand]))
-        return contract.tree.error(self._isolated.terms, contract.roundoff * contract.products.sums, before=1)
-
-    def __str__(self) -> str:
-        if self.result is None:
-            return f"{replace(self._terms, tree=OF_PROBE)}; probe: none was made"
-        own = replace(self._terms, tree=self.result.name)
-        wide = "" if self._error_of(own) < self._error_of(self._terms) else ", which makes no bound narrower"
-        return f"{own}; probe: {self.result}{wide}"
-
-
-def _form_of(arguments: CallArguments) -> list[Any]:
-    return [(x.shape, x.dtype, x.stride(), x.device) if isinstance(x, Tensor) else x for x in arguments.leaves]
-
-
-def probe_of(terms: Terms, spec: Specification, arguments: CallArguments, large: bool) -> TreeProbe:
-    """What probes a candidate, where the terms ask for it.
-
-    Args:
-        terms: what is allowed. spec, arguments: the problem. large: whether it is asked for in part.
+        candidate: a function in this process, or a module. spec: what is one sum, in plain PyTorch.
+        inputs: of both; trees are those of calls with these shapes, strides and dtypes.
 
     Raises:
-        ProbeError: the spec is none that can be probed.
+        ProbeError: the spec is none that can be probed, or the candidate shows no tree.
     """
-    if large:
-        raise ProbeError(f"{spec.name}: a probe needs fewer than {LARGE} elements of inputs and outputs")
-    own = terms.without_probe
-    return TreeProbe(own, isolate_sum(spec, arguments, own), arguments, list(spec.state))
+    arguments, read = CallArguments.of(inputs), specification(spec)
+    host, names = CandidateHost("candidate", candidate), list(read.state)
+
+    def call(args: CallArguments, state: State) -> Answer:
+        return host.ask(CandidateCall.of(args, {name: state[name] for name in names if name in host.shapes}))
+
+    return probe_tree(isolate_sum(read, arguments, terms("torch")), arguments, names, call, np.random.default_rng(0))

@@ -1,8 +1,7 @@
-"""`torch+probed`: the tree of a candidate's sums is that which it has, and it is held to it where it was probed."""
+"""`python -m workshop probe`: the tree of a function's sums is that which it has, and a contract holds it to that."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
@@ -14,12 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import opassay
-from opassay.properties.candidates.host.module_files import GivenError
-from opassay.properties.candidates.host.quarters import Confinement
-from opassay.properties.candidates.isolated_sum import ProbeError
-from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
-from opassay.properties.candidates.question_plan import QuestionPlan
+from tests.workshop.calling import workshop
+from workshop.probing.isolated_sum import ProbeError
+from workshop.probing.tree_probe import probe
 
 Sum = Callable[[Tensor], Tensor]
 VALUES = ("FWD:given", "FWD:signs", "FWD:offset", "FWD:small")
@@ -80,12 +77,13 @@ def _normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> T
 def _judge(
     candidate: Callable[..., Tensor], spec: Callable[..., Tensor], *inputs: Tensor, questions: tuple[str, ...] = VALUES
 ) -> Judgement:
-    return opassay.judge(candidate, spec, inputs, contract="torch+probed", questions=questions)
+    contract = f"torch+{probe(candidate, spec, inputs).name}"
+    return opassay.judge(candidate, spec, inputs, contract=contract, questions=questions)
 
 
 def _height(judgement: Judgement) -> tuple[int, int]:
     """The height that a judgement tells, and of how many terms."""
-    numbers = re.search(r"tree of height (\d+) where they have (\d+) terms.*; probe: ", judgement.assignment.contract)
+    numbers = re.search(r"tree of height (\d+) where they have (\d+) terms", judgement.assignment.contract)
     assert numbers is not None, judgement.assignment.contract
     return int(numbers[1]), int(numbers[2])
 
@@ -106,8 +104,7 @@ def test_the_height_is_that_of_the_candidate(candidate: Sum, terms: int, height:
     judgement = _judge(candidate, _total, _normal(5, terms))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert _height(judgement) == (height, terms)
-    assert "probe: 1 tree in 5 outputs" in str(judgement)
-    assert json.loads(judgement.as_json())["contract"] == judgement.assignment.contract
+    assert "1 tree in 5 outputs" in str(probe(candidate, _total, (_normal(5, terms),)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -133,7 +130,7 @@ def test_of_several_trees_the_tallest_counts() -> None:
 
     judgement = _judge(by_row, _total, _normal(6, 64))
     assert _height(judgement) == (63, 64)
-    assert "probe: 3 trees in 6 outputs" in judgement.assignment.contract
+    assert "3 trees in 6 outputs" in str(probe(by_row, _total, (_normal(6, 64),)))
 
     def by_column(x: Tensor, w: Tensor) -> Tensor:
         products = x[:, None, :] * w.T[None]
@@ -142,7 +139,7 @@ def test_of_several_trees_the_tallest_counts() -> None:
     judgement = _judge(by_column, torch.matmul, _normal(4, 64), _normal(64, 5))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert _height(judgement) == (7 + 3, 64)
-    assert "probe: 2 trees in 20 outputs" in judgement.assignment.contract
+    assert "2 trees in 20 outputs" in str(probe(by_column, torch.matmul, (_normal(4, 64), _normal(64, 5))))
 
 
 def test_bounds_are_many_times_narrower_than_in_any_order() -> None:
@@ -180,19 +177,6 @@ def test_who_adds_in_another_order_at_masks_is_held_to_what_it_showed() -> None:
     assert _height(judgement) == (10, 1024)
 
 
-def test_calls_that_were_not_probed_have_bounds_of_any_order() -> None:
-    def of_one_form(x: Tensor) -> Tensor:
-        return _in_halves(x) if x.shape == (4, 512) and x.is_contiguous() else _one_after_another(x)
-
-    x = torch.full((4, 512), 2.0**-24 * (1.0 + 2.0**-10))
-    x[:, 0] = 1.0
-    judgement = _judge(
-        of_one_form, _total, x, questions=("FWD:given", "SIZE:sizes", "LAYOUT:strides", "VJP:grad", "AUTOCAST")
-    )
-    assert judgement.verdict is not Ruling.REJECTED, str(judgement)
-    assert _height(judgement) == (9, 512)
-
-
 def test_who_shows_no_tree_is_an_error() -> None:
     draws = torch.Generator().manual_seed(0)
 
@@ -217,12 +201,6 @@ def test_who_shows_no_tree_is_an_error() -> None:
             _judge(candidate, _total, _normal(5, 64))
 
 
-def test_what_is_wrong_is_refused_and_not_probed() -> None:
-    judgement = _judge(lambda x: x.sum(-1) * 1.1, _total, _normal(5, 64))
-    assert judgement.verdict is Ruling.REJECTED
-    assert judgement.assignment.contract.endswith("; probe: none was made")
-
-
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
@@ -239,22 +217,12 @@ def test_what_is_wrong_is_refused_and_not_probed() -> None:
 )
 def test_a_spec_of_which_no_sum_can_be_isolated_is_an_error(spec: object, why: str) -> None:
     with pytest.raises(ProbeError, match=why):
-        opassay.judge(lambda x: x, spec, (_normal(4, 4),), contract="torch+probed", questions=("FWD:given",))
+        probe(lambda x: x, spec, (_normal(4, 4),))
 
 
-def test_a_large_problem_and_memory_in_common_are_errors() -> None:
-    with pytest.raises(ProbeError, match="fewer than 2097152 elements"):
-        _judge(_total, _total, torch.zeros(2048, 1025))
+def test_memory_in_common_is_an_error() -> None:
     with pytest.raises(ProbeError, match="share memory"):
-        _judge(_total, _total, torch.zeros(1, 64).expand(3, 64))
-
-
-def test_a_bound_without_a_candidate_cannot_be_of_a_probe() -> None:
-    x = _normal(4, 4)
-    with pytest.raises(ValueError, match="need a candidate to probe"):
-        opassay.bound(_total, x, contract="torch+probed")
-    with pytest.raises(ValueError, match="need a candidate to probe"):
-        opassay.assert_conforms(_total(x), _total, x, contract="torch+probed")
+        probe(_total, _total, (torch.zeros(1, 64).expand(3, 64),))
 
 
 def _own_cases(lengths: tuple[int, ...], seed: int) -> list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
@@ -278,9 +246,7 @@ def _refusals(lengths: tuple[int, ...], seed: int) -> list[str]:
 def test_torch_keeps_to_its_own_trees() -> None:
     assert _refusals((2, 17, 64, 200), seed=0) == []
     x, linear = _normal(6, 100), torch.nn.Linear(100, 7)
-    judgement = opassay.judge(linear, linear, (x,), contract="torch+probed")
-    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    assert _height(judgement)[1] == 100
+    assert probe(linear, linear, (x,)).name.endswith("of100")
 
 
 @pytest.mark.slow
@@ -290,22 +256,15 @@ def test_torch_keeps_to_its_own_trees_at_many_lengths(seed: int) -> None:
     assert _refusals(lengths, seed) == []
 
 
-@pytest.mark.slow
-def test_files_are_probed_in_a_process_apart(tmp_path: Path) -> None:
+def test_the_command_names_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "import torch\ndef {name}(x): return x.{body}\ndef get_inputs(): return [torch.randn(4, 64)]\n"
     for name, body in (("sums", "sum(-1)"), ("softmax", "softmax(-1)")):
         (tmp_path / f"spec_{name}.py").write_text(text.format(name="reference", body=body))
         (tmp_path / f"{name}.py").write_text(text.format(name="candidate", body=body))
-
-    def judge(name: str) -> Judgement:
-        files, plan = (
-            (str(tmp_path / f"{name}.py"), str(tmp_path / f"spec_{name}.py")),
-            QuestionPlan(("FWD:given", "PURE:left")),
-        )
-        return judge_file(*files, contract="torch+probed", confinement=Confinement(60.0, isolation="none"), plan=plan)
-
-    judgement = judge("sums")
-    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    assert _height(judgement)[1] == 64
-    with pytest.raises(GivenError, match=r"softmax\.py: contract torch\+probed: reference gives no sums"):
-        judge("softmax")
+    codes = [
+        workshop(["probe", f"{tmp_path}/{n}.py", "--spec", f"{tmp_path}/spec_{n}.py"]) for n in ("sums", "softmax")
+    ]
+    output = capsys.readouterr()
+    assert codes == [0, 2]
+    assert re.match(r"torch\+height\d+of64: 1 tree in 4 outputs", output.out)
+    assert "reference gives no sums" in output.err
