@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import opassay
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.host.host import CandidateHost
-from opassay.properties.candidates.question_plan import INVARIANT
+from opassay.properties.candidates.question_plan import ALL_AXES, INVARIANT
 from tests.properties.candidates import invariant_kernels
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "torch_bits.md"
@@ -76,13 +76,13 @@ def rows(names: list[str]) -> Iterator[list[str]]:
             titles = [each.wrong.title for each in judgement.causes if each.wrong is not None]
             least = titles[0].partition(": out")[0].partition(": gradient")[0] if titles else ""
             kind = str(dtype).removeprefix("torch.")
-            yield [f"`{name}`", kind, *(outcomes.get(code, "-") for code in INVARIANT.values()), least]
+            yield [f"`{name}`", kind, *(outcomes.get(INVARIANT[axis], "-") for axis in ALL_AXES), least]
 
 
 def page(table: list[list[str]]) -> str:
     """The page of a table."""
     columns = [i for i in range(len(table[0])) if i < 2 or i == len(table[0]) - 1 or any(r[i] != "-" for r in table)]
-    heads = ["operation", "dtype", *INVARIANT, "the first least case"]
+    heads = ["operation", "dtype", *ALL_AXES, "the first least case"]
     cells = [heads, ["---"] * len(heads), *table]
     lines = ["| " + " | ".join(row[i] for i in columns) + " |" for row in cells]
     whole = sum("**lost**" not in row for row in table)

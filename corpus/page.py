@@ -14,6 +14,7 @@ RESULTS, PAGE = CORPUS / "results.json", ROOT / "docs" / "corpus.md"
 _TITLES = {
     "compiled": "Compiled code",
     "gradients": "Gradients",
+    "invariance": "Equal bits: rows, batches, training and serving",
     "kernels": "Kernels of networks",
     "libraries": "Other libraries",
     "memory": "Memory: strides, overlaps, caches",

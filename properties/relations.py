@@ -17,8 +17,8 @@ import torch
 from ..oracles.op.bits import bits, different
 from ..oracles.op.declaration import Tensor, is_float
 
-#: The largest number by which the integers of rows are divided.
-_LONGEST = 2048
+#: With what the names of gradients begin; and the largest number by which the integers of rows are divided.
+GRADIENT, _LONGEST = "gradient of ", 2048
 #: The leaves of the arguments of a call; and what a call gives by name: outputs, and gradients for cotangents.
 Leaves = Sequence[Any]
 Results = dict[str, Tensor]
@@ -34,11 +34,14 @@ Program = Callable[[Ask], Results]
 
 
 class BitDifference(NamedTuple):
-    """Where two results differ: of which name, the first such element, and in words."""
+    """Where two results differ: of which name, the first such element, in words, and whether one call gives the same
+    bits again.
+    """
 
     name: str
     first: tuple[int, ...]
     words: str
+    steady: bool = True
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,24 @@ class RowAxes:
         """Calls with rows of a batch, and gives those at places among them."""
         cut = [take_along(g, axis, rows) for g, axis in zip(cotangents, self.results.values(), strict=False)]
         return lambda ask: self.cut(ask(self.take(batch, rows), cut), at)
+
+    def shared(
+        self, batch: Leaves, calls: Sequence[Sequence[int]], count: int, cotangents: Sequence[Tensor]
+    ) -> Program:
+        """Gradients of what rows share, summed over calls with rows of a batch; all but `count` have no cotangents."""
+
+        def run(ask: Ask) -> Results:
+            total = Results()
+            for rows in calls:
+                cut = [take_along(g, axis, rows) for g, axis in zip(cotangents, self.results.values(), strict=False)]
+                for g, axis in zip(cut, self.results.values(), strict=False):
+                    g.narrow(axis, min(count, len(rows)), max(len(rows) - count, 0)).zero_()
+                for name, gradient in ask(self.take(batch, rows), cut).items():
+                    if name.startswith(GRADIENT) and name not in self.results:
+                        total[name] = total[name] + gradient if name in total else gradient
+            return total
+
+        return run
 
     def in_order(self, batch: Leaves, order: Sequence[int], words: str, cotangents: Sequence[Tensor]) -> BitRelation:
         """All rows as they are, and in another order."""

@@ -376,6 +376,8 @@ _OF_BITS = (
     Property("INV:order", "bits: rows in another order", "Rows are sorted by their integers, backwards, at random."),
     Property("INV:runs", "bits: run to run", "A call comes again, after others, with warps in another order."),
     Property("INV:threads", "bits: one thread, or several", "torch has 1 thread, and 4."),
+    Property("INV:shared", "bits: gradients of what rows share",
+        "Equal rows in equal order, with others whose cotangents are 0; one by one or in any order, where declared."),
 )  # fmt: skip
 #: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}

@@ -78,9 +78,12 @@ class OutputDigest:
 
 @dataclass
 class RowNotes:
-    """Of rows: which axis somebody wants, the axes (`rows.rows_of`) or why there are none, zeros of other signs."""
+    """Of rows: which axis somebody wants, what is declared of the gradients that they share, the axes (`rows.rows_of`)
+    or why there are none, zeros of other signs.
+    """
 
     wanted: str = ""
+    shared: Sequence[str] = ()
     axes: Any = None
     signs: int = 0
 

@@ -185,7 +185,8 @@ def ask_all(
         DomainError: see `derive_domain`.
     """
     start = time.monotonic()
-    session.records.rows.wanted = plan.rows
+    session.records.rows.wanted = next(iter(plan.words_of("rows")), "")
+    session.records.rows.shared = plan.words_of("shared")
     if session.spec.domain:
         _ = session.domain  # A declaration that clashes raises.
     findings, error, stopped = _ask(session, plan, start, progress, ask_property)

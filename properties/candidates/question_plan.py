@@ -24,6 +24,10 @@ _FOR_PARITY = tuple(code for code in KINDS if property_of(code) in ("FWD", "DATA
 UNDER = " under "
 #: Axis along which bits are asked -> the code of its kind.
 INVARIANT = {code.partition(":")[2]: code for code in KINDS if property_of(code) == "INV"}
+#: What "all" is. A gradient that sums over rows follows from all of them, so what is asked of it has to be declared.
+ALL_AXES = tuple(axis for axis in INVARIANT if axis != "shared")
+#: What somebody may say of the gradients that rows share, beside their order: the sum of single rows, or of any order.
+_SHARED = ("shared=single", "shared=any")
 #: What is asked by default.
 USUAL = tuple(code for code in KINDS if code not in (FAR, PARITY, *INVARIANT.values()))
 #: Other answers are compared with what comes of these, which are asked first.
@@ -42,8 +46,8 @@ def axes_of_words(words: Sequence[str] | str) -> tuple[str, ...]:
     """The axes along which somebody wants equal bits; ValueError for a word that names none."""
     for word in (words := collect_names(words)):
         axis, equals, _ = word.partition("=")
-        if (axis not in (*INVARIANT, "all")) or (equals and axis != "rows"):
-            need = f"need {', '.join(INVARIANT)}, all, or rows=NAME:AXIS"
+        if (axis not in (*INVARIANT, "all")) or (equals and axis != "rows" and word not in _SHARED):
+            need = f"need {', '.join(INVARIANT)}, all, rows=NAME:AXIS, {' or '.join(_SHARED)}"
             raise ValueError(f"invariant: got {word!r}{nearest_of(axis, [*INVARIANT, 'all'])}, {need}")
     return tuple(words)
 
@@ -106,16 +110,15 @@ class QuestionPlan:
         """Whether a question is asked because somebody has named it."""
         return code in (*self.questions, *self._others) and not (code in INVARIANT.values() and "all" in self.others)
 
-    @property
-    def rows(self) -> str:
-        """Which axis the rows are, as it is named; empty for none."""
-        return next((word[5:] for word in self.others if word.startswith("rows=")), "")
+    def words_of(self, axis: str) -> list[str]:
+        """What is said of an axis behind its name: which axis the rows are, what gradients that they share are."""
+        return [value for name, _, value in (word.partition("=") for word in self.others) if name == axis and value]
 
     @property
     def _others(self) -> list[str]:
         """Codes that are asked beside the questions."""
         words = [word.partition("=")[0] for word in self.others]
-        axes = [*INVARIANT] if "all" in words else [word for word in words if word != FAR]
+        axes = [*(word for word in words if word in INVARIANT), *(ALL_AXES if "all" in words else ())]
         return [FAR] * (FAR in words) + [INVARIANT[word] for word in axes] + [PARITY] * bool(self.beside)
 
     def order(self, draws: Draws = NO_SECRET) -> list[str]:

@@ -20,6 +20,7 @@ import torch
 from ...oracles.op.declaration import is_float
 from ...oracles.specs.storage import format_of
 from ..relations import (
+    GRADIENT,
     Ask,
     BitDifference,
     BitRelation,
@@ -29,7 +30,6 @@ from ..relations import (
     count_signs,
     find_difference,
     is_integers,
-    take_along,
 )
 from .arguments import CallArguments, Tensor
 from .domain.symbols import Axis, shapes_of, sizes_of
@@ -71,7 +71,7 @@ def candidate_of(session: Session) -> Ask:
             raise NoRowsError(answer.raised.partition("\n")[0])
         outputs = answer.repeat.different if sequel["times"] > 1 else answer.outputs
         pairs = zip([*floats, *names], answer.pulled.gradients, strict=False)
-        return _name_outputs(outputs) | {f"gradient of {name}": g for name, g in pairs if g is not None}
+        return _name_outputs(outputs) | {f"{GRADIENT}{name}": g for name, g in pairs if g is not None}
 
     return ask
 
@@ -126,7 +126,7 @@ def why_apart(one: Results, other: Results) -> str:
 def hold_relation(session: Session, relation: BitRelation, *, repeats: bool) -> BitDifference | str | int:
     """What differs for the candidate; why the relation says nothing of it; or how many elements have equal bits.
 
-    `repeats`: whether the first program must give the same bits again, so that a difference is not one of runs.
+    `repeats`: whether the first program is run again where bits differ, which may be those of runs.
     """
     ask, formula = candidate_of(session), formula_of(session)
     try:
@@ -139,7 +139,7 @@ def hold_relation(session: Session, relation: BitRelation, *, repeats: bool) -> 
         if repeats and (why := why_apart(*relation.run(formula))):
             return f"what is right depends on it: {why}"
         if repeats and find_difference(one, relation.programs[0](ask)) is not None:
-            return "its bits differ from run to run, which INV:runs asks"
+            return difference._replace(words=f"{difference.words}, as from run to run", steady=False)
     except NoRowsError as err:
         return f"refused: {err}"
     return difference
@@ -212,9 +212,7 @@ def _keep_apart(session: Session, axes: RowAxes) -> RowAxes:
     for words, (rows, results) in others.items():
         if why := why_apart(own.cut(whole, rows), own.cut(results, range(len(rows)))):
             raise NoRowsError(f"a row depends on the others: {words} {why}")
-    floats = {
-        f"gradient of {name_leaf(session.arguments, i)}": d for i, d in axes.arguments.items() if is_float(base[i])
-    }
+    floats = {f"{GRADIENT}{name_leaf(session.arguments, i)}": d for i, d in axes.arguments.items() if is_float(base[i])}
     return replace(own, results={**own.results, **floats})
 
 
@@ -254,16 +252,12 @@ def batches_of(session: Session, axes: RowAxes, count: int) -> Iterator[tuple[st
         yield words, fill_rows(session, axes, call, min(count, max(most // max(size, 1), _COUNT)))
 
 
-def draw_cotangents(session: Session, axes: RowAxes, batch: Leaves) -> list[Tensor]:
-    """Cotangents for the rows of a batch; none where the candidate gives no gradients, or an output sums over rows."""
-    ask, rng, some, count = candidate_of(session), session.generator("INV cotangents"), range(_SOME), axes.count(batch)
-    few = axes.take(batch, some)
+def draw_cotangents(session: Session, leaves: Leaves, axes: RowAxes | None = None) -> list[Tensor]:
+    """Cotangents of a call; none where the candidate gives no gradients, or an output has not the rows of `axes`."""
+    ask, rng = candidate_of(session), session.generator("INV cotangents")
     with contextlib.suppress(NoRowsError):
-        outputs = {name: y for name, y in ask(few).items() if is_float(y)}
-        if outputs and [*outputs] == [*axes.results][: len(outputs)]:
-            pairs = [(axes.results[n], y) for n, y in outputs.items()]
-            shapes = [[count if d == axis else k for d, k in enumerate(y.shape)] for axis, y in pairs]
-            whole = [torch.from_numpy(rng.standard_normal(s)).to(y) for s, (_, y) in zip(shapes, pairs, strict=True)]
-            weights = [take_along(g, axes.results[n], some) for n, g in zip(outputs, whole, strict=True)]
-            return whole if (ask(few, weights).keys() - outputs.keys()) & axes.results.keys() else []
+        outputs = {name: y for name, y in ask(leaves).items() if is_float(y)}
+        if outputs and (axes is None or [*outputs] == [*axes.results][: len(outputs)]):
+            cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y) for y in outputs.values()]
+            return cotangents if any(name.startswith(GRADIENT) for name in ask(leaves, cotangents)) else []
     return []

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ....oracles.op.declaration import is_float
+from ....oracles.op.declaration import Tensor, is_float
 from ....oracles.verdicts.verdict import Code
 from ...relations import (
     Ask,
@@ -72,7 +72,7 @@ def _ask_axis(session: Session, axis: str) -> Finding:
 def _describe(session: Session, code: str, relation: BitRelation, difference: BitDifference) -> Finding:
     """What is wrong, with the least case and what explains it."""
     ask, lines = candidate_of(session), list[str]()
-    if relation.shrink is not None:
+    if relation.shrink is not None and difference.steady:
         relation, difference, *lines = relation.shrink(difference)
 
     def at_integers(leaves: Leaves, cotangents: Leaves = (), **how: Any) -> Results:
@@ -93,7 +93,7 @@ def _in_batches(session: Session) -> Iterator[BitRelation]:
     axes, ask = rows_of(session), candidate_of(session)
     for words, batch in batches_of(session, axes, _SIZES[-1]):
         yield from axes.of_sizes(batch, _OF_LONG if words else _SIZES, (), ask)
-        if cotangents := draw_cotangents(session, axes, batch):
+        if cotangents := draw_cotangents(session, batch, axes):
             yield from axes.of_sizes(batch, _OF_GRADIENTS, cotangents, ask)
 
 
@@ -102,7 +102,7 @@ def _positions(session: Session) -> Iterator[BitRelation]:
     axes = rows_of(session)
     for count in (_ROWS, 131):
         for words, batch in batches_of(session, axes, count):
-            n, cotangents = axes.count(batch), draw_cotangents(session, axes, batch) if count == _ROWS else []
+            n, cotangents = axes.count(batch), draw_cotangents(session, batch, axes) if count == _ROWS else []
             for by in sorted({1, n // 2, n - 1}):
                 order = [(i + by) % n for i in range(n)]
                 yield axes.in_order(batch, order, f"{words}, or each {by} places on", cotangents)
@@ -114,7 +114,7 @@ def _neighbours(session: Session) -> Iterator[BitRelation]:
     for words, batch in batches_of(session, axes, _ROWS):
         filled = session.filled(as_call(session, batch), WAYS["FWD:signs"], rng).leaves
         others = {f"of {x:g}": [torch.full_like(t, x) if is_float(t) else t for t in batch] for x in (0, 1e4, math.nan)}
-        keep, cotangents = [axes.count(batch) // 3, axes.count(batch) // 2], draw_cotangents(session, axes, batch)
+        keep, cotangents = [axes.count(batch) // 3, axes.count(batch) // 2], draw_cotangents(session, batch, axes)
         for what, other in {"of other values": filled, **others}.items():
             yield axes.beside(batch, axes.mix(batch, other, keep, is_float), keep, what + words, cotangents)
         yield from axes.beside_longer(batch, words, 4)
@@ -133,19 +133,20 @@ def _orders(session: Session) -> Iterator[BitRelation]:
 def _splits(session: Session) -> Iterator[BitRelation]:
     """Other values of whole numbers that the formula may ignore."""
     base = session.arguments.with_defaults(session.domain.defaults)
+    cotangents = draw_cotangents(session, base.leaves) if any(type(leaf) is int for leaf in base.leaves) else []
     for place, leaf in enumerate(base.leaves):
         for value in _OPTIONS if type(leaf) is int else ():
-            calls = (call_after(each.leaves) for each in (base, base.with_leaf(place, value)))
+            calls = (call_after(each.leaves, (), cotangents) for each in (base, base.with_leaf(place, value)))
             yield BitRelation(f"{name_leaf(base, place)}={leaf}, or {value}", [*calls], proposed=True)
 
 
-def call_after(leaves: Leaves, before: Sequence[Leaves] = (), **how: Any) -> Program:
-    """A call, made in some way, behind others."""
+def call_after(leaves: Leaves, before: Sequence[Leaves] = (), cotangents: Sequence[Tensor] = (), **how: Any) -> Program:
+    """A call, made in some way, behind others, and its backward."""
 
     def run(ask: Ask) -> Results:
         for each in before:
             ask(each)
-        return ask(leaves, (), **how)
+        return ask(leaves, cotangents, **how)
 
     return run
 
@@ -167,23 +168,48 @@ def _runs(session: Session) -> Iterator[BitRelation]:
     calls = dict(_calls(session))
     filled = session.filled(session.arguments, WAYS["FWD:signs"], session.generator("INV runs")).leaves
     for words, leaves in calls.items():
-        one = call_after(leaves)
-        yield BitRelation(f"{words}, or {_TIMES} times in a row", [one, call_after(leaves, times=_TIMES)])
-        yield BitRelation(f"{words}, or after other calls", [one, call_after(leaves, [filled, *calls.values()])])
+        yield BitRelation(
+            f"{words}, or {_TIMES} times in a row", [call_after(leaves), call_after(leaves, times=_TIMES)]
+        )
+        pulled = draw_cotangents(session, leaves)
+        one, later = call_after(leaves, (), pulled), call_after(leaves, [filled, *calls.values()], pulled)
+        yield BitRelation(f"{words}, or after other calls", [one, later])
         if session.history.executed is not None:
-            yield BitRelation(f"{words}, or warps in another order", [one, call_after(leaves, manner=Manner.REORDERED)])
+            reordered = call_after(leaves, (), pulled, manner=Manner.REORDERED)
+            yield BitRelation(f"{words}, or warps in another order", [one, reordered])
 
 
 def _threads(session: Session) -> Iterator[BitRelation]:
     """Equal calls with other numbers of threads."""
     for words, leaves in _calls(session):
-        both = (call_after(leaves, manner=manner) for manner in (Manner.ALONE, Manner.THREADS))
+        pulled = draw_cotangents(session, leaves)
+        both = (call_after(leaves, (), pulled, manner=manner) for manner in (Manner.ALONE, Manner.THREADS))
         yield BitRelation(f"{words}, with 1 thread, or 4", [*both])
+
+
+def _shared(session: Session) -> Iterator[BitRelation]:
+    """Gradients of what rows share: of equal rows in equal order, and what is declared of them besides."""
+    axes, declared = rows_of(session), session.records.rows.shared
+    for count in _OF_GRADIENTS[1:]:
+        for words, batch in batches_of(session, axes, count):
+            if not (cotangents := draw_cotangents(session, batch, axes)):
+                raise NoRowsError("the candidate gives no gradients of what has rows")
+            n = axes.count(batch)
+            gradients = functools.partial(axes.shared, batch, count=n, cotangents=cotangents)
+            others = {f"{k} more whose cotangents are 0": [[*range(n), *(i % n for i in range(k))]] for k in (1, 7, n)}
+            if "any" in declared:
+                others["backwards"] = [[*range(n)][::-1]]
+                others["at random"] = [session.generator("INV shared").permutation(n).tolist()]
+            if "single" in declared and count == _OF_GRADIENTS[2]:
+                others["the sum of each alone"] = [[i] for i in range(n)]
+            for how, calls in others.items():
+                yield BitRelation(f"{n} rows{words}, or {how}", [gradients([[*range(n)]]), gradients(calls)], axes.name)
 
 
 _RELATIONS: dict[str, Callable[[Session], Iterator[BitRelation]]] = {
     "rows": _in_batches, "position": _positions, "neighbours": _neighbours, "padding": with_padding,
     "chunks": in_chunks, "splits": _splits, "order": _orders, "runs": _runs, "threads": _threads,
+    "shared": _shared,
 }  # fmt: skip
 
 ASKING: dict[str, Asking] = {f"INV:{axis}": functools.partial(_ask_axis, axis=axis) for axis in _RELATIONS}

@@ -15,7 +15,7 @@ import opassay
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.judgement import Judgement
-from opassay.properties.candidates.question_plan import INVARIANT, QuestionPlan
+from opassay.properties.candidates.question_plan import ALL_AXES, INVARIANT, QuestionPlan
 from opassay.properties.relations import find_difference
 from opassay.reports.cli.main import main
 from tests.properties.candidates import invariant_kernels
@@ -68,7 +68,7 @@ def test_a_right_kernel_is_accused_along_no_axis(name: str, with_spec: bool) -> 
 def test_few_right_kernels_are_accused_along_no_axis(name: str) -> None:
     judgement = _judge(RIGHT[name], ["all"], with_spec=True)
     assert judgement.causes == (), str(judgement)
-    assert [each.question for each in judgement.findings] == ["FWD:given", *INVARIANT.values()]
+    assert [each.question for each in judgement.findings] == ["FWD:given", *(INVARIANT[axis] for axis in ALL_AXES)]
 
 
 def _of_columns(x: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ def test_signs_of_zeros_are_told_and_judge_nobody() -> None:
     assert find_difference({"out": torch.tensor([1.0])}, {"out": torch.tensor([1.0 + 2**-23])}) is not None
 
 
-@pytest.mark.parametrize("words", [["row"], ["padding=x:0"], ["rows", "bits"]])
+@pytest.mark.parametrize("words", [["row"], ["padding=x:0"], ["shared=all"], ["rows", "bits"]])
 def test_a_word_that_is_no_axis_is_refused(words: list[str]) -> None:
     with pytest.raises(ValueError, match=r"invariant: got '.*need rows, position"):
         QuestionPlan(others=words)
