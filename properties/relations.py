@@ -17,8 +17,10 @@ import torch
 from ..oracles.op.bits import bits, different
 from ..oracles.op.declaration import Tensor, is_float
 
-#: With what the names of gradients begin; and the largest number by which the integers of rows are divided.
-GRADIENT, _LONGEST = "gradient of ", 2048
+#: With what the names of gradients begin, and of arguments that a call has changed.
+GRADIENT, WRITTEN = "gradient of ", "written "
+#: The largest number by which the integers of rows are divided.
+_LONGEST = 2048
 #: The leaves of the arguments of a call; and what a call gives by name: outputs, and gradients for cotangents.
 Leaves = Sequence[Any]
 Results = dict[str, Tensor]

@@ -79,13 +79,14 @@ class OutputDigest:
 @dataclass
 class RowNotes:
     """Of rows: which axis somebody wants, what is declared of the gradients that they share, the axes (`rows.rows_of`)
-    or why there are none, zeros of other signs.
+    or why there are none, zeros of other signs, and how there are sequences (`ragged.Packing`).
     """
 
     wanted: str = ""
     shared: Sequence[str] = ()
     axes: Any = None
     signs: int = 0
+    packing: Any = None
 
 
 @dataclass

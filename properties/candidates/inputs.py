@@ -30,7 +30,7 @@ def reorder_sequences(tensors: Sequence[Tensor], rng: Any) -> list[Tensor]:
     Args:
         tensors: of one call. rng: NumPy's generator, which draws the order.
     """
-    offsets = [t.tolist() for t in tensors if _are_offsets(t)]
+    offsets = [t.tolist() for t in tensors if are_offsets(t)]
     counts = Counter(len(t) for t in tensors if t.ndim and not t.is_floating_point())
     count = len(offsets[0]) - 1 if offsets else max(counts, key=counts.__getitem__, default=0)
     order = rng.permutation(count)
@@ -38,7 +38,7 @@ def reorder_sequences(tensors: Sequence[Tensor], rng: Any) -> list[Tensor]:
     return [_reordered(t, order, offsets) for t in tensors]
 
 
-def _are_offsets(tensor: Tensor) -> bool:
+def are_offsets(tensor: Tensor) -> bool:
     """Whether a tensor says where sequences begin and end: it rises from 0."""
     if tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.ndim != 1 or len(tensor) < 2:
         return False
@@ -48,7 +48,7 @@ def _are_offsets(tensor: Tensor) -> bool:
 def _reordered(tensor: Tensor, order: Any, offsets: Sequence[list[int]]) -> Tensor:
     if tensor.is_floating_point() or not tensor.ndim:
         return tensor
-    if _are_offsets(tensor) and len(tensor) == len(order) + 1:
+    if are_offsets(tensor) and len(tensor) == len(order) + 1:
         lengths = np.diff(tensor.tolist())[order]
         return torch.tensor([0, *np.cumsum(lengths)]).to(tensor.device, tensor.dtype)
     if len(tensor) == len(order):

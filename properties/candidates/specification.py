@@ -97,7 +97,7 @@ class Specification:
         self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
         if self.numpy and has_parts(arguments.structure):
             raise SpecError(f"{self.name} is a formula in NumPy, need tensors of real numbers, none in pairs")
-        result, own_arguments, own_state = self._result(arguments, state)
+        result, own_arguments, own_state = self.result_at(arguments, state)
         if self.numpy and (len(result.tensors) == 1 or result.plain) and result.form != "*":
             # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
             result = replace(result, form="", plain=())
@@ -116,9 +116,9 @@ class Specification:
 
     def outputs(self, arguments: CallArguments, state: State) -> tuple[Tensor, ...]:
         """The outputs alone, as torch computes them on copies, which takes no trace; SpecError where it raises."""
-        return self._result(arguments, state)[0].tensors
+        return self.result_at(arguments, state)[0].tensors
 
-    def _result(self, arguments: CallArguments, state: State) -> tuple[Result, CallArguments, dict[str, Tensor]]:
+    def result_at(self, arguments: CallArguments, state: State) -> tuple[Result, CallArguments, dict[str, Tensor]]:
         """What a call gives, and the copies of arguments and state that it may have written; SpecError where it raises.
 
         Where torch has no kernel for a product of the spec, it and later calls take the one that is traced.
@@ -133,7 +133,7 @@ class Specification:
                 return run_with_own_derivatives(run)
         except Exception as err:
             if self._fallback.turns_on(lambda: self.call_at(copied_state(state), arguments.copied().args)):
-                return self._result(arguments, state)
+                return self.result_at(arguments, state)
             text = " ".join(error_lines(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
 

@@ -31,7 +31,8 @@ from ...relations import (
 from ..finding import Finding, not_asked, passing, wrong
 from ..host.calls import Manner
 from ..inputs import WAYS
-from ..rows import NoRowsError, as_call, batches_of, candidate_of, draw_cotangents, hold_relation, name_leaf, rows_of
+from ..row_calls import NoRowsError, candidate_of, hold_relation, name_leaf
+from ..rows import batches_of, draw_cotangents, fill_leaves, rows_of
 from ..session import Asking, Session
 from .sequences import in_chunks, with_padding
 
@@ -81,7 +82,7 @@ def _describe(session: Session, code: str, relation: BitRelation, difference: Bi
     order = "not known: small integers are refused"
     with contextlib.suppress(NoRowsError):
         pair = relation.run(at_integers)
-        order = "not by sums alone: the bits of small integers differ, too"
+        order = "not by sums of the operands alone: the bits of small integers differ, too"
         if find_difference(*pair) is None:
             order = "by another order of a sum: on small integers, where every order is exact, the bits agree"
     axis = f"axis       {code.partition(':')[2]}{f', along {relation.along}' * bool(relation.along)}"
@@ -112,7 +113,7 @@ def _neighbours(session: Session) -> Iterator[BitRelation]:
     """Some rows beside others of all kinds of values and integers."""
     axes, rng = rows_of(session), session.generator("INV neighbours")
     for words, batch in batches_of(session, axes, _ROWS):
-        filled = session.filled(as_call(session, batch), WAYS["FWD:signs"], rng).leaves
+        filled = fill_leaves(session, batch, rng)
         others = {f"of {x:g}": [torch.full_like(t, x) if is_float(t) else t for t in batch] for x in (0, 1e4, math.nan)}
         keep, cotangents = [axes.count(batch) // 3, axes.count(batch) // 2], draw_cotangents(session, batch, axes)
         for what, other in {"of other values": filled, **others}.items():

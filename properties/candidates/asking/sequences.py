@@ -7,17 +7,20 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
 from ....oracles.op.declaration import Tensor, is_float
-from ...relations import Ask, BitRelation, Leaves, Results, RowAxes, is_integers
+from ...relations import WRITTEN, Ask, BitRelation, Leaves, Results, RowAxes, is_integers
 from ..inputs import WAYS
-from ..rows import NoRowsError, as_call, fill_rows, formula_of, rows_of, symbols_of
+from ..row_calls import NoRowsError, as_call, formula_of, name_leaf
+from ..rows import fill_rows, rows_of, symbols_of
 from ..session import Session
 
-#: Where a sequence is cut, its length, and that of rows that come in pieces.
-_CUTS, _LENGTH, _ROWS = (1, 16, 37), 65, 131
+#: Where a sequence of the first length is cut, its lengths, and that of rows that come in pieces.
+_CUTS, _LENGTHS, _ROWS = (1, 16, 37), (65, 33, 15, 7), 131
 #: Elements of padding beside as many as there are, and what they hold.
 _MORE, _FILLS = (1, 7, 1031), (0.0, 3.0, math.nan)
 
@@ -50,45 +53,65 @@ def in_chunks(session: Session) -> Iterator[BitRelation]:
     """A sequence in pieces, with all keys so far or with the state behind the piece before; and rows in pieces."""
     symbols = symbols_of(session)
     for axes, keys in itertools.product(symbols, (None, *symbols)):
-        try:
-            whole = fill_rows(session, axes, session.arguments, _LENGTH)
-            whole = whole if keys is None else fill_rows(session, keys, as_call(session, whole), _LENGTH)
-            outputs = formula_of(session)(whole) if keys is not axes else {}
-        except NoRowsError:
-            continue
-        own = replace(axes, results={name: t.shape.index(_LENGTH) for name, t in outputs.items() if _LENGTH in t.shape})
-        states = _states(own, whole, outputs) if keys is None else {}
-        before = "the state behind these" if keys is None else f"all of {keys.name} before"
-        if own.results and (keys or states):
-            yield from _cut_once(own, keys, whole, states, f" with {before}", proposed=True)
+        # A cache may have no room for the longest.
+        for length in _LENGTHS:
+            try:
+                whole = fill_rows(session, axes, session.arguments, length)
+                whole = whole if keys is None else fill_rows(session, keys, as_call(session, whole), length)
+                outputs = formula_of(session)(whole) if keys is not axes else {}
+                break
+            except NoRowsError:
+                outputs = {}
+        of_outputs = {n: t for n, t in outputs.items() if length in t.shape and not n.startswith(WRITTEN)}
+        own = replace(axes, results={name: t.shape.index(length) for name, t in of_outputs.items()})
+        states = _states(session, own, whole, outputs) if keys is None else {}
+        if own.results and keys:
+            yield from _cut_once(own, whole, f" with all of {keys.name} before", keys=keys)
+        for place in (None, *_numbers(own, whole)) if own.results and states else ():
+            where = "" if place is None else f", {name_leaf(session.arguments, place)} further on"
+            yield from _cut_once(own, whole, f" with the state behind these{where}", states=states, number=place)
     axes = rows_of(session)
-    yield from _cut_once(axes, None, fill_rows(session, axes, session.arguments, _ROWS), {}, "")
+    yield from _cut_once(axes, fill_rows(session, axes, session.arguments, _ROWS), "", proposed=False)
 
 
 def _cut_once(
-    axes: RowAxes, keys: RowAxes | None, whole: Leaves, states: Mapping[str, int], words: str, proposed: bool = False
+    axes: RowAxes, whole: Leaves, words: str, *, proposed: bool = True, **pieces: Any
 ) -> Iterator[BitRelation]:
     n = axes.count(whole)
-    for cut in _CUTS:
-        both = [functools.partial(_in_pieces, axes, keys, whole, states, cuts) for cuts in ((0, n), (0, cut, n))]
+    for cut in sorted({max(1, n * cut // _LENGTHS[0]) for cut in _CUTS}):
+        both = [functools.partial(_in_pieces, axes, whole, cuts, **pieces) for cuts in ((0, n), (0, cut, n))]
         yield BitRelation(f"{n} at once, or {cut} and then the rest{words}", both, axes.name, proposed)
 
 
-def _states(axes: RowAxes, whole: Leaves, outputs: Results) -> dict[str, int]:
-    """Outputs that are states: of each the argument of its shape, which has no part of the sequence."""
+def _states(session: Session, axes: RowAxes, whole: Leaves, outputs: Results) -> dict[str, int]:
+    """Outputs that are states: of each the argument of its shape, which has no part of the sequence, or that it is."""
     free = {tuple(x.shape): i for i, x in enumerate(whole) if i not in axes.arguments and is_float(x)}
-    pairs = ((name, free.get(tuple(t.shape))) for name, t in outputs.items() if name not in axes.results)
-    return {name: place for name, place in pairs if place is not None}
+    pairs = {name: free.get(tuple(t.shape)) for name, t in outputs.items() if name not in axes.results}
+    own = {f"{WRITTEN}{name_leaf(session.arguments, i)}": i for i in free.values()}
+    return {name: own.get(name, place) for name, place in pairs.items() if place is not None}
+
+
+def _numbers(axes: RowAxes, whole: Leaves) -> list[int]:
+    """Places of whole numbers that may say where a piece begins."""
+    free = [i for i in range(len(whole)) if i not in axes.arguments and i not in axes.sizes]
+    return [i for i in free if type(whole[i]) is int or is_integers(whole[i])]
 
 
 def _in_pieces(
-    axes: RowAxes, keys: RowAxes | None, whole: Leaves, states: Mapping[str, int], cuts: Sequence[int], ask: Ask
-) -> Results:
-    """The results of a sequence in pieces, each with all keys so far, or with the state behind the one before."""
+    axes: RowAxes, whole: Leaves, cuts: Sequence[int], ask: Ask, *, keys: RowAxes | None = None,
+    states: Mapping[str, int] = MappingProxyType({}), number: int | None = None,
+) -> Results:  # fmt: skip
+    """The results of a sequence in pieces, each with all keys so far, or with the state behind the one before.
+
+    Args:
+        axes, whole, cuts, ask: of the sequence, its call, where it is cut, and who is asked. keys: their axes.
+        states: results that are states, and the places of them. number: of the one that says where a piece begins.
+    """
     parts, carried = list[Results](), dict[int, Tensor]()
     for begin, end in itertools.pairwise(cuts):
         piece = axes.take(whole, range(begin, end))
         piece = piece if keys is None else keys.take(piece, range(end))
+        piece = piece if number is None else [x + begin if i == number else x for i, x in enumerate(piece)]
         parts.append(ask([carried[i].to(x) if i in carried else x for i, x in enumerate(piece)]))
         carried = {place: parts[-1][name] for name, place in states.items()}
     try:

@@ -60,7 +60,7 @@ def test_a_question_that_tells_of_all_calls_is_the_only_cause() -> None:
 def test_the_spec_is_computed_when_the_candidate_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """But at zeros; what depends on shapes is known from other values."""
     computed, answered, early = set[bytes](), set[bytes](), list[Tensor]()
-    own = Specification._result
+    own = Specification.result_at
 
     def result(self: Specification, arguments: CallArguments, state: dict[str, Tensor]) -> Any:
         computed.update(t.numpy(force=True).tobytes() for t in arguments.tensors if bool(t.any()))
@@ -72,7 +72,7 @@ def test_the_spec_is_computed_when_the_candidate_has_answered(monkeypatch: pytes
         answered.add(content)
         return torch.softmax(x, -1)
 
-    monkeypatch.setattr(Specification, "_result", result)
+    monkeypatch.setattr(Specification, "result_at", result)
     assert judge(candidate, lambda x: torch.softmax(x, -1), (X,)).verdict is Ruling.ACCEPTED
     assert early == []
     assert len(answered & computed) > 20

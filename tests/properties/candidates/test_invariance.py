@@ -133,7 +133,7 @@ def test_another_way_to_round_is_no_order_of_a_sum() -> None:
 
     judgement = opassay.judge(narrow, torch.exp, (_draw(50),), questions=["INV:rows"], seed=0)
     assert judgement.causes
-    assert "not by sums alone" in str(judgement)
+    assert "not by sums of the operands alone" in str(judgement)
 
 
 def test_a_person_may_say_which_axis_the_rows_are() -> None:
