@@ -1,73 +1,29 @@
 """What a reason code and an outcome mean, what a profile costs, what a subject is, and what a severity says.
 
-The names of profiles and subjects are those of `properties.engine.profiles` and `properties.names`, which this module
-must not import; `tests/reports/test_explain.py` holds both lists against each other.
+All texts stand in pages of docs/, which people read, too; `tests/reports/test_explain.py` holds them against the code.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 import textwrap
-from importlib import resources
+from pathlib import Path
 
-from ..oracles.verdicts.explanations import EXPLANATIONS
-from ..oracles.verdicts.verdict import Code, Outcome
+from ..oracles.verdicts.explanations import Page, explanation_of, outcomes_page
+from ..oracles.verdicts.verdict import Code
 
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 #: Columns of a terminal that texts are wrapped to.
 WIDTH = 96
 
-OUTCOMES: dict[Outcome, str] = {
-    Outcome.VERIFIED: "the bound held, with enough effort",
-    Outcome.WEAK: "held, but on too few samples or too few judged elements",
-    Outcome.FAIL: "violated, and violated again when repeated",
-    Outcome.UNSTABLE: "violated, but not at every repetition",
-    Outcome.REFUSED: "the subject documents that it does not offer this, and said so by a clear error",
-    Outcome.UNSUPPORTED: "outside the op's declared contract",
-    Outcome.NOT_RUN: "deselected, no device, or interrupted",
-    Outcome.CRASH: "the process died",
-    Outcome.TIMEOUT: "the process was stopped",
-    Outcome.ERROR: "the framework or the reference raised; says nothing about the op",
-}
+_QUESTIONS = Page(Path(__file__).with_name("properties.md"))
 
-#: What each profile is for; the number of samples is that of the table of profiles.
-PROFILE_TEXTS: dict[str, str] = {
-    "brief": "For a first look, and for every commit where there are many ops. The whole catalog of opassay takes"
-    " 20 to 30 minutes on two cores. The same commit is asked the same questions every time.",
-    "dev": "For work on an op. Every run draws other inputs, and steers them to where the largest error was.",
-    "commit": "For a gate in CI, and the default: four times as many samples as brief. The same commit is asked the"
-    " same questions every time, so a failure repeats and budgets can be compared.",
-    "nightly": "For a long run on a machine that is free. It draws twelve times as many samples as commit and other"
-    " inputs every time, and COMP compiles with inductor. It takes hours for many ops.",
-}
-
-SUBJECT_TEXTS: dict[str, str] = {
-    "opassay": "The implementation that ships, and the default. Of the catalog it is the production op of opassay, of"
-    " an op that you declare the implementation that you name so.",
-    "torch": "torch's own op of the same name, under the same questions. It is held to what torch documents.",
-    "decomposition": "What torch._decomp or torch._refs make of torch's op: the Python texts that compilers trace.",
-    "compiled": "torch's op as inductor compiles it, each path of transforms as a whole.",
-    "functional": "torch's functional collectives, on process groups.",
-    "triton": "The production op with its CUDA kernels run by Triton's interpreter on the CPU. What a GPU alone can"
-    " show, such as timing, is not seen.",
-    "ptx": "The production op with its CUDA kernels as Triton compiles them for sm_90, their PTX executed on the CPU."
-    " What ptxas and a GPU make of it is not seen.",
-    "module": "The module of torch.nn, built of each call's arguments; WAYS asks about its state, too.",
-    "own_module": "The production module that takes its place.",
-}
-
-#: What each severity says of an error, on the scale of the tensor that it is in.
-SEVERITY_TEXTS: dict[str, str] = {
-    "crash": "The process died.",
-    "wrong": "No digit is right, on the scale of the tensor; or a NaN or an infinity stands where a number is right, or"
-    " a number where one of them is; or an output has another dtype or shape.",
-    "raises": "An exception on valid input. Nothing wrong was computed.",
-    "inaccurate": "Half of the digits of the format or more are lost, on the scale of the tensor.",
-    "promise": "A promise that is not about values was broken: the same bits, memory, an error that was expected.",
-    "not finite": "A NaN stands in place of an infinity, or the reverse.",
-    "last digits": "Fewer than half of the digits are lost, on the scale of the tensor.",
-    "negligible": "The error is less than one rounding of the largest number of the tensor and of what is summed.",
+#: What outcomes, severities and subjects mean, what profiles are for, what is done for a question, and an example of a
+#: mistake that a property sees.
+TEXTS: dict[str, dict[str, str]] = {
+    **{headline.lower(): outcomes_page().rows(headline) for headline in ("Outcomes", "Severities", "Subjects")},
+    "profiles": Page(Path(__file__).with_name("profiles.md")).rows("What each is for"),
+    "questions": _QUESTIONS.rows("What is asked"),
+    "faults": _QUESTIONS.rows("What is asked", 2),
 }
 
 
@@ -78,7 +34,7 @@ def paragraphs(head: str, *texts: str) -> str:
 
 def explain(code: Code) -> str:
     """The explanation of a code as lines for a terminal."""
-    explanation = EXPLANATIONS[code]
+    explanation = explanation_of(code)
     return paragraphs(
         f"{code} {code.name}: {explanation.title}", explanation.meaning, f"Look at: {explanation.look_at}"
     )
@@ -90,10 +46,5 @@ def read_glossary() -> dict[str, str]:
 
     Two words that share a text have it each.
     """
-    page = resources.files(__package__).joinpath("glossary.md").read_text(encoding="utf-8")
-    texts: dict[str, str] = {}
-    for entry in re.split(r"^### ", page, flags=re.MULTILINE)[1:]:
-        words, _, text = entry.partition("\n")
-        plain = _LINK.sub(r"\1", re.split(r"^#", text, flags=re.MULTILINE)[0])
-        texts |= dict.fromkeys(words.strip().split(", "), " ".join(plain.split()))
-    return texts
+    sections = Page(Path(__file__).with_name("glossary.md")).sections
+    return {word: " ".join(text.split()) for words, text in sections.items() for word in words.split(", ")}

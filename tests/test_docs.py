@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import opassay
-from docs.building import blocks, build, outcomes
+from docs.building import blocks, build
 from opassay.oracles.verdicts.case import SCHEMA
+from opassay.oracles.verdicts.verdict import CHECKED
 from opassay.properties.engine.profiles import PROFILES
 from opassay.properties.table import PROPERTIES
 from opassay.reports.record import RunData
@@ -107,8 +108,9 @@ def test_the_table_of_profiles_is_the_code() -> None:
     ]
 
 
-def test_the_page_of_outcomes_is_written_from_the_code() -> None:
-    assert _page("outcomes.md") == outcomes.page(), "run python docs/building/outcomes.py > docs/outcomes.md"
+def test_the_page_of_outcomes_says_which_are_answers() -> None:
+    rows = re.findall(r"^\| `([a-z ]+)` \| .+ \| (yes|no) \|$", _page("outcomes.md"), re.MULTILINE)
+    assert {name for name, answer in rows if answer == "yes"} == CHECKED
 
 
 def test_the_python_interface_names_every_public_name() -> None:

@@ -23,8 +23,8 @@ from .cleaning import quantity as quantity
 from .cleaning import replaying as replaying
 from .cleaning import shorten as shorten
 from .cleaning import without_requests as without_requests
-from .explanations import EXPLANATIONS
 from .explanations import Code as Code
+from .explanations import explanation_of
 
 
 class Outcome(enum.StrEnum):
@@ -320,7 +320,7 @@ def _answerable(verdicts: Sequence[Verdict], observer: Verdict) -> int | None:
 
 def explanation_lines(code: Code) -> list[str]:
     """The last lines of a card: what a code usually means, and what explains it."""
-    usual = textwrap.wrap(EXPLANATIONS[code].look_at, 100)
+    usual = textwrap.wrap(explanation_of(code).look_at, 100)
     lines = [f"{'usually' if i == 0 else '':<11}{line}" for i, line in enumerate(usual)]
     return [*lines, f"explain    opassay explain {code}"]
 

@@ -15,9 +15,9 @@ from functools import cache
 import jinja2
 from markupsafe import Markup
 
-from ...oracles.verdicts.explanations import EXPLANATIONS
+from ...oracles.verdicts.explanations import explanation_of
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
-from ..explain import OUTCOMES
+from ..explain import TEXTS
 from ..record import Run
 from ..templates import source_of, templates_of
 from ..text import counts, has_ulps, number
@@ -40,8 +40,8 @@ def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | 
         view=make_view(run, gated, histories or {}),
         gated=gated,
         glyphs=SIGNS,
-        outcomes=OUTCOMES,
-        codes=EXPLANATIONS,
+        outcomes=TEXTS["outcomes"],
+        codes={code: explanation_of(code) for code in Code},
         style=Markup(source_of(__package__, "report.css")),
         script=Markup(script),
         policy=policy_of(script),

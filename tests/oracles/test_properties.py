@@ -44,7 +44,7 @@ def test_a_code_has_one_row() -> None:
     assert FORMER_NAMES.keys().isdisjoint(TABLE)
     assert {former_name(code) for code in TABLE if ":" in code} == FORMER_NAMES.keys()
     assert all(TABLE[code] is row for rows in (PROPERTIES, KINDS) for code, row in rows.items())
-    assert all(row.code == code and row.asks.endswith(".") for code, row in TABLE.items())
+    assert all(row.code == code for code, row in TABLE.items())
 
 
 def test_every_row_says_what_can_be_asked() -> None:
@@ -62,8 +62,8 @@ def test_of_so_many_samples_one_at_least_is_large_but_of_two_none() -> None:
 
 
 def test_what_is_judged_in_a_prepared_process_is_the_op_of_torch() -> None:
-    assert Property("X", "x", "Asks.", "A fault.", where=Where.PREPARED).subject_of("opassay") == "torch"
-    assert Property("X", "x", "Asks.", "A fault.", where=Where.WORLD).subject_of("opassay") == "opassay"
+    assert Property("X", "x", where=Where.PREPARED).subject_of("opassay") == "torch"
+    assert Property("X", "x", where=Where.WORLD).subject_of("opassay") == "opassay"
 
 
 def test_the_table_is_read_without_torch(tmp_path: Path) -> None:

@@ -9,17 +9,19 @@ import pytest
 from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.properties.engine.profiles import PROFILES
 from opassay.properties.names import SUBJECTS
-from opassay.properties.table import PROPERTIES, TABLE
+from opassay.properties.table import KINDS, PROPERTIES, TABLE
 from opassay.reports.cli.main import main
 from opassay.reports.cli.project.explain import _CODES, samples_of
-from opassay.reports.explain import PROFILE_TEXTS, SUBJECT_TEXTS
+from opassay.reports.explain import TEXTS
 
 
 def test_every_name_has_a_text_of_whole_sentences() -> None:
-    assert list(PROFILE_TEXTS) == list(PROFILES)
-    assert set(SUBJECT_TEXTS) == set(SUBJECTS)
-    texts = [*PROFILE_TEXTS.values(), *SUBJECT_TEXTS.values()]
-    texts += [text for row in PROPERTIES.values() for text in (row.asks, row.fault)]
+    assert list(TEXTS["profiles"]) == list(PROFILES)
+    assert set(TEXTS["subjects"]) == set(SUBJECTS)
+    assert list(TEXTS["questions"]) == [*PROPERTIES, *(code for code in KINDS if code not in PROPERTIES)]
+    assert {code for code, text in TEXTS["faults"].items() if text} == set(PROPERTIES)
+    texts = [*TEXTS["profiles"].values(), *TEXTS["subjects"].values(), *TEXTS["questions"].values()]
+    texts += [TEXTS["faults"][code] for code in PROPERTIES]
     assert len(set(texts)) == len(texts)
     assert [text for text in texts if not re.match(r"[A-Z]|torch", text) or not text.endswith(".")] == []
 
@@ -35,8 +37,8 @@ def test_the_words_agree_with_the_table_of_profiles() -> None:
     assert PROFILES["commit"].examples == 4 * PROFILES["brief"].examples  # "four times as many samples as brief"
     assert 12 <= PROFILES["nightly"].examples / PROFILES["commit"].examples < 13
     fixed = {name for name, profile in PROFILES.items() if profile.fixed}
-    assert {name for name, text in PROFILE_TEXTS.items() if "The same commit is asked the same" in text} == fixed
-    assert {name for name, text in PROFILE_TEXTS.items() if "inductor" in text} == {
+    assert {name for name, text in TEXTS["profiles"].items() if "The same commit is asked the same" in text} == fixed
+    assert {name for name, text in TEXTS["profiles"].items() if "inductor" in text} == {
         name for name, profile in PROFILES.items() if profile.inductor
     }
     assert (samples_of("FWD", "brief"), samples_of("COMP", "brief"), samples_of("ORD2", "commit")) == (25, 1, 20)

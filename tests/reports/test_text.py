@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from opassay.oracles.verdicts.explanations import EXPLANATIONS
+from opassay.oracles.verdicts.explanations import explanation_of, outcomes_page
 from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Outcome
 from opassay.reports import exit_codes, text
 from opassay.reports.cli.summary import print_summary, step_summary
-from opassay.reports.explain import OUTCOMES, explain
+from opassay.reports.explain import TEXTS, explain
 from opassay.reports.exporting import to_xml
 from opassay.reports.merge import merge
 from opassay.reports.progress import make_console
@@ -22,10 +22,10 @@ from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 
 
 def test_every_code_and_outcome_is_explained() -> None:
-    assert set(EXPLANATIONS) == set(Code)
-    assert set(OUTCOMES) == set(Outcome) == set(text.GLYPHS)
+    assert set(outcomes_page().sections) == set(Code)
+    assert set(TEXTS["outcomes"]) == set(Outcome) == set(text.GLYPHS)
     for code in Code:
-        result = EXPLANATIONS[code]
+        result = explanation_of(code)
         assert result.title
         assert result.meaning.endswith(".")
         assert result.look_at.endswith(".")
@@ -61,7 +61,7 @@ def test_a_failure_says_all_in_one_text() -> None:
     *lines, explained = result.splitlines()
     assert explained == "  explain    opassay explain OA101"
     usual = [line[13:] for line in lines[6:]]
-    assert (lines[6][:13], " ".join(usual)) == ("  usually    ", EXPLANATIONS[Code.VALUE].look_at)
+    assert (lines[6][:13], " ".join(usual)) == ("  usually    ", explanation_of(Code.VALUE).look_at)
     assert lines[:6] == [
         "softmax::VJP[float32-cpu-opassay]: fail, OA101",
         "  worse than its bound",

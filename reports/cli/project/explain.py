@@ -13,7 +13,7 @@ from ....properties.names import SUBJECTS, nearest_of
 from ....properties.table import FORMER_NAMES, KINDS, PROPERTIES, TABLE, property_of
 from ... import exit_codes
 from ...causes.severity import Severity
-from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, WIDTH, explain, paragraphs, read_glossary
+from ...explain import TEXTS, WIDTH, explain, paragraphs, read_glossary
 from ...text import GLYPHS
 from ..commands import COMMANDS
 from ..host import Stop
@@ -115,11 +115,12 @@ def describe_question(name: str) -> str:
         kind = "a property"
         counts = ", ".join(f"{samples_of(name, profile)} in {profile}" for profile in PROFILES)
         effort = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
-        texts = [f"It sees, for example: {row.fault}", effort, f"Ask it alone: opassay run OP --property {name}"]
+        fault = f"It sees, for example: {TEXTS['faults'][name]}"
+        texts = [fault, effort, f"Ask it alone: opassay run OP --property {name}"]
     elif ":" in name:
         kind = f"a kind of {property_of(name)} in opassay judge"
     again = f"Ask {'a candidate' if texts else 'it alone'}: opassay judge CANDIDATE --spec SPEC -k {name}"
-    return paragraphs(f"{name}, {kind}: {row.title}", row.asks, *texts, again)
+    return paragraphs(f"{name}, {kind}: {row.title}", TEXTS["questions"][name], *texts, again)
 
 
 def samples_of(name: str, profile: str) -> int:
@@ -135,25 +136,26 @@ def describe_profile(name: str) -> str:
         f" {profile.compiled}, of interpreted kernels {profile.interpreted}, of kernels as PTX {profile.executed}. Take"
         " another number with --max-examples."
     )
-    return paragraphs(f"{name}, a profile", PROFILE_TEXTS[name], figures, f"opassay run OP --profile {name}")
+    return paragraphs(f"{name}, a profile", TEXTS["profiles"][name], figures, f"opassay run OP --profile {name}")
 
 
 def describe_outcome(outcome: Outcome) -> str:
     """An outcome as lines for a terminal."""
-    text = f"{OUTCOMES[outcome][:1].upper()}{OUTCOMES[outcome][1:]}."
+    text = TEXTS["outcomes"][outcome]
+    text = f"{text[:1].upper()}{text[1:]}."
     return paragraphs(f"{outcome}, an outcome of a cell ({GLYPHS[outcome]})", text, f"Its codes: {_CODES[outcome]}")
 
 
 def describe_subject(name: str) -> str:
     """A subject as lines for a terminal."""
     text = "A subject is an implementation under judgement: the same questions are asked of each."
-    return paragraphs(f"{name}, a subject", SUBJECT_TEXTS[name], text, f"opassay run OP --subject {name}")
+    return paragraphs(f"{name}, a subject", TEXTS["subjects"][name], text, f"opassay run OP --subject {name}")
 
 
 def describe_severity(severity: Severity) -> str:
     """A severity as lines for a terminal."""
     order = "From the gravest to the least: " + ", ".join(Severity) + "."
-    return paragraphs(f"{severity}, a severity of a failure", SEVERITY_TEXTS[severity], order)
+    return paragraphs(f"{severity}, a severity of a failure", TEXTS["severities"][severity], order)
 
 
 def describe_command(words: str, about: str) -> str:
@@ -169,10 +171,10 @@ def _list_all() -> None:
     tables = {
         "properties": {name: row.title for name, row in PROPERTIES.items()},
         "kinds of opassay judge": {name: row.title for name, row in KINDS.items()},
-        "profiles": {name: _first_sentence(PROFILE_TEXTS[name]) for name in PROFILES},
-        "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
-        "subjects": {name: _first_sentence(SUBJECT_TEXTS[name]) for name in SUBJECTS},
-        "severities": {str(severity): _first_sentence(SEVERITY_TEXTS[severity]) for severity in Severity},
+        "profiles": {name: _first_sentence(text) for name, text in TEXTS["profiles"].items()},
+        "outcomes": TEXTS["outcomes"],
+        "subjects": {name: _first_sentence(text) for name, text in TEXTS["subjects"].items()},
+        "severities": {name: _first_sentence(text) for name, text in TEXTS["severities"].items()},
         "contracts": contract_lines(),
         "commands": help_lines(COMMANDS),
     }

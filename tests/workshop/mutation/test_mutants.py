@@ -179,7 +179,7 @@ def test_a_stale_line_and_one_without_a_reason_are_told(tmp_path: Path) -> None:
 
 
 def test_a_new_property_is_asked_of_mutants_after_those_that_most_mistakes_show_in() -> None:
-    new = Property("NEW", "new", "Something new is asked.", "A new mistake.")
+    new = Property("NEW", "new")
     assert in_order_of_precedence((new, *PROPERTIES.values()))[-1] == "NEW"
     assert set(ORDER) == {code for code, row in PROPERTIES.items() if row.where is not Where.PREPARED}
     assert (ORDER[0], ORDER[-1]) == ("FWD", "COMP")
