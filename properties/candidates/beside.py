@@ -24,7 +24,7 @@ from ...oracles.op.declaration import is_float, to_array
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.violation import Violation
 from ...reference.formats import ulp_array
-from .arguments import Tensor
+from .arguments import Tensor, device_of
 from .evidence import Evidence
 from .host.calls import Answer, Answering, CandidateCall, GoneError, LateError, Manner
 from .host.operations import Operations
@@ -93,7 +93,8 @@ class Beside:
     """Two candidates as one that can be asked: it answers what the first does (`host.calls.Answering`).
 
     Attributes:
-        first, second: the candidates. agreements: by place. last: results of both in the last call, by place.
+        first, second: the candidates. device: of the second, where its calls are moved to; empty for that of the first.
+        agreements: by place. last: results of both in the last call, by place.
         fault: what the second does where the first gives a result, in words: it raises, has ended, or gives another
             shape; empty for nothing. wrong: by "A" or "B" where it was outside, see `Miss`.
         refusals: what the second raises at other sizes, where the first gives a result.
@@ -101,6 +102,7 @@ class Beside:
 
     first: Answering
     second: Answering
+    device: str = ""
     agreements: dict[Place, Agreement] = field(default_factory=dict)
     last: dict[Place, tuple[Tensor, Tensor]] = field(default_factory=dict)
     fault: str = ""
@@ -123,16 +125,16 @@ class Beside:
         """See `Answering`."""
         answer = self.first.ask(call)
         self.last = {}
-        other = (
-            None if self.fault else self._other(lambda: self.second.ask(msgspec.structs.replace(call, watched=False)))
-        )
+        alike = msgspec.structs.replace(_move(call, self.device) if self.device else call, watched=False)
+        other = None if self.fault else self._other(lambda: self.second.ask(alike), call.arguments.device)
         self._alike = other is not None and self._compare(call, answer, other)
         return answer
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `Answering`."""
         answer = self.first.fetch(rows, earlier)
-        other = self._other(lambda: self.second.fetch(rows)) if self._alike and not earlier else None
+        device = device_of(answer.outputs)
+        other = self._other(lambda: self.second.fetch(rows), device) if self._alike and not earlier else None
         if other is not None:
             self._pair("out", answer.outputs, other.outputs, f"{len(rows)} rows")
         return answer
@@ -165,10 +167,10 @@ class Beside:
         if wrong is not None:
             self.wrong.setdefault(name, []).append(Miss(question, wrong, hold))
 
-    def _other(self, ask: Callable[[], Answer]) -> Answer | None:
-        """The second's answer; None where its process has ended."""
+    def _other(self, ask: Callable[[], Answer], device: str) -> Answer | None:
+        """The second's answer, on a device; None where its process has ended."""
         try:
-            return ask()
+            return _move(ask(), device) if self.device else ask()
         except LateError:
             raise
         except GoneError as err:
@@ -221,6 +223,17 @@ class Beside:
         for one, other in zip(ones, others, strict=False):
             if isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape:
                 self._others[one] = other
+
+
+def _move(value: Any, device: str) -> Any:
+    """A call or an answer, with all tensors on a device."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **_move(msgspec.structs.asdict(value), device))
+    if isinstance(value, dict):
+        return {name: _move(each, device) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_move(each, device) for each in value]
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def hold_beside(

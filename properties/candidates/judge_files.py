@@ -39,7 +39,7 @@ from .host.watching import Watch
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, ask_all
-from .question_plan import UNDER, QuestionPlan
+from .question_plan import QuestionPlan, name_of_device, parts_of_beside
 from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
@@ -101,7 +101,7 @@ def judge_file(
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
         begin = functools.partial(_apart, instances=problem.init_args, seed=public.seed, watch=watch)
-        answers = Beside(apart, stack.enter_context(_begin_beside(begin, plan, confinement))) if plan.beside else apart
+        answers = _begin_beside(begin, plan, confinement, apart, stack) if plan.beside else apart
         session = Session(read, answers, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
@@ -125,24 +125,34 @@ def _again(make: Callable[[Quarters], CandidateApart], confinement: Confinement,
     return apart
 
 
-def _begin_beside(begin: Callable[..., CandidateApart], plan: QuestionPlan, confinement: Confinement) -> CandidateApart:
-    """The other candidate of a plan, in a process that has nothing of the spec.
+def _begin_beside(
+    begin: Callable[..., CandidateApart], plan: QuestionPlan, confinement: Confinement, first: CandidateApart,
+    stack: contextlib.ExitStack,
+) -> Beside:  # fmt: skip
+    """A candidate and the other one of a plan, in a process that has nothing of the spec.
 
     Args:
         begin: takes the rest of what `_apart` takes. plan: with its address. confinement: of it.
+        first: the candidate. stack: closes the other one.
 
     Raises:
         GivenError: it could not be made.
     """
-    address, _, python = plan.beside.partition(UNDER)
+    address, device, python = parts_of_beside(plan.beside)
     contents = _candidate_contents(address)
     _require_python(contents)
     if python and not os.access(python, os.X_OK):
         raise GivenError(f"{plan.beside}: got python={python}, need a file that can be run")
     readable = [*_folders_of(address), *([str(Path(python).parents[1])] if python else [])]
+    if (device := name_of_device(device)) == "cuda" and not torch.cuda.is_available():
+        raise GivenError(f"{plan.beside}: got cuda, and there is no GPU here")
     quarters = Quarters(confinement, readable, python=python)
     try:
-        return begin(address=address, confinement=confinement, contents=contents, plan=plan, quarters=quarters)
+        apart = begin(
+            address=address, confinement=confinement, contents=contents, quarters=quarters,
+            plan=replace(plan, device=device or plan.device),
+        )  # fmt: skip
+        return Beside(first, stack.enter_context(apart), device)
     except CandidateError as err:
         raise GivenError(f"{plan.beside}: {err}") from err
 

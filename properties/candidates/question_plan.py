@@ -20,8 +20,8 @@ FAR = "FAR"
 #: Asked where there is another candidate beside; of what the questions before it have asked.
 PARITY = "PARITY"
 _FOR_PARITY = tuple(code for code in KINDS if property_of(code) in ("FWD", "DATA", "VJP", "SIZE"))
-#: Between the address of another candidate and the Python that it runs under, of an environment of its own.
-UNDER = " under "
+#: Between the address of another candidate, the device that it runs on, and the Python that it runs under.
+ON, UNDER, DEVICES = " on ", " under ", ("cpu", "cuda", "rehearsal")
 #: Axis along which bits are asked -> the code of its kind.
 INVARIANT = {code.partition(":")[2]: code for code in KINDS if property_of(code) == "INV"}
 #: What "all" is. A gradient that sums over rows follows from all of them, so what is asked of it has to be declared.
@@ -34,6 +34,18 @@ USUAL = tuple(code for code in KINDS if code not in (FAR, PARITY, *INVARIANT.val
 _AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
 _BEHIND = frozenset({"COMP:compiled", "LIKELY", PARITY, "PURE:left"})
+
+
+def parts_of_beside(text: str) -> tuple[str, str, str]:
+    """Another candidate: its address, and behind `ON` and `UNDER` its device and Python, empty for the usual ones."""
+    place, _, python = text.partition(UNDER)
+    address, _, device = place.rpartition(ON)
+    return (address, device, python) if device in DEVICES else (place, "", python)
+
+
+def name_of_device(device: str) -> str:
+    """What torch calls a device: that of a rehearsal has the name of CUDA's."""
+    return "cuda" if device == "rehearsal" else device
 
 
 def nearest_code(code: str) -> str:
@@ -69,8 +81,7 @@ class QuestionPlan:
         others: what is asked, too: FAR, which is not by default; axes along which bits are, or "all"; "rows=x:0" also
             says which axis the rows are.
         where: sentences of the domain of a spec in a file, beside its own.
-        beside: the address of another candidate, of which PARITY is asked, with `UNDER` and a Python where that is not
-            this one; empty for none.
+        beside: another candidate, of which PARITY is asked, as `parts_of_beside` reads it; empty for none.
     """
 
     questions: Sequence[str] = ()

@@ -23,12 +23,13 @@ import click
 from ....properties import candidates
 from ....properties.candidates.question_plan import (
     ALL_CODES,
+    DEVICES,
     FAR,
     INVARIANT,
-    UNDER,
     QuestionPlan,
     axes_of_words,
     nearest_code,
+    parts_of_beside,
 )
 from ....properties.collector import imports_set_aside
 from ....properties.names import nearest_of
@@ -140,8 +141,7 @@ class _Command(click.Command):
 @click.option("--beside", metavar="CANDIDATE", help="Ask another candidate the same, and say why they differ: PARITY.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
-@click.option("--device", type=click.Choice(("cpu", "cuda", "rehearsal")),
-              help="Move inputs and parameters there; rehearsal: a GPU's place in memory.")  # fmt: skip
+@click.option("--device", type=click.Choice(DEVICES), help="Move inputs and parameters there; rehearsal needs no GPU.")
 @click.option("--eval", "evaluation", is_flag=True, help="Put modules in evaluation; call the spec without dropout.")
 @click.option(
     "--calls", type=click.IntRange(min=2), help="Calls in a row at CALLS:again; by default those of half a second."
@@ -173,7 +173,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         addresses = _addresses(usual, candidate if itself else spec, demo=options["demo"])
         _require_questions(options["questions"])
         _require_axes(options["invariant"])
-        if clash := settle_way(options):
+        if clash := settle_way(options, parts_of_beside(options["beside"] or "")[1]):
             raise Stop(exit_codes.USAGE, clash)
         if options["draws"] is not None:
             if options["seed"] is not None:
@@ -181,7 +181,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
             options["seed"] = options["draws"]
         options["dtype"] = _dtype_of(options["dtype"])
         options["where"] = *options["where"], *(f"{name}: may be written" for name in options["may_write"])
-        for address in (*addresses, *filter(None, [(options["beside"] or "").partition(UNDER)[0]])):
+        for address in (*addresses, *filter(None, [parts_of_beside(options["beside"] or "")[0]])):
             require_in_file(address)
         compiles = options["compiled"] and importlib.util.find_spec("nvidia") is None  # CUDA C++ takes no Triton
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] or compiles else ()))

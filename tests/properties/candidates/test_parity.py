@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from torch import Tensor
 
 import opassay
 from opassay.properties.candidates.judgement import Judgement
+from opassay.properties.candidates.question_plan import parts_of_beside
 from opassay.reports.cli.main import main
 from opassay.reports.schemas.documents import text_of
 
@@ -141,3 +144,53 @@ def test_the_command_says_why(
     assert main([*words, "--python", sys.executable]) == code
     printed = capsys.readouterr()
     assert text in printed.out + printed.err
+
+
+_ON_TWO = (
+    FILE
+    + """
+def trained(x, w):
+    if x.is_cuda: raise ValueError("need the CPU")
+    return torch.log_softmax(x @ w, -1)
+def served(x, w):
+    if not x.is_cuda: raise ValueError("need a GPU")
+    return backward(x, w)
+def rounded(x, w): return half(x, w) if x.is_cuda else x
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["trained", "served", "--device", "cpu", "--on", "rehearsal"], 0, "parity: order: the order of sums"),
+        (["served", "trained", "--device", "rehearsal", "--on", "cpu"], 0, "parity: order: the order of sums"),
+        (["trained", "rounded", "--on", "rehearsal"], 4, "parity: precision: B is of less precision"),
+        (["trained", "trained", "--on", "rehearsal"], 1, "wrong: of B it raises ValueError: need the CPU"),
+    ],
+)
+def test_two_are_compared_on_two_devices(words: list[str], code: int, text: str, tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("the rehearsal device is built by g++")
+    (tmp_path / "layer.py").write_text(_ON_TWO)
+    first, second, *options = words
+    command = ["parity", f"layer.py:{first}", f"layer.py:{second}", "--spec", "layer.py:reference", "--seed", "1", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "opassay", *command, *options], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert text in done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_here_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "layer.py").write_text(FILE)
+    words = ["parity", f"{tmp_path}/layer.py:reference", f"{tmp_path}/layer.py:backward", "--on", "cuda"]
+    assert main(words) == 2
+    assert "layer.py:backward on cuda: got cuda, and there is no GPU here" in capsys.readouterr().err
+
+
+def test_a_folder_may_have_the_words_of_a_device() -> None:
+    assert parts_of_beside("a on b/k.py:f on cpu under /usr/bin/python") == ("a on b/k.py:f", "cpu", "/usr/bin/python")
+    assert parts_of_beside("a on b/k.py:f") == ("a on b/k.py:f", "", "")
