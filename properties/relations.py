@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 
-from ..oracles.op.bits import bits, different
-from ..oracles.op.declaration import Tensor, is_float
+from ..oracles.op.bits import different
+from ..oracles.op.declaration import Tensor, is_float, to_array
+from ..oracles.specs.storage import format_of
+from ..reference.formats import ulp_array
 
 #: With what the names of gradients begin, and of arguments that a call has changed.
 GRADIENT, WRITTEN = "gradient of ", "written "
@@ -74,9 +76,8 @@ def find_difference(one: Results, other: Results) -> BitDifference | None:
         b = other.get(name, a.new_empty(0))
         if a.shape != b.shape or a.dtype != b.dtype:
             return BitDifference(name, (), f"{name} has another shape or dtype")
-        apart = different(a, b) & ~((a == 0) & (b == 0))
-        if apart.any():
-            far = f", by {_ulps(a[apart], b[apart]):.4g} ulp at most" if is_float(a) else ""
+        if (apart := mask_of(a, b)).any():
+            far = f", by {ulps_of(a, b, apart).max():.4g} ulp at most" if is_float(a) else ""
             words = f"{name} differs in {int(apart.sum())} of {a.numel()} elements{far}"
             return BitDifference(name, tuple(map(int, apart.nonzero()[0])), words)
     return None
@@ -84,14 +85,24 @@ def find_difference(one: Results, other: Results) -> BitDifference | None:
 
 def count_signs(one: Results, other: Results) -> int:
     """How many zeros have another sign, which is told and judges nobody."""
-    return sum(int((different(a, other[name]) & (a == 0)).sum()) for name, a in one.items() if is_float(a))
+    pairs = ((a, other[name]) for name, a in one.items() if is_float(a))
+    return sum(int((different(a, b) & (a == 0) & (b == 0)).sum()) for a, b in pairs)
 
 
-def _ulps(a: Tensor, b: Tensor) -> float:
-    """The largest number of steps between two numbers of a format; NaN where one of both is none."""
-    least = torch.iinfo(bits(a).dtype).min
-    one, other = (torch.where(k < 0, least - k, k).double() for k in (bits(a).long(), bits(b).long()))
-    return math.nan if bool((a.isnan() | b.isnan()).any()) else float((one - other).abs().max())
+def mask_of(a: Tensor, b: Tensor) -> Tensor:
+    """Where two results have other bits, and are not a NaN each, nor a zero each."""
+    return different(a, b) & ~((a == 0) & (b == 0))
+
+
+def ulps_of(a: Tensor, b: Tensor, apart: Tensor) -> Any:
+    """How far two results are apart where a mask says so, in units of the last place of the larger one, else 0; of what
+    is not floating in numbers. Infinite where one of both is no number.
+    """
+    one, other = to_array(a), to_array(b)
+    with np.errstate(all="ignore"):
+        unit = ulp_array(format_of(a.dtype), np.maximum(np.abs(one), np.abs(other))) if is_float(a) else 1.0
+        distances = np.abs(np.asarray(one, np.float64) - np.asarray(other, np.float64)) / unit
+    return np.where(apart.cpu().numpy(), np.nan_to_num(distances, nan=np.inf, posinf=np.inf), 0.0)
 
 
 def to_integers(leaves: Leaves) -> list[Any]:

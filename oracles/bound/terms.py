@@ -217,6 +217,13 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
 }
 #: Allowances that name an algorithm.
 ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, SPREAD, "folded", "shifted"})
+#: Allowances of something else of one operation alone, and hardly more, in words: no other formula lies within.
+OF_ONE: Mapping[str, str] = {
+    EXP2: "exp(x) as exp2 of a rounded product",
+    LOG_SUM: "x less a logarithm of a sum, which is rounded first",
+    "flush": "subnormal numbers as zero",
+    "bf16x3": "products as three of bfloat16",
+}
 
 #: The terms that a precision audit tries, from the strictest to the laxest, and its words for a kernel within them.
 LADDER: tuple[tuple[Terms, str], ...] = (
@@ -224,7 +231,7 @@ LADDER: tuple[tuple[Terms, str], ...] = (
     (PRESETS["strict"], "{dtype}, sums in {sums}"),
     (PRESETS["flash"], "{dtype} products, all else in {sums}"),
     (PRESETS["torch"], "{dtype} wherever the spec has it, sums in {sums}"),
-    (replace(_TORCH, name="bf16x3", factors="bf16x3"), "products as three of bfloat16, sums in {sums}"),
+    (replace(_TORCH, name="bf16x3", factors="bf16x3"), f"{OF_ONE['bf16x3']}, sums in {{sums}}"),
     (PRESETS["tensor_core"], "TF32 products, sums in {sums}"),
     (replace(_TORCH, name="bfloat16_factors", factors="bfloat16"), "bfloat16 products, sums in {sums}"),
     (PRESETS["fast_math"], "fast functions, sums in {sums}"),

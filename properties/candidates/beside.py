@@ -20,10 +20,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...oracles.judge.holding import Standing
 from ...oracles.op.bits import different
-from ...oracles.op.declaration import is_float, to_array
-from ...oracles.specs.storage import format_of
+from ...oracles.op.declaration import to_array
 from ...oracles.verdicts.violation import Violation
-from ...reference.formats import ulp_array
+from ..relations import count_signs, mask_of, ulps_of
 from .arguments import Tensor, device_of
 from .evidence import Evidence
 from .host.calls import Answer, Answering, CandidateCall, GoneError, LateError, Manner
@@ -55,29 +54,27 @@ class Agreement:
 
     def note(self, one: Tensor, other: Tensor, operands: str) -> None:
         """Compare the results of one call."""
-        apart = different(one, other).cpu().numpy()
-        a, b = to_array(one), to_array(other)
-        zeros = apart & (a == 0) & (b == 0)
-        apart = apart & ~zeros
+        apart = mask_of(one, other)
         self.calls, self.elements = self.calls + 1, self.elements + one.numel()
-        self.zeros, self.differing = self.zeros + int(zeros.sum()), self.differing + int(apart.sum())
+        self.zeros += count_signs({"": one}, {"": other})
+        self.differing += int(apart.sum())
         if not apart.any():
             return
-        distances = np.where(apart, _distances(a, b, one), 0.0)
+        distances = ulps_of(one, other, apart)
         self.odd += int(np.isinf(distances).sum())
         at = np.unravel_index(int(np.where(np.isinf(distances), -1.0, distances).argmax()), distances.shape)
         if distances[at] > self.ulps or not self.example:
             self.ulps = max(self.ulps, float(distances[at]))
             index = f" at {list(map(int, at))}" if at else ""
-            self.example = f"{a[at].item()!r} and {b[at].item()!r}{index} of a call with {operands}"
+            a, b = (to_array(y)[at].item() for y in (one, other))
+            self.example = f"{a!r} and {b!r}{index} of a call with {operands}"
 
 
-def _distances(a: Any, b: Any, like: Tensor) -> Any:
-    """How far two arrays are apart in units of the last place; of what is not floating, in numbers."""
-    with np.errstate(all="ignore"):
-        unit = ulp_array(format_of(like.dtype), np.maximum(np.abs(a), np.abs(b))) if is_float(like) else 1.0
-        distances = np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)) / unit
-    return np.nan_to_num(distances, nan=np.inf, posinf=np.inf)
+class TwoCandidates(NamedTuple):
+    """What `parity` hands to `judge` in the place of one candidate."""
+
+    first: Any
+    second: Any
 
 
 class Miss(NamedTuple):

@@ -39,7 +39,7 @@ from .host.watching import Watch
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, ask_all
-from .question_plan import QuestionPlan, name_of_device, parts_of_beside
+from .question_plan import QuestionPlan, parts_of_beside
 from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
@@ -144,7 +144,7 @@ def _begin_beside(
     if python and not os.access(python, os.X_OK):
         raise GivenError(f"{plan.beside}: got python={python}, need a file that can be run")
     readable = [*_folders_of(address), *([str(Path(python).parents[1])] if python else [])]
-    if (device := name_of_device(device)) == "cuda" and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         raise GivenError(f"{plan.beside}: got cuda, and there is no GPU here")
     quarters = Quarters(confinement, readable, python=python)
     try:

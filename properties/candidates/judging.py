@@ -24,7 +24,7 @@ from ..table import KINDS, TABLE, property_of
 from .agreement import disagreement
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
-from .beside import Beside
+from .beside import Beside, TwoCandidates
 from .conformance import DEFAULT
 from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
@@ -64,7 +64,7 @@ def judge(
 
     Args:
         candidate: a function or a module; a module's parameters and buffers of the names and shapes of the spec's are
-            set to those, and set back in the end. Or two of them, of which `parity` tells.
+            set to those, and set back in the end.
         spec: as for `bound`; or None, where only `invariant` is asked.
         inputs: the arguments of one call, in order or by name, or a function of a seed, or of nothing, that gives them.
             What the candidate needs besides are destinations, one for each output of the spec: it writes into them.
@@ -85,7 +85,7 @@ def judge(
             seed, or fewer than two calls; or a domain that clashes with the spec or its inputs.
         RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
-    both = candidate if isinstance(candidate, tuple) else (candidate,)
+    both = candidate if isinstance(candidate, TwoCandidates) else (candidate,)
     named = "".join(map(name_of_function, both[1:]))
     plan = QuestionPlan(questions, calls=calls, total=total, beside=named, others=axes_of_words(invariant))
     draws = Draws.of(seed)
@@ -151,7 +151,8 @@ def parity(first: Any, second: Any, inputs: Any, *, spec: Any = None, **options:
         >>> "precision: B is of less precision" in text
         True
     """
-    return judge((first, second), spec or first, inputs, **{"questions": ("PARITY",), **options})
+    two = TwoCandidates(first, second)
+    return judge(two, spec or first, inputs, **{"questions": ("PARITY",), **options})
 
 
 def _asking_here(session: Session, host: CandidateHost) -> AskProperty:

@@ -37,15 +37,10 @@ _BEHIND = frozenset({"COMP:compiled", "LIKELY", PARITY, "PURE:left"})
 
 
 def parts_of_beside(text: str) -> tuple[str, str, str]:
-    """Another candidate: its address, and behind `ON` and `UNDER` its device and Python, empty for the usual ones."""
+    """Another candidate: its address, and behind `ON` and `UNDER` its device, as torch calls it, and its Python."""
     place, _, python = text.partition(UNDER)
     address, _, device = place.rpartition(ON)
-    return (address, device, python) if device in DEVICES else (place, "", python)
-
-
-def name_of_device(device: str) -> str:
-    """What torch calls a device: that of a rehearsal has the name of CUDA's."""
-    return "cuda" if device == "rehearsal" else device
+    return (address, device.replace("rehearsal", "cuda"), python) if device in DEVICES else (place, "", python)
 
 
 def nearest_code(code: str) -> str:

@@ -68,7 +68,7 @@ def candidate_of(session: Session) -> Ask:
         results = _name_outputs(outputs) | _name_writes(call, answer.writes.after)
         return results | {f"{GRADIENT}{name}": g for name, g in pairs if g is not None}
 
-    return _of_tables(session, ask)
+    return packing_in(session).wrap(ask)
 
 
 def formula_of(session: Session) -> Ask:
@@ -85,26 +85,19 @@ def formula_of(session: Session) -> Ask:
                 refusals.append(err)
         raise NoRowsError(str(refusals[-1])) from refusals[-1]
 
-    return candidate_of(session) if session.spec.itself else _of_tables(session, ask)
+    return candidate_of(session) if session.spec.itself else packing_in(session).wrap(ask)
 
 
-def _of_tables(session: Session, ask: Ask) -> Ask:
-    packing = packing_in(session)
-    return ask if packing is None else packing.wrap(ask)
-
-
-def packing_in(session: Session) -> Packing | None:
-    """How a session's calls have sequences; None where they have none."""
+def packing_in(session: Session) -> Packing:
+    """How a session's calls have sequences."""
     notes = session.records.rows
-    if notes.packing is None:
-        notes.packing = packing_of(session.arguments, session.domain) or False
-    return notes.packing or None
+    notes.packing = notes.packing or packing_of(session.arguments, session.domain)
+    return notes.packing  # type: ignore[no-any-return]
 
 
 def as_call(session: Session, leaves: Leaves) -> CallArguments:
     """The arguments of a session with other leaves, of which some may be defaults, or with those of a table."""
-    packing = packing_in(session)
-    leaves = packing.call(leaves) if packing is not None and packing.is_table(leaves) else leaves
+    leaves = packing_in(session).call(leaves)
     extra = dict(list(session.domain.defaults.items())[: len(leaves) - len(session.arguments.leaves)])
     call = session.arguments.with_defaults(extra) if extra else session.arguments
     return replace(call, leaves=tuple(leaves))

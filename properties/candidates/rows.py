@@ -16,7 +16,6 @@ from ..relations import GRADIENT, WRITTEN, Leaves, RowAxes, is_integers
 from .arguments import CallArguments, Tensor
 from .domain.symbols import Axis, shapes_of, sizes_of
 from .inputs import WAYS
-from .ragged import Packing
 from .row_calls import NoRowsError, as_call, candidate_of, formula_of, name_leaf, packing_in, why_apart
 from .session import Session
 
@@ -60,19 +59,15 @@ def rows_of(session: Session) -> RowAxes:
 def _find_rows(session: Session) -> RowAxes | str:
     """The axes of rows, or why there are none."""
     every, wanted, reasons = symbols_of(session), session.records.rows.wanted, list[str]()
-    if (packing := packing_in(session)) is not None and not wanted:
-        try:
-            _learn_results(session, packing)
-            return _keep_apart(session, packing.axes)
-        except NoRowsError as err:
-            reasons.append(f"{packing.name}: {err}")
+    every.sort(key=lambda each: (each.arguments.get(0) != 0, 0 not in each.arguments.values()))
+    every = [packing.axes, *every] if (packing := packing_in(session)).of and not wanted else every
     declared = {word: f"{session.arguments.label(i)}.{d}" for (i, d), word in session.declared.names.items()}
     if wanted:
         names = [name for axes in every for name in axes.name.split(" = ")]
         every = [axes for axes in every if declared.get(wanted, wanted.replace(":", ".")) in axes.name.split(" = ")]
         need = ", ".join([*(name.replace(".", ":") for name in names), *declared])
         reasons += [] if every else [f"rows={wanted}: need one of {need}"]
-    for axes in sorted(every, key=lambda each: (each.arguments.get(0) != 0, 0 not in each.arguments.values())):
+    for axes in every:
         try:
             return _keep_apart(session, axes)
         except NoRowsError as err:
@@ -80,23 +75,11 @@ def _find_rows(session: Session) -> RowAxes | str:
     return [*reasons, "no other number of rows is taken"][0]
 
 
-def _learn_results(session: Session, packing: Packing) -> None:
-    """Find out which results have an axis of tokens, as that whose extent is the sum of a call's lengths."""
-    base, ask = fill_rows(session, packing.axes, session.arguments, _COUNT), formula_of(session)
-    tables = base, packing.axes.take(base, range(_SOME))
-    whole, few = (ask(packing.call(each)) for each in tables)
-    for name, y in whole.items():
-        packing.floats.extend([name] if is_float(y) and not name.startswith(WRITTEN) else [])
-        extents = list(zip(y.shape, few[name].shape, strict=False))
-        for by in packing.rising:
-            if (sums := tuple(int(each[by].sum()) for each in tables)) in extents:
-                packing.results.setdefault(name, (extents.index(sums), by))
-
-
 def _keep_apart(session: Session, axes: RowAxes) -> RowAxes:
     """The axes, with those of results; NoRowsError where what is right does not keep such rows apart."""
     ask, some, back = formula_of(session), range(_SOME), range(_COUNT)[::-1]
     base = fill_rows(session, axes, session.arguments, _COUNT)
+    packing_in(session).learn(ask, base, axes.take(base, some))
     whole, few = ask(base), ask(axes.take(base, some))
     moved = {n: [d for d, size in enumerate(y.shape) if few[n].shape[d : d + 1] != (size,)] for n, y in whole.items()}
     extents = {(y.shape[d], few[n].shape[d]) for n, y in whole.items() for d in moved[n]}
@@ -119,12 +102,12 @@ def _keep_apart(session: Session, axes: RowAxes) -> RowAxes:
 
 def fill_rows(session: Session, axes: RowAxes, call: CallArguments, count: int) -> list[Any]:
     """So many rows like those of a call, with other numbers where those are taken, and lengths from 1 to the most."""
-    table, rng = _table_of(session, axes), session.generator(f"INV rows {count}")
-    leaves = call.leaves if table is None else table.table(call.leaves)
+    packing, rng = packing_in(session), session.generator(f"INV rows {count}")
+    leaves = packing.table(call.leaves) if axes.name == packing.name else call.leaves
     repeated = axes.take(leaves, [i % max(axes.count(leaves), 1) for i in range(count)])
-    if table is not None:
-        lengths = 1 + torch.from_numpy(rng.permutation(count)) * (table.room(repeated) - 1) // count
-        repeated = [lengths.to(x) if i in table.rising else x for i, x in enumerate(repeated)]
+    if packing.is_table(repeated):
+        lengths = 1 + torch.from_numpy(rng.permutation(count)) * (packing.room(repeated) - 1) // count
+        repeated = [lengths.to(x) if i in packing.rising else x for i, x in enumerate(repeated)]
     filled = session.filled(as_call(session, repeated), WAYS["FWD:signs"], rng)
     tensors = list(filled.tensors)
     for i, role in session.domain.integers.items():
@@ -134,7 +117,7 @@ def fill_rows(session: Session, axes: RowAxes, call: CallArguments, count: int) 
             tensors[i] = (1 + torch.from_numpy(rng.permutation(count)) * most // max(count - 1, 1)).to(tensors[i])
     for each in (session.domain.declaration.settle(filled.with_tensors(tensors)), filled):
         with contextlib.suppress(NoRowsError):
-            own = list(each.leaves) if table is None else table.table(each.leaves)
+            own = packing.like(repeated, each.leaves)
             formula_of(session)(axes.take(own, range(min(count, _SOME))))
             return own
     return repeated
@@ -142,12 +125,12 @@ def fill_rows(session: Session, axes: RowAxes, call: CallArguments, count: int) 
 
 def batches_of(session: Session, axes: RowAxes, count: int) -> Iterator[tuple[str, list[Any]]]:
     """So many rows, or as many as fit, as long as given, and longer along two other axes, with words for that."""
-    domain, places, table = session.domain.shapes, _places(session.arguments), _table_of(session, axes)
-    own, tokens = max(axes.count(session.arguments.leaves), 1), {} if table is None else table.of
+    domain, places, packing = session.domain.shapes, _places(session.arguments), packing_in(session)
+    own, tokens = max(axes.count(session.arguments.leaves), 1), packing.of if axes.name == packing.name else {}
     rows = {(places.index(i), tokens.get(i, (d, 0))[0]) for i, d in axes.arguments.items()}
     others = [s for s in domain.symbols if rows.isdisjoint(s.axes) and s.unit is None]
     others.sort(key=lambda s: {i for i, _ in rows}.isdisjoint(i for i, _ in s.axes))
-    calls = [("", session.arguments, _MOST if table is None else 4 * _FEW)]
+    calls = [("", session.arguments, 4 * _FEW if tokens else _MOST)]
     for symbol in others[:2]:
         shapes = [(extent, domain.resized({symbol: extent})) for extent in _LONG]
         fits = (each for each in shapes if each[1] != domain.start and session.domain.allows(each[1])
@@ -157,18 +140,6 @@ def batches_of(session: Session, axes: RowAxes, count: int) -> Iterator[tuple[st
     for words, call, most in calls:
         size = sum(call.leaves[i].numel() for i in axes.arguments) // own
         yield words, fill_rows(session, axes, call, min(count, max(most // max(size, 1), _COUNT)))
-
-
-def _table_of(session: Session, axes: RowAxes) -> Packing | None:
-    """How sequences are rows of a table, of the axes of one; else None."""
-    packing = packing_in(session)
-    return packing if packing is not None and packing.name == axes.name else None
-
-
-def fill_leaves(session: Session, batch: Leaves, rng: Any) -> Leaves:
-    """A batch with other numbers."""
-    packing, leaves = packing_in(session), session.filled(as_call(session, batch), WAYS["FWD:signs"], rng).leaves
-    return packing.table(leaves) if packing is not None and packing.is_table(batch) else leaves
 
 
 def draw_cotangents(session: Session, leaves: Leaves, axes: RowAxes | None = None) -> list[Tensor]:

@@ -18,17 +18,18 @@ from .environment import is_rehearsed, start_again
 _LONG = 200
 
 
-def settle_way(options: dict[str, Any], of_second: str = "") -> str:
+def settle_way(options: dict[str, Any]) -> str:
     """Settle the way, in the options; what is wrong with them, in a sentence, empty for nothing.
 
     Where they say so, this process becomes its command again, and rehearses. One that does has "rehearsed" in its
     options, its kernels are compiled, and its device is CUDA's.
 
     Args:
-        options: of `opassay judge`, by name. of_second: the device of another candidate, where it has its own.
+        options: of `opassay judge`, by name; another candidate may rehearse, wherever this one is.
     """
     ways = [f"--{name}" for name in ("interpret", "compiled") if options[name]]
-    device, rehearses = options["device"], "rehearsal" in (options["device"], of_second)
+    device, second = options["device"], " on rehearsal" in (options["beside"] or "")
+    rehearses = second or device == "rehearsal"
     if len(ways) > 1:
         return "--compiled: got --interpret, too; kernels run in one way"
     if ways and (device == "cuda" or (rehearses and options["interpret"])):
@@ -39,7 +40,7 @@ def settle_way(options: dict[str, Any], of_second: str = "") -> str:
         return f"--time: got {ways[0]}, too; {of} say nothing"
     options["rehearsed"] = is_rehearsed() and (options["compiled"] or rehearses)
     if options["rehearsed"]:
-        options |= {"compiled": True, "device": device if of_second and device != "rehearsal" else "cuda"}
+        options |= {"compiled": True, "device": device if second and device != "rehearsal" else "cuda"}
     elif rehearses:
         if "torch" in sys.modules:
             return "--device: got rehearsal in a process that has imported torch, need another"

@@ -31,8 +31,8 @@ from ...relations import (
 from ..finding import Finding, not_asked, passing, wrong
 from ..host.calls import Manner
 from ..inputs import WAYS
-from ..row_calls import NoRowsError, candidate_of, hold_relation, name_leaf
-from ..rows import batches_of, draw_cotangents, fill_leaves, rows_of
+from ..row_calls import NoRowsError, as_call, candidate_of, hold_relation, name_leaf, packing_in
+from ..rows import batches_of, draw_cotangents, rows_of
 from ..session import Asking, Session
 from .sequences import in_chunks, with_padding
 
@@ -113,7 +113,8 @@ def _neighbours(session: Session) -> Iterator[BitRelation]:
     """Some rows beside others of all kinds of values and integers."""
     axes, rng = rows_of(session), session.generator("INV neighbours")
     for words, batch in batches_of(session, axes, _ROWS):
-        filled = fill_leaves(session, batch, rng)
+        fresh = session.filled(as_call(session, batch), WAYS["FWD:signs"], rng)
+        filled = packing_in(session).like(batch, fresh.leaves)
         others = {f"of {x:g}": [torch.full_like(t, x) if is_float(t) else t for t in batch] for x in (0, 1e4, math.nan)}
         keep, cotangents = [axes.count(batch) // 3, axes.count(batch) // 2], draw_cotangents(session, batch, axes)
         for what, other in {"of other values": filled, **others}.items():

@@ -23,7 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....oracles.bound.rounding.likeness import RISK
-from ....oracles.bound.terms import LADDER, PRESETS, Terms, terms
+from ....oracles.bound.terms import LADDER, OF_ONE, PRESETS, Terms, terms
 from ....oracles.judge.holding import OperandFacts
 from ....oracles.op.declaration import Tensor, is_float, to_array
 from ....oracles.specs.storage import format_of
@@ -43,15 +43,8 @@ from .likely import TooLongError, compare_outputs
 
 #: The rungs of precision, and the exponential that kernels make of exp2.
 _RUNGS: tuple[tuple[Terms, str], ...] = (
-    *LADDER[:2], (terms("strict+exp2"), "{dtype}, sums in {sums}, exp(x) as exp2 of a rounded product"), *LADDER[2:],
+    *LADDER[:2], (terms("strict+exp2"), f"{{dtype}}, sums in {{sums}}, {OF_ONE['exp2']}"), *LADDER[2:],
 )  # fmt: skip
-#: What allows something else of one operation alone, and hardly more: no other formula lies within.
-_ALLOWANCES = {
-    "exp2": "exp(x) as exp2 of a rounded product",
-    "lse": "x less a logarithm of a sum, which is rounded first",
-    "flush": "subnormal numbers as zero",
-    "bf16x3": "products as three of bfloat16",
-}
 #: The rung of every order of sums in the spec's dtype; what is rounded once is within it.
 _ORDER = 1
 #: Independent calls of the sign test, and seconds after which no other one is made.
@@ -96,7 +89,7 @@ def _fault(session: Session, pair: Beside) -> tuple[str, tuple[str, ...]] | None
     reason = _why_less_precise(session, evidence, session.terms)
     text = f"precision: {who} is of less precision than the contract {session.terms.name} has"
     if len(pair.wrong) == 1 and (allowance := _least_allowance(session, pair.wrong[who])):
-        return f"{text}: {_ALLOWANCES[allowance]} (+{allowance} allows it)", _lines_of(first, session, pair)
+        return f"{text}: {OF_ONE[allowance]} (+{allowance} allows it)", _lines_of(first, session, pair)
     if reason is not None and reason.rounds:
         return f"{text}: {reason}", _lines_of(first, session, pair)
     likely = () if reason is None else (f"likely     {reason}",)
@@ -110,7 +103,7 @@ def _lines_of(miss: Miss, session: Session, pair: Beside) -> tuple[str, ...]:
 def _least_allowance(session: Session, misses: Sequence[Miss]) -> str:
     """The allowance by which all that is outside is inside; empty for none."""
     own = session.terms.name
-    for name in _ALLOWANCES if PRESETS.get(own.partition("+")[0]) else ():
+    for name in OF_ONE if PRESETS.get(own.partition("+")[0]) else ():
         allowed = terms(f"{own}+{name}")
         if not any(standing.wrong for miss in misses for standing in miss.hold(terms=allowed)):
             return name

@@ -173,7 +173,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         addresses = _addresses(usual, candidate if itself else spec, demo=options["demo"])
         _require_questions(options["questions"])
         _require_axes(options["invariant"])
-        if clash := settle_way(options, parts_of_beside(options["beside"] or "")[1]):
+        if clash := settle_way(options):
             raise Stop(exit_codes.USAGE, clash)
         if options["draws"] is not None:
             if options["seed"] is not None:

@@ -114,6 +114,11 @@ def test_rows_of_a_large_problem_are_compared() -> None:
     assert judgement.difference.startswith("wrong: B at FWD:given"), judgement.difference
 
 
+def test_a_tuple_is_no_candidate() -> None:
+    with pytest.raises(TypeError, match="candidate: got a tuple, need a function or a module"):
+        opassay.judge((torch.exp, torch.exp), torch.exp, (torch.randn(3),))
+
+
 def test_without_another_candidate_it_is_not_asked() -> None:
     judgement = opassay.judge(torch.exp, torch.exp, (torch.randn(3),), questions=("PARITY",))
     assert "no other candidate is asked beside this one" in str(judgement)
