@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 113_271
+TOTAL = 113_247
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 225),
@@ -42,7 +42,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_835),
     "command line": ("reports/cli", 5_021),
-    "reports": ("reports", 5_540),
+    "reports": ("reports", 5_516),
 }  # fmt: skip
 
 

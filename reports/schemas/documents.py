@@ -10,40 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from ...oracles.verdicts.explanations import Page
 from ..baseline import budget_schema, known_schema
 from ..record import schema as run_schema
 
-#: What each field holds, for a reader of the schema and for editors that show it.
-_KNOWN = {
-    "schema": "The version of this format.",
-    "known": "The accepted failures; no cell twice. `opassay gate accept` writes one per line, sorted by cell.",
-    "cell": "The key of the cell, as `opassay list OP` shows it: op::PROPERTY[dtype-device-subject].",
-    "code": "The reason code of the failure; `opassay explain OA101` tells one. Another code is a new failure.",
-    "at_most": 'The largest error that is accepted, as a multiple of its bound; "inf" for an infinite one; null where'
-    " the code has no such measure, as with an exception.",
-    "reason": "Why the failure is accepted for now.",
-    "issue": "Where it is tracked.",
-    "owner": "Who sees to it.",
-    "expires": "The last day on which the entry holds, at most 180 days after the run that is judged.",
-}
-_BUDGET = {
-    "schema": "The version of this format.",
-    "budget": "The budgets, one per line, sorted by cell and device class, none twice; or, of an entry, the largest"
-    " error/bound that the cell may show.",
-    "cell": "The key of the cell, as `opassay list OP` shows it.",
-    "device_class": "What an accuracy may depend on beside the code: cpu-x86_64, sm90.",
-    "metric": "What is bounded: max error/bound.",
-    "kind": "searched: the largest error that was found, which is a lower bound of the true one.",
-    "profile": "The profile of the run that set the budget.",
-    "seed": "Its seed.",
-    "samples": "How many samples of the cell it judged.",
-    "judged": "How many elements it judged; a run that judges less than half as many has lost coverage.",
-    "commit": "The commit that was judged; empty outside a repository.",
-    "date": "The day of the run.",
-    "raised": "Why the budget went up, if it did; else empty.",
-}
+_PAGE = Page(Path(__file__).with_name("gate.md"))
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -60,11 +34,11 @@ def text_of(name: str) -> str:
 
 
 def _known_schema() -> dict[str, Any]:
-    return _describe_fields(known_schema(), "opassay known failures", _KNOWN)
+    return _describe_fields(known_schema(), "opassay known failures", "known.json")
 
 
 def _budget_schema() -> dict[str, Any]:
-    schema = _describe_fields(budget_schema(), "opassay accuracy budgets", _BUDGET)
+    schema = _describe_fields(budget_schema(), "opassay accuracy budgets", "budget.json")
     # A budget file is read in the form alone in which it is written, and that has every field.
     for table in schema["$defs"].values():
         if "properties" in table:
@@ -72,7 +46,9 @@ def _budget_schema() -> dict[str, Any]:
     return schema
 
 
-def _describe_fields(schema: dict[str, Any], title: str, about: dict[str, str]) -> dict[str, Any]:
+def _describe_fields(schema: dict[str, Any], title: str, headline: str) -> dict[str, Any]:
+    """The schema, with what the table of docs/gate.md below a headline says of each field."""
+    about = {field: f"{text[:1].upper()}{text[1:]}." for field, text in _PAGE.rows(headline).items()}
     for table in schema["$defs"].values():
         for field, rule in table.get("properties", {}).items():
             rule["description"] = about[field]
