@@ -93,6 +93,6 @@ def test_a_wheel_holds_opassay_alone_and_every_source_file(tmp_path: Path) -> No
     built = {path.relative_to(tmp_path / "built") for path in (tmp_path / "built").rglob("*") if path.is_file()}
     assert {path.parts[0] for path in built} == {"opassay"}
     sources = [path for top in FOLDERS for path in (REPOSITORY / top).rglob("*") if path.is_file()]
-    shipped = [path for path in sources if path.suffix not in {".pyc", ".md"} or path.name == "glossary.md"]
+    shipped = [path for path in sources if path.suffix != ".pyc"]
     assert len(built) == len(shipped)
     assert Path("opassay/py.typed") in built
