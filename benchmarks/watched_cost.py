@@ -101,7 +101,7 @@ def step_rows(training: Training, rounds: int) -> Iterator[Row]:
     training.step()
     record()
     yield from _ratio_rows("a step", *_compared(training.step, record, rounds))
-    mebibytes = recorders[0].copies.memory.nbytes / 2**20
+    mebibytes = recorders[0].copies.nbytes / 2**20
     yield Row("watched cost", "copies of a step", mebibytes, "MiB")
     yield Row("watched cost", "copies, of the parameters", mebibytes * 2**20 / training.parameter_bytes, "x")
     yield Row("watched cost", "calls of a step", len(recorders[0].store.calls), "")

@@ -26,7 +26,7 @@ _LACKS = re.compile(
     r"module 'torch\._C' has no attribute|object has no attribute '_[Cc]uda|from the 'CUDA' backend|libcuda|cudart"
     r"|from 'torch\._C'|dummy base class|requires CUDA support|without support for the specified device|NVTX"
     r"|Torch not compiled with CUDA|built without CUDA|without CUDA support|'DeviceUtilities' object"
-    r"|rehearsal: (?!race|memory of)|SplitError|cuda_kernel: .* does not compile|NVRTC is not installed",
+    r"|rehearsal: (?!race|memory of)|SplitError|cuda_kernel: .* does not compile|NVRTC is not installed"
 )
 _CUDA, _TORCH, _NUMPY = (f"{Path(file).parent}/" for file in (torch.cuda.__file__, torch.__file__, np.__file__))
 

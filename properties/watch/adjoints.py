@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from .call import DispatcherCall, Origin, Tensor, is_floating
+from .mapped_memory import TensorCopies
 from .origins import Origins
-from .tensor_copies import TensorCopies
 
 _Backward = Callable[..., None]
 

@@ -23,10 +23,7 @@ from .judging import CallJudge
 _IN_TEXT = 2**14
 _SECONDS = 300
 #: What a program imports, by a text that only programs that need it have.
-_IMPORTS = {
-    "pathlib.": "import pathlib",
-    "device(": "from torch import device",
-}
+_IMPORTS = {"pathlib.": "import pathlib", "device(": "from torch import device"}
 
 
 class _Expression:

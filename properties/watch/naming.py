@@ -22,9 +22,9 @@ import torch
 
 from ...oracles.verdicts.watched import CallPlace
 from .call import DispatcherCall, Tensor, is_floating, tensors_in
+from .mapped_memory import TensorCopies
 from .origins import is_users, shorten
 from .recording import FollowedNumber
-from .tensor_copies import TensorCopies
 from .writers import Seed, Source, StorageWriters, Writing, geometry_of
 
 _LINE = re.compile(r".+:\d+")

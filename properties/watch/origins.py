@@ -54,6 +54,13 @@ def shorten(filename: str) -> str:
 Hear = Callable[[torch.nn.Module, str, Any], None]
 
 
+class _ModuleStack(threading.local):
+    """The modules that a thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[torch.nn.Module] = []
+
+
 class ModulePaths:
     """The paths of the modules that are being called, innermost last, in each thread; by hooks on all modules.
 
@@ -62,7 +69,7 @@ class ModulePaths:
     """
 
     def __init__(self) -> None:
-        self._here, self._lock = threading.local(), threading.Lock()
+        self._here, self._lock = _ModuleStack(), threading.Lock()
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
         self.hear: Hear | None = None
@@ -77,13 +84,16 @@ class ModulePaths:
     # torch.compile traces hooks, too; what it compiles has none of these.
     def _before(self, module: torch.nn.Module, _args: Any) -> None:
         if not torch.compiler.is_compiling():
-            self._enter(module)
+            with self._lock:  # Another thread may be naming the modules around this one.
+                if module not in self._names:  # No module that was called before has it as a part.
+                    self.name(module, type(module).__name__)
+            self._here.stack.append(module)
 
     def _after(self, module: torch.nn.Module, _args: Any, output: Any) -> None:
         if not torch.compiler.is_compiling():
             if self.hear is not None:
                 self.hear(module, self.current, output)
-            self._leave()
+            del self._here.stack[-1:]
 
     def stop(self) -> None:
         """Listen no more."""
@@ -99,25 +109,7 @@ class ModulePaths:
     @property
     def current(self) -> str:
         """The path of the innermost module; empty outside of modules."""
-        stack = self._stack()
-        return self._names.get(stack[-1], "") if stack else ""
-
-    def _stack(self) -> list[torch.nn.Module]:
-        stack: list[torch.nn.Module] | None = getattr(self._here, "stack", None)
-        if stack is None:
-            stack = self._here.stack = []
-        return stack
-
-    def _enter(self, module: torch.nn.Module) -> None:
-        with self._lock:  # Another thread may be naming the modules around this one.
-            if module not in self._names:  # No module that was called before has it as a part.
-                self.name(module, type(module).__name__)
-        self._stack().append(module)
-
-    def _leave(self) -> None:
-        stack = self._stack()
-        if stack:
-            stack.pop()
+        return self._names.get(self._here.stack[-1], "") if self._here.stack else ""
 
 
 class Origins:

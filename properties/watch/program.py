@@ -193,8 +193,6 @@ def _record(task: WatchTask, words: Sequence[str]) -> Recording | None:
     """
     folder, owner = Path(task.calls), os.getpid()
     recorder = Recorder(Keep(**task.keep), folder / TENSORS, task.of)
-    # What the program copies of this process, as workers that load data, makes calls of its own.
-    os.register_at_fork(after_in_child=recorder.stop)
     recorder.start()
     try:
         status, error = run_program(words, is_module=task.is_module)
@@ -213,7 +211,7 @@ def _record(task: WatchTask, words: Sequence[str]) -> Recording | None:
         recording, status, error = recorder.recording(), INTERRUPT, "interrupted"
     device = "cuda" if torch.cuda.is_initialized() else "cpu"
     recording.run = ProgramRun(Path(words[0]).name, task.contract, status, error, device)
-    write_recording(folder, recording, recorder.copies.memory)
+    write_recording(folder, recording, recorder.copies)
     return recording
 
 

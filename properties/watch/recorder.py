@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import threading
 import time
@@ -25,12 +26,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .adjoints import Adjoints
 from .call import DispatcherCall, Origin, Switches, name_of, results_of
 from .keeping import CallStore, Keep
-from .mapped_memory import MappedMemory
+from .mapped_memory import TensorCopies
 from .naming import NameFinder
 from .origins import Origins
 from .recording import Recording
 from .regions import TABLE, RecordedRegion, RegionHooks
-from .tensor_copies import TensorCopies
 
 Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -53,7 +53,7 @@ class Recorder:
         self.store = CallStore(keep or Keep())
         self.faults: Counter[str] = Counter()
         self.views, self.steps = 0, 0
-        self.origins, self.copies = Origins(), TensorCopies(MappedMemory(file))
+        self.origins, self.copies = Origins(), TensorCopies(file)
         self.adjoints = Adjoints(
             self.copies, lambda: len(self.store.order), lambda *root: self.store.writers.note_root(self.steps, *root)
         )
@@ -100,9 +100,8 @@ class Recorder:
         if self.named is not None:
             self.named.end()
         self._turn(False)
-        for undo in self._undo:
-            undo()
-        self._undo = []
+        while self._undo:
+            self._undo.pop(0)()
 
     def _turn(self, on: bool) -> None:
         """Stand among torch's modes or not: a mode that records nothing costs time as well."""
@@ -173,7 +172,7 @@ class Recorder:
         number = self.store.count((name_of(op), origin))
         if number is None:
             return None
-        if 0 < self.store.keep.memory <= self.copies.memory.nbytes:
+        if 0 < self.store.keep.memory <= self.copies.nbytes:
             self.store.beyond += 1
             return None
         try:
@@ -205,6 +204,8 @@ class Recorder:
 
 #: The recorders that stand among torch's modes, the innermost last.
 _ACTIVE: list[Recorder] = []
+# What the program copies of this process, as workers that load data, makes calls of its own.
+os.register_at_fork(after_in_child=lambda: [*map(Recorder.stop, _ACTIVE[::-1])])
 
 
 def active_recorder() -> Recorder | None:
@@ -250,13 +251,10 @@ def _enter_in_threads(recorder: Recorder) -> Callable[[], None]:
     return undo
 
 
-_SMALLEST = [sys.float_info.min]
-
-
 def find_switches(on_cuda: bool = False) -> Switches:
     """What torch is told about arithmetic on a device now."""
     backends: Any = torch.backends
-    flush = _SMALLEST[0] * 0.5 == 0.0
+    flush = sys.float_info.min * 0.5 == 0.0
     if not on_cuda:
         return Switches(backends.mkldnn.matmul.fp32_precision, backends.mkldnn.conv.fp32_precision, flush)
     partials = backends.cuda.matmul.allow_bf16_reduced_precision_reduction

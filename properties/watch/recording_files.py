@@ -17,7 +17,7 @@ from ..places.wire import DTYPES
 from .call import Origin
 from .call_data import CallData, call_of, data_of
 from .judging import CallFinding
-from .mapped_memory import MappedMemory
+from .mapped_memory import TensorCopies
 from .recording import FollowedError, FollowedNumber, ProgramRun, Recording
 from .writers import Sources
 
@@ -57,7 +57,7 @@ class _RecordingData(msgspec.Struct, frozen=True):
     followed: tuple[FollowedNumber | None, FollowedError]
 
 
-def write_recording(folder: Path, recording: Recording, memory: MappedMemory) -> None:
+def write_recording(folder: Path, recording: Recording, memory: TensorCopies) -> None:
     """Write a recording; a call whose operands have no form in a file is left out.
 
     Args:
@@ -83,6 +83,7 @@ def write_recording(folder: Path, recording: Recording, memory: MappedMemory) ->
         [positions[key] for key in recording.order], list(recording.losses), (recording.last, recording.views),
         dict(recording.functions), recording.choice, list(recording.faults), (recording.followed, recording.error),
     )  # fmt: skip
+    memory.flush()
     (folder / CALLS).write_bytes(encoder.encode(data))
 
 

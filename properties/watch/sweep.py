@@ -22,6 +22,7 @@ from .judging import as_function
 from .path import follow_error, operands_of, pull_back, refuse_constants
 from .recorder import Recorder
 from .recording import FollowedError, Recording
+from .views import find_places
 from .widening import as_wide_function, widen
 from .writers import MemoryPlace, Root, Seed, Source, Sources, Writing
 
@@ -105,10 +106,10 @@ def _parts_of(operand: Tensor, source: Source, earlier: Mapping[int, DispatcherC
     parts: list[_Part] = []
     if not writings or not operand.numel():
         return parts
-    values, place = operand.detach().cpu().reshape(-1), _places(geometry)
+    values, place = operand.detach().cpu().reshape(-1), torch.from_numpy(find_places(geometry).reshape(-1))
     free = torch.ones(len(place), dtype=torch.bool)
     for writing in reversed(writings):
-        at = torch.arange(len(place)) if writing.geometry == geometry else _find(place, _places(writing.geometry))
+        at = torch.arange(len(place)) if writing.geometry == geometry else _find(place, writing.geometry)
         (elements,) = torch.where(free & (at >= 0))
         free[elements] = False
         writer = earlier.get(writing.number)
@@ -119,8 +120,9 @@ def _parts_of(operand: Tensor, source: Source, earlier: Mapping[int, DispatcherC
     return parts
 
 
-def _find(place: Tensor, own: Tensor) -> Tensor:
+def _find(place: Tensor, geometry: MemoryPlace) -> Tensor:
     """The position of each place among those of a result; −1 where it is none of them."""
+    own = torch.from_numpy(find_places(geometry).reshape(-1))
     index = torch.full((int(torch.cat([own, place]).max()) + 1,), -1)
     index[own] = torch.arange(len(own))
     return index[place]
@@ -163,12 +165,3 @@ def _add(writer: DispatcherCall, writing: Writing, at: Tensor, gradient: Tensor)
     added.index_add_(0, at, gradient.detach().cpu().to(wide))
     added = added.reshape(result.shape)
     writer.adjoints[writing.position] = added if earlier is None else earlier.cpu() + added
-
-
-def _places(geometry: MemoryPlace) -> Tensor:
-    """The places in memory of the elements of a tensor, in order."""
-    shape, strides, offset = geometry[:3]
-    places = torch.full((), offset)
-    for size, stride in zip(shape, strides, strict=True):
-        places = places.unsqueeze(-1) + torch.arange(size) * stride
-    return places.reshape(-1)

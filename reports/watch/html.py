@@ -24,18 +24,7 @@ from ..text import GLYPHS
 from .icicle import ModuleBranch, boxes_of, tree_of
 from .step import step_plot, stretches_of
 from .text import again, describe_comparison
-from .totals import (
-    COMPUTING,
-    EXACT,
-    UNKEPT,
-    SiteGroup,
-    Totals,
-    grouped,
-    headline,
-    loss_sentences,
-    percent,
-    ratio_text,
-)
+from .totals import COMPUTING, EXACT, UNKEPT, SiteGroup, Totals, grouped, headline, loss_sentences, percent, ratio_text
 
 _ROWS = 2000  # call sites on the page, those outside first; the record has all
 _CARDS = 1_200_000  # characters of cards

@@ -133,10 +133,14 @@ def test_threads_are_recorded_as_one_after_another_would_be(monkeypatch: pytest.
         recorded = [sites_of(record(PROGRAMS["threads"])[1]) for _ in range(20)]
     finally:
         sys.setswitchinterval(interval)
-    with monkeypatch.context() as patched:
-        start = threading.Thread.start
-        patched.setattr(threading.Thread, "start", lambda thread: (start(thread), thread.join()))
-        wanted = sites_of(record(PROGRAMS["threads"])[1])
+
+    def one_after_another() -> list[torch.Tensor]:
+        with monkeypatch.context() as patched:
+            start = threading.Thread.start
+            patched.setattr(threading.Thread, "start", lambda thread: (start(thread), thread.join()))
+            return PROGRAMS["threads"]()
+
+    wanted = sites_of(record(one_after_another)[1])
     assert recorded == [wanted] * 20
 
 

@@ -47,7 +47,7 @@ def _record(folder: Path) -> Recording:
     finally:
         recorder.stop()
     recording = finish_recording(recorder)
-    write_recording(folder, recording, recorder.copies.memory)
+    write_recording(folder, recording, recorder.copies)
     return recording
 
 

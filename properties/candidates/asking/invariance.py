@@ -18,16 +18,7 @@ import torch
 
 from ....oracles.op.declaration import Tensor, is_float
 from ....oracles.verdicts.verdict import Code
-from ...relations import (
-    Ask,
-    BitDifference,
-    BitRelation,
-    Leaves,
-    Program,
-    Results,
-    find_difference,
-    to_integers,
-)
+from ...relations import Ask, BitDifference, BitRelation, Leaves, Program, Results, find_difference, to_integers
 from ..finding import Finding, not_asked, passing, wrong
 from ..host.calls import Manner
 from ..inputs import WAYS
