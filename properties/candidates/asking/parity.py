@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from ....oracles.bound.rounding.likeness import RISK
 from ....oracles.bound.terms import LADDER, OF_ONE, PRESETS, Terms, terms
@@ -90,14 +91,31 @@ def _fault(session: Session, pair: Beside) -> tuple[str, tuple[str, ...]] | None
     text = f"precision: {who} is of less precision than the contract {session.terms.name} has"
     if len(pair.wrong) == 1 and (allowance := _least_allowance(session, pair.wrong[who])):
         return f"{text}: {OF_ONE[allowance]} (+{allowance} allows it)", _lines_of(first, session, pair)
-    if reason is not None and reason.rounds:
-        return f"{text}: {reason}", _lines_of(first, session, pair)
+    known = {each.question for each in evidence}
+    last = _rounded_last(evidence) if all(miss.question in known for miss in pair.wrong[who[0]]) else ""
+    if last or (reason is not None and reason.rounds):
+        return f"{text}: {last or reason}", _lines_of(first, session, pair)
     likely = () if reason is None else (f"likely     {reason}",)
     return f"wrong: {who} at {first.question}: {first.card.title}", (*first.card.lines, *likely)
 
 
 def _lines_of(miss: Miss, session: Session, pair: Beside) -> tuple[str, ...]:
     return *miss.card.lines, *_ratio_lines(session, pair)
+
+
+def _rounded_last(evidence: Sequence[Evidence]) -> str:
+    """Which results are rounded to a half type in the end, where that explains all that is outside; empty for none."""
+    every = [row for each in evidence for row in zip(each.names, each.computed, each.standings, strict=True)]
+    wrong = [(name, y, standing.ball) for name, y, standing in every if standing.wrong is not None]
+    for half in (torch.bfloat16, torch.float16) if wrong and all(is_float(y) for _, y, _ in wrong) else ():
+        ulps = [ulp_array(format_of(half), to_array(y)) for _, y, _ in wrong]
+        on_grid = all(torch.equal(y.to(half).to(y.dtype), y) for _, y, _ in wrong)
+        if on_grid and all(
+            ball is not None and bool(np.all(np.abs(to_array(y) - ball.centre) <= ball.radius + ulp / 2))
+            for (_, y, ball), ulp in zip(wrong, ulps, strict=True)
+        ):
+            return f"{wrong[0][0]} rounded to {str(half).removeprefix('torch.')}"
+    return ""
 
 
 def _least_allowance(session: Session, misses: Sequence[Miss]) -> str:

@@ -91,8 +91,14 @@ def test_invariance_and_accuracy(fault: Rule, question: str, text: str) -> None:
         (kernel_of(_by_rows), "order"),
         (kernel_of(backward=_slope_by_rows), "order"),
         (kernel_of(_rounded(_forward)), "precision: B"),
+        (
+            kernel_of(backward=_rounded(_backward)),
+            "precision: B is of less precision than the contract torch has: grad",
+        ),
+        (kernel_of(backward=lambda g, x: _rounded(_backward)(g, x) * 1.0625), "wrong: B at VJP:grad"),
+        (kernel_of(backward=lambda g, x: _backward(g, x) * 1.001), "wrong: B at VJP:grad"),
     ],
-    ids=["right", "P forward, by order", "P backward, by order", "P forward, rounded"],
+    ids=["right", "by order", "backward by order", "rounded", "backward rounded", "and scaled", "backward scaled"],
 )
 def test_parity(second: Rule, word: str) -> None:
     logits = (torch.randn(6, 40, generator=torch.Generator().manual_seed(2)),)
