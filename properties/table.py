@@ -243,11 +243,19 @@ _OF_BITS = (
     Property("INV:threads", "bits: one thread, or several"),
     Property("INV:shared", "bits: gradients of what rows share"),
 )  # fmt: skip
+#: Kinds of COMM, asked of a candidate that runs on several ranks.
+_OF_RANKS = (
+    Property("COMM:late", "values where ranks read and write as late as they may"),
+    Property("COMM:parts", "values: parts of other lengths, and ranks without any"),
+    Property("COMM:worlds", "values on other numbers of ranks"),
+    Property("COMM:errors", "an error on every rank that has lost another"),
+    Property("COMM:agree", "the same bits on all ranks that must have the same"),
+)
 #: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
 #: code -> kind, in the order of asking; a property without kinds is its own.
 KINDS: dict[str, Property] = {
-    row.code: row for row in (*_OF_CANDIDATES[:-3], *_OF_BITS, PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-3:])
+    row.code: row for row in (*_OF_CANDIDATES[:-3], *_OF_BITS, *_OF_RANKS, PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-3:])
 }
 #: code -> property or kind.
 TABLE: dict[str, Property] = KINDS | PROPERTIES

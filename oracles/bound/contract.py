@@ -145,6 +145,7 @@ class Products:
             rounded to TF32. narrow: the format of the factors, if its range is narrower than that of the accumulate
             format, else None.
         partials: format in which partial sums may be stored; None for the accumulate format.
+        hops: how many sums of them may be stored so on their way.
         sums: the error of sums relative to that of sums with one rounding per product: 1, or `TENSOR_SUMS`.
         accumulators: of products of eight-bit numbers; None if they are added up in the accumulate format.
     """
@@ -152,6 +153,7 @@ class Products:
     factors: float = 0.0
     narrow: Format | None = None
     partials: Format | None = None
+    hops: int = 0
     accumulators: Accumulators | None = None
     sums: float = 1.0
 
@@ -265,7 +267,14 @@ class Contract:
 
     def error_of_sum(self, terms: int) -> float:
         """The error of a sum, plus that of its centre, which has any order, as a share of the terms' magnitudes."""
-        return self.tree.error(terms, self.roundoff) + (terms - 1) * self.centre_roundoff
+        partials = self.products.partials
+        hops = (self.products.hops + 1) * partials.unit_roundoff if self.products.hops and partials else 0.0
+        return self.tree.error(terms, self.roundoff) + (terms - 1) * self.centre_roundoff + hops * (1.0 + hops)
+
+    @property
+    def adds_in_hops(self) -> bool:
+        """Whether sums of any kind are added up from rank to rank, each of them stored in a narrower format."""
+        return bool(self.products.hops and self.products.partials is not None)
 
     def holds(self, value: float) -> bool:
         """Whether a value is a number of the accumulate format, except for overflow, which the caller must rule out."""

@@ -168,6 +168,7 @@ class Terms:
                 factors,
                 FORMATS["float16"] if factors and name == "float16" else None,
                 partials,
+                0,
                 ACCUMULATORS.get(self.accumulators),
                 TENSOR_SUMS if self._by_tensor_cores(dtype) and single and (factors or dtype in HALF_TYPES) else 1.0,
             ),
@@ -184,6 +185,26 @@ class Terms:
         """The format to which inputs of a dtype may be rounded; None if that rounds nothing."""
         fmt = FORMATS.get(self.inputs)
         return fmt if fmt is not None and fmt.precision < EVERY_FORMAT[dtype].precision else None
+
+
+@dataclass(frozen=True)
+class TermsOfRanks(Terms):
+    """What is allowed of an implementation on several ranks, which send each other sums in `partials`.
+
+    Attributes:
+        hops: how many times a sum of sums may be stored so on its way.
+    """
+
+    hops: int = 0
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; on their way from rank to rank sums are stored {self.hops} times more"
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019 (as above)
+    def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
+        """See `Terms.contract`."""
+        base = super().contract(dtype, device, order)
+        return replace(base, products=replace(base.products, hops=self.hops))
 
 
 _ALGORITHMS = frozenset({"folded", "shifted", SCALED})

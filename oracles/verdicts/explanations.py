@@ -30,7 +30,7 @@ class Code(enum.StrEnum):
     RACE = "OA113"  # programs or threads of a kernel touched one address, and no order is decided
     MISALIGNED = "OA114"  # a kernel touched an address that is no multiple of the bytes it touches there
     UNDEFINED = "OA115"  # a result of a kernel depends on memory to which nothing was written
-    DIVERGENT = "OA116"  # threads of a warp do not come together to a barrier or a shuffle
+    DIVERGENT = "OA116"  # threads of a warp do not come together to a barrier, or ranks to a collective
     SPREAD = "OA117"  # a NaN or an infinity of an operand reaches more elements than in the spec, or fewer
     PARITY = "OA118"  # two candidates differ: why, and which of them is worse
     FEW_SAMPLES = "OA201"

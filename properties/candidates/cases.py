@@ -16,7 +16,7 @@ SUBJECT = "candidate"
 #: The device where candidates are called.
 DEVICE = "cpu"
 #: Options of a case that are words on the command line.
-_FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+|beside=.+|invariant=.+)$"
+_FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+|beside=.+|invariant=.+|world=.+)$"
 
 
 class JudgedCase(
@@ -31,7 +31,7 @@ class JudgedCase(
         seed: a number, or the digits of `--draws`.
         contract, dtype, calls, seconds: as `opassay judge` takes them.
         flags: options without a value: "interpret" or "compiled" for Triton's kernels, "eval"; a device by name; and
-            further sentences of the spec's domain; the address of another candidate, of PARITY.
+            further sentences of the spec's domain; the address of another candidate, of PARITY; how many ranks.
         sha256: of what was executed, by "candidate" and "spec". cell: of the question.
     """
 

@@ -29,7 +29,7 @@ from .cases import DEVICE, SUBJECT, parts_of
 from .excuses import ended_for_memory, excuse
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError
-from .host.calls import CandidateCall, GoneError, Making
+from .host.calls import Answering, CandidateCall, GoneError, Making
 from .host.module_files import GivenError, SpecFile, file_of
 from .host.quarters import Confinement, Quarters
 from .host.sources import content_of, sources
@@ -39,7 +39,8 @@ from .host.watching import Watch
 from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, ask_all
-from .question_plan import QuestionPlan, parts_of_beside
+from .question_plan import RANKS, QuestionPlan, parts_of_beside
+from .rank_processes import RankProcesses, plan_of_ranks, terms_of_ranks
 from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
@@ -67,12 +68,12 @@ def judge_file(
         GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
             contract names no terms; or the isolation that is required cannot be had.
     """
-    plan = plan if spec else plan.of_relations()
+    plan = plan_of_ranks(plan if spec else plan.of_relations(), confinement.mesh, spec)
     allowed = _terms_of(contract, confinement)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
         # Before the spec is read, because a candidate must find nothing of it in its process.
-        quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
+        crew = stack.enter_context(contextlib.closing(_crew(confinement, candidate, spec, seed, folder, plan)))
         before, ended, public = frozenset(sources().digests), ended_for_memory(), _public_draws(seed)
         words = _words(candidate, spec, public.seed, values or {}, plan)
         pair = open_pair(**words, folder=Path(folder))
@@ -87,10 +88,12 @@ def judge_file(
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         watch = _watch(problem.path, before, contents)
         make = functools.partial(_apart, candidate, problem.init_args, public.seed, confinement, watch, contents, plan)
+        until = time.monotonic() + plan.total
         try:
-            apart = stack.enter_context(make(quarters))
+            ranks = (problem.placements, read, arguments, until)
+            apart = crew.begin(make, *ranks) if confinement.mesh else stack.enter_context(make(crew.first))
         except CandidateError as err:
-            of = Assignment(named, read.name, str(allowed), public, arguments.dtype, digests, quarters.isolation)
+            of = Assignment(named, read.name, str(allowed), public, arguments.dtype, digests, crew.first.isolation)
             refusal = _reject(replace(of, device=arguments.device), str(err))
             return Judgement(of, Ruling.ERROR, error=err.beyond) if err.beyond else excuse(refusal, confinement, ended)
         # Now that all of the candidate's own text has run, which could keep what it saw.
@@ -101,13 +104,16 @@ def judge_file(
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
         begin = functools.partial(_apart, instances=problem.init_args, seed=public.seed, watch=watch)
-        answers = _begin_beside(begin, plan, confinement, apart, stack) if plan.beside else apart
+        answers: Answering = apart
+        if plan.beside and isinstance(apart, CandidateApart):
+            answers = _begin_beside(begin, plan, confinement, apart, stack)
+        allowed, part = terms_of_ranks(allowed, arguments.dtype, confinement.mesh), None if confinement.mesh else part
         session = Session(read, answers, allowed, draws, arguments, problem.draw, part)
-        session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
-        make_again = functools.partial(_again, make, confinement, apart.until)
+        session.history.in_a_row, apart.until = plan.calls, until
+        make_again = functools.partial(_again, make, confinement, until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
         judgement = excuse(ask_all(session, plan, progress, properties.ask), confinement, ended)
-        of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
+        of = replace(judgement.assignment, sha256=digests, isolation=crew.first.isolation)
         timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if timed else None)
 
@@ -204,11 +210,13 @@ def _apart(
     return CandidateApart(address, making, seed, confinement, watch, quarters)
 
 
-def _quarters(confinement: Confinement, candidate: str, spec: str, seed: int | str | None, folder: str) -> Quarters:
-    """The first process of the candidate, which may be a copy of this one where this one does nothing else.
+def _crew(
+    confinement: Confinement, candidate: str, spec: str, seed: int | str | None, folder: str, plan: QuestionPlan
+) -> RankProcesses:
+    """The first processes of the candidate, which may be copies of this one where this one does nothing else.
 
     Args:
-        confinement, candidate, spec, seed: as for `judge_file`. folder: that it may read besides.
+        confinement, candidate, spec, seed, plan: as for `judge_file`. folder: that they may read besides.
     """
     if confinement.alone:
         # The copy of this process imports parts of torch that make this folder.
@@ -219,10 +227,15 @@ def _quarters(confinement: Confinement, candidate: str, spec: str, seed: int | s
             hide_words()
     # A copy has the words of this process's command line in it, and so a secret that is given there.
     copied = confinement.alone and not isinstance(seed, str)
-    quarters = Quarters(confinement, [*_folders_of(candidate), folder], copied)
+    readable = [*_folders_of(candidate), folder]
+
+    def begin(rank: int, ranks: int) -> Quarters:
+        return Quarters(confinement, readable, copied, rank=rank, ranks=ranks)
+
+    crew = RankProcesses(confinement.mesh, begin, RANKS in plan.others or "COMM:worlds" in plan.questions)
     if confinement.alone:
         _keep_off_the_path(candidate, spec)
-    return quarters
+    return crew
 
 
 def _public_draws(seed: int | str | None) -> Draws:

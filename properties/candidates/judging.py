@@ -34,7 +34,8 @@ from .judgement import OF_OTHER_CALLS, Assignment, Judgement, Ruling, ruling
 from .numpy_specs import name_of_function
 from .other_calls import ask_within_signs
 from .precision import arithmetic
-from .question_plan import FAR, INVARIANT, QuestionPlan, axes_of_words
+from .question_plan import FAR, INVARIANT, OF_RANKS, QuestionPlan, axes_of_words
+from .rank_world import RankGroup
 from .reasons import with_advice
 from .results import without_numbers
 from .row_sample import part_of
@@ -49,7 +50,7 @@ AskProperty = Callable[[str], Verdict]
 #: What keeps a kernel from being run here, and is no fault of it.
 _OF_THE_MACHINE = (Code.OPCODE, Code.NO_DEVICE)
 #: Questions that few candidates have.
-_OF_FEW = ("FWD:ties", FAR)
+_OF_FEW = ("FWD:ties", FAR, *OF_RANKS)
 #: Every question, to its end.
 ALL = QuestionPlan()
 
@@ -229,7 +230,8 @@ def ask_all(
 def _execution(session: Session) -> tuple[str, ...]:
     """How kernels were executed, and where, in lines."""
     executed = session.history.executed
-    return (*place_of_work(), *(executed.tale if executed else ()))
+    ranks = (session.candidate.tale,) if isinstance(session.candidate, RankGroup) else ()
+    return (*ranks, *place_of_work(), *(executed.tale if executed else ()))
 
 
 def _ask(

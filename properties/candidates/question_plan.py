@@ -11,6 +11,8 @@ from ..names import collect_names, nearest_of
 from ..table import FORMER_NAMES, KINDS, TABLE, property_of
 from .judge_draws import Draws
 
+#: The largest number of ranks.
+_MOST_RANKS = 8
 #: Draws after which questions have the table's order.
 NO_SECRET = Draws(0)
 #: The word for every question and every property.
@@ -28,12 +30,15 @@ INVARIANT = {code.partition(":")[2]: code for code in KINDS if property_of(code)
 ALL_AXES = tuple(axis for axis in INVARIANT if axis != "shared")
 #: What somebody may say of the gradients that rows share, beside their order: the sum of single rows, or of any order.
 _SHARED = ("shared=single", "shared=any")
+#: The word for what is asked of several ranks, and the codes.
+RANKS = "COMM"
+OF_RANKS = tuple(code for code in KINDS if code.startswith(f"{RANKS}:"))
 #: What is asked by default.
-USUAL = tuple(code for code in KINDS if code not in (FAR, PARITY, *INVARIANT.values()))
+USUAL = tuple(code for code in KINDS if code not in (FAR, PARITY, *INVARIANT.values(), *OF_RANKS))
 #: Other answers are compared with what comes of these, which are asked first.
 _AHEAD = ("PURE:process", "FWD:given")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
-_BEHIND = frozenset({"COMP:compiled", "LIKELY", PARITY, "PURE:left"})
+_BEHIND = frozenset({*OF_RANKS, "COMP:compiled", "LIKELY", PARITY, "PURE:left"})
 
 
 def parts_of_beside(text: str) -> tuple[str, str, str]:
@@ -59,6 +64,21 @@ def axes_of_words(words: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(words)
 
 
+def mesh_of(text: str) -> tuple[int, ...]:
+    """The mesh that a user names: "4", or "2x2".
+
+    Raises:
+        ValueError: it is none, or has too many ranks.
+    """
+    words = text.lower().split("x")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise ValueError(f"world: got {text!r}, need a number of ranks, or a mesh of them as 2x2")
+    mesh = tuple(map(int, words))
+    if math.prod(mesh) > _MOST_RANKS:
+        raise ValueError(f"world: got {math.prod(mesh)} ranks, need at most {_MOST_RANKS}")
+    return mesh
+
+
 @dataclass(frozen=True)
 class QuestionPlan:
     """What is asked of a candidate.
@@ -73,8 +93,8 @@ class QuestionPlan:
         timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
         device: to which inputs, parameters and buffers are moved, "cpu" or "cuda"; empty for their own.
         evaluation: whether modules are put in evaluation, and the spec is called without dropout.
-        others: what is asked, too: FAR, which is not by default; axes along which bits are, or "all"; "rows=x:0" also
-            says which axis the rows are.
+        others: what is asked, too: FAR and RANKS, which are not by default; axes along which bits are, or "all";
+            "rows=x:0" also says which axis the rows are.
         where: sentences of the domain of a spec in a file, beside its own.
         beside: another candidate, of which PARITY is asked, as `parts_of_beside` reads it; empty for none.
     """
@@ -100,7 +120,7 @@ class QuestionPlan:
         if unknown:
             near = nearest_code(unknown[0])
             raise ValueError(f"questions: got {unknown[0]!r}{near}, need codes of {', '.join(codes)}")
-        axes_of_words([word for word in self.others if word != FAR])
+        axes_of_words([word for word in self.others if word not in (FAR, RANKS)])
         if not self.total > 0:
             raise ValueError(f"total={self.total}: need seconds above 0")
         if self.calls is not None and self.calls < 2:
@@ -125,7 +145,8 @@ class QuestionPlan:
         """Codes that are asked beside the questions."""
         words = [word.partition("=")[0] for word in self.others]
         axes = [*(word for word in words if word in INVARIANT), *(ALL_AXES if "all" in words else ())]
-        return [FAR] * (FAR in words) + [INVARIANT[word] for word in axes] + [PARITY] * bool(self.beside)
+        codes = [FAR] * (FAR in words) + [*OF_RANKS] * (RANKS in words)
+        return codes + [INVARIANT[word] for word in axes] + [PARITY] * bool(self.beside)
 
     def order(self, draws: Draws = NO_SECRET) -> list[str]:
         """The codes in the order in which they are asked.

@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 from .. import worlds
 from ..collector import imports_set_aside
@@ -24,6 +24,8 @@ from .lifeline import end_with
 _BROKEN = 70
 
 Json = dict[str, Any]
+#: Asks the owner of this process something while a question of its is being answered.
+_CONSULTED: list[Callable[[Json], Json]] = []
 
 
 def serve(prepare: Callable[[Json], Json], answer: Callable[[Json], Json]) -> None:
@@ -53,6 +55,7 @@ def serve(prepare: Callable[[Json], Json], answer: Callable[[Json], Json]) -> No
             with imports_set_aside():
                 ready, pid = prepare(json.loads(lines.readline())), os.getpid()
             _send(int(answers), pid, {"ready": ready})
+            _CONSULTED[:] = [lambda message: _consult(int(answers), pid, lines, message)]
             while line := lines.readline():
                 _send(int(answers), pid, answer(json.loads(line)))
         status = 0
@@ -62,6 +65,20 @@ def serve(prepare: Callable[[Json], Json], answer: Callable[[Json], Json]) -> No
         traceback.print_exc()  # the owner keeps the end of what is printed here, and shows it
     finally:
         _leave(status)
+
+
+def consult(message: Json) -> Json:
+    """Say something to the owner of this process while a question of its is being answered; what it replies."""
+    return _CONSULTED[0](message)
+
+
+def _consult(answers: int, pid: int, lines: BinaryIO, message: Json) -> Json:
+    _send(answers, pid, message)
+    line = lines.readline()
+    if not line:
+        os._exit(_BROKEN)  # the owner wants nothing more
+    reply: Json = json.loads(line)
+    return reply
 
 
 def limit_memory(most: int) -> None:

@@ -43,6 +43,9 @@ def common_unit(values: Any) -> float:
 
 def holds_multiples(contract: Contract, size: Any, unit: Any, fmt: Format | None = None) -> Any:
     """Whether multiples of `unit` up to `size` are held by the accumulate format, or by another."""
+    if fmt is None and contract.adds_in_hops:
+        partials = holds_multiples(contract, size, unit, contract.products.partials)
+        return partials & holds_multiples(contract, size, unit, contract.accumulate)
     fmt = contract.accumulate if fmt is None else fmt
     # Every integer up to 2^p has at most p bits once its trailing zeros are taken off, so it is held without rounding.
     # Below the smallest subnormal, and beyond the largest number, that is not so.

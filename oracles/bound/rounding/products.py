@@ -64,8 +64,9 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         relative += narrow_sums.share(terms) * (1.0 + relative)
     limit = contract.limit
     if rounding.partials is not None:
-        # Every partial sum is rounded once to that format. The sum of their sizes is at most that of all terms.
-        relative += rounding.partials.unit_roundoff * (1.0 + relative)
+        # Every partial sum is rounded once to that format. The sum of their sizes is at most that of all terms. And so
+        # is every sum of some of them.
+        relative += (rounding.hops + 1) * rounding.partials.unit_roundoff * (1.0 + relative)
         absolute += terms * rounding.partials.eta
         limit = min(limit, rounding.partials.max)
     radius = size * ((relative + own) * slack)

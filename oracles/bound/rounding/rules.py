@@ -164,7 +164,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     radii_sum = None if a.exact else _sum_of_radii(a, axes, size, summands)
     radius = size * (error := contract.error_of_sum(summands) * (1.0 + summands * SLACK))
     # For higher derivatives no proof says which sums a closed form has, so the bound is not reduced there.
-    if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
+    if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5 and not contract.adds_in_hops:
         radius = np.minimum(radius, _of_partial_sums(size, centre, radii_sum, growth))
         if means:
             radius = radius + _apart(a, axes, centre, size, radii_sum) * _of_means(summands, unit)

@@ -1,7 +1,7 @@
 """The functions that ask the kinds of `table.KINDS`, several in a module."""
 
 from ...table import KINDS, bind
-from . import far, gradients, invariance, later_calls, likely, output_values, parity, process, sizes, unread
+from . import far, gradients, invariance, later_calls, likely, output_values, parity, process, ranks, sizes, unread
 
 #: code -> the function that asks a kind, in the table's order.
 ASKING = bind(
@@ -16,6 +16,7 @@ ASKING = bind(
         **process.ASKING,
         **likely.ASKING,
         **parity.ASKING,
+        **ranks.ASKING,
     },
     KINDS,
 )

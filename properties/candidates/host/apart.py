@@ -21,6 +21,8 @@ import msgspec
 from ....oracles.verdicts.verdict import Code
 from ...places.lifeline import began_with, children, end_all, parent_of, program_name, running
 from ...places.process import AnswerError, EndedError
+from ..ranks.meeting import Meet, MeetingError
+from ..ranks.posts import POSTED
 from .calls import Answer, CandidateCall, Executed, GoneError, LateError, Making, Sequel
 from .exchange import Loaded, loaded
 from .isolation import Isolation, writable
@@ -190,7 +192,10 @@ class CandidateApart:
         look = functools.partial(self._require_light, own)
         while True:
             try:
-                return self._process.answer(time.monotonic() + rest, look)
+                reply = self._process.answer(time.monotonic() + rest, look)
+                if self._quarters.meet is None or POSTED not in reply:
+                    return reply
+                self._process.ask(self._deliver(self._quarters.meet))
             except EndedError as err:
                 late = not self._process.ended
                 # A machine with more to do than processors lets a process wait, which is no time of its own.
@@ -200,6 +205,13 @@ class CandidateApart:
                     raise GoneError(f"{err}{limit}", late) from err
             except AnswerError as err:
                 raise GoneError(f"said {err}") from err
+
+    def _deliver(self, meet: Meet) -> dict[str, Any]:
+        """What a rank gets that has posted something and waits."""
+        try:
+            return {"delivered": self._exchange.write(meet(self._exchange.posted()))}
+        except MeetingError as err:
+            return {"failed": str(err)}
 
     def _require_light(self, own: OwnTime) -> bool:
         """False; GoneError where the candidate's processes together take too much, which are ended then.

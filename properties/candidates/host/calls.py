@@ -40,6 +40,7 @@ class Manner(enum.StrEnum):
     ALONE = "alone"  # torch has one thread
     STEADY = "steady"  # kernels as PTX run in their usual variant, in every call
     REORDERED = "reordered"  # the same, with warps in another order
+    LATE = "late"  # ranks read what they pass to others as late as they may, and add in another order
     FAR = "far"  # rows are repeated beyond 2^31 elements, and launches run some of their blocks
 
 
@@ -327,7 +328,7 @@ def stays(call: CandidateCall, outputs: Sequence[Any], count: int) -> bool:
     return not passes and sum(y.numel() for y in outputs) <= _LARGE
 
 
-def overwrite(file: BinaryIO, message: CandidateCall | Making | Answer) -> None:
+def overwrite(file: BinaryIO, message: msgspec.Struct) -> None:
     """Write a message into a file; what it had before is overwritten in place."""
     # A large file that is made anew takes other memory of the system's, every page of which has to be cleared first.
     file.seek(0)

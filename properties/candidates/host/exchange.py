@@ -22,6 +22,7 @@ import torch
 
 from ....oracles.verdicts.verdict import Code
 from ...places import wire
+from ..ranks.posts import POSTED, Delivery, Turn
 from .calls import DTYPES, Answer, CandidateCall, GoneError, Making, overwrite
 from .temporary import TemporaryFolder
 
@@ -50,7 +51,7 @@ class Exchange:
         self._questions = open(os.open("asked", new, 0o600, dir_fd=self._folder.handle), "wb")  # noqa: SIM115 (see `close`)
         self._number = 0
 
-    def write(self, message: CandidateCall | Making) -> str:
+    def write(self, message: CandidateCall | Making | Delivery) -> str:
         """The path of the file that has this now."""
         overwrite(self._questions, message)
         return os.path.join(self._folder.path, "asked")
@@ -74,7 +75,7 @@ class Exchange:
             GoneError: it is no answer, whatever it is.
         """
         try:
-            answer = wire.decode(self._content(), Answer, placed=True)
+            answer = wire.decode(self._content(self._name), Answer, placed=True)
             check(answer, call)
             return answer
         except Exception as err:  # whoever wrote it may have thought of something that raises anything
@@ -83,11 +84,22 @@ class Exchange:
             with contextlib.suppress(OSError):
                 os.unlink(self._name, dir_fd=self._handle)
 
-    def _content(self) -> memoryview:
-        """The bytes of the answer, in memory of their own."""
+    def posted(self) -> Turn:
+        """What the process of a rank has posted.
+
+        Raises:
+            GoneError: nothing that can be read.
+        """
+        try:
+            return wire.decode(self._content(POSTED), Turn)
+        except Exception as err:  # as above
+            raise GoneError(f"posted what cannot be read: {str(err) or type(err).__name__}") from err
+
+    def _content(self, name: str) -> memoryview:
+        """The bytes of a file of the process, in memory of their own."""
         # What is no regular file may wait for ever when it is opened, or when it is read.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with open(os.open(self._name, flags, dir_fd=self._handle), "rb", buffering=0) as file:
+        with open(os.open(name, flags, dir_fd=self._handle), "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("it is no regular file")

@@ -58,6 +58,7 @@ class SpecFile:
         spec: a module or a function. init_args: what a candidate that is a class is made of.
         draw: (seed) -> the arguments of one call.
         path: of the file; that of the module for a pair. domain: which calls the spec takes, as the file declares it.
+        placements: how tensors lie over ranks, as the file declares it.
     """
 
     spec: Callable[..., Any]
@@ -65,6 +66,7 @@ class SpecFile:
     init_args: Sequence[Any] = ()
     path: Path = field(default_factory=Path)
     domain: Mapping[str, Any] = field(default_factory=dict)
+    placements: Mapping[str, Any] = field(default_factory=dict)
 
 
 def file_of(address: str) -> Path | None:
@@ -147,9 +149,9 @@ def problem_of(
         arguments = list(make()) if callable(make) else []
         spec = instance_of(target, arguments, seed)
     names = () if whole else parameters_of(spec)
-    domain = getattr(module, "domain", None)
-    domain = domain if isinstance(domain, Mapping) else {}
-    return SpecFile(spec, _seed_draw(draw, address, dict(values or {}), names), arguments, path, domain)
+    declarations = (getattr(module, name, None) for name in ("domain", "placements"))
+    declared = [each if isinstance(each, Mapping) else {} for each in declarations]
+    return SpecFile(spec, _seed_draw(draw, address, dict(values or {}), names), arguments, path, *declared)
 
 
 def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:

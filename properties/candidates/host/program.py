@@ -23,7 +23,7 @@ import msgspec
 
 from ....oracles.machine.allocator import keep_freed_memory
 from ...places.lifeline import hide_words
-from ...places.serving import limit_memory, serve
+from ...places.serving import consult, limit_memory, serve
 from .isolation import Rooms, confine
 
 _HOSTS: list[Any] = []
@@ -48,6 +48,10 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
+    if hello.get("ranks"):
+        from ..ranks.collectives import join_world
+
+        join_world(hello["rank"], hello["ranks"], hello["rooms"]["folder"], consult)
     return dict(msgspec.to_builtins(isolation))
 
 
@@ -60,7 +64,8 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
         from ..candidate_op import verdict_of
 
         return verdict_of(question["property"], _HOSTS[0])
-    from .calls import CandidateCall, Sequel, read_message, write
+    from ..ranks.collectives import begin_call, end_call
+    from .calls import CandidateCall, Manner, Sequel, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
     if "operations" in question:
@@ -73,8 +78,12 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
         answer = host.fetch(question["fetch"], question["earlier"])
     elif "sequel" in question:
         answer = host.finish(msgspec.convert(question["sequel"], Sequel))
+        end_call()
     else:
-        host.begin(read_message(Path(question["call"]), CandidateCall))
+        call = read_message(Path(question["call"]), CandidateCall)
+        begin_call(call.manner is Manner.LATE)
+        host.begin(call)
+        end_call()
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that the candidate made
     if answer is None:

@@ -12,6 +12,7 @@ import msgspec
 
 from ...places.lifeline import adopt_orphans
 from ...places.process import Process
+from ..ranks.meeting import Meet
 from .copying import process_copied
 from .exchange import Exchange
 from .isolation import Isolation, Rooms
@@ -29,6 +30,7 @@ class Confinement:
         interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
         compiled: whether they are compiled there, and their PTX executed, which takes a CPU alone, too.
         alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
+        mesh: how many processes there are along each axis of a mesh, each a rank; empty for one that is none.
         isolation: "auto" for what the kernel offers, "required" for all of it or no verdict, "none".
     """
 
@@ -37,6 +39,7 @@ class Confinement:
     interpret: bool = False
     compiled: bool = False
     alone: bool = False
+    mesh: tuple[int, ...] = ()
     isolation: str = "auto"
 
     @property
@@ -52,18 +55,22 @@ class Quarters:
         confinement: of the process. readable: folders that it may read besides what every program needs.
         copied: whether it may be a copy of this process; else it is a new one.
         python: of another environment that has opassay, too; empty for this one.
+        rank, ranks: its number, and how many there are; 0 for none.
 
     Attributes:
-        process, exchange: what it is made of. isolation: what the process has given up, once it has said so.
+        process, exchange: what it is made of. meet: of a rank, takes what it posts, and gives what it gets.
+            isolation: what the process has given up, once it has said so.
         adopts: whether what the candidate leaves running becomes a child of this
             process, which has no other children than candidates' processes then.
     """
 
     def __init__(
-        self, confinement: Confinement, readable: Sequence[str] = (), copied: bool = False, python: str = ""
-    ) -> None:
+        self, confinement: Confinement, readable: Sequence[str] = (), copied: bool = False, python: str = "",
+        rank: int = 0, ranks: int = 0,
+    ) -> None:  # fmt: skip
         self.exchange = Exchange()
         self.isolation: Isolation | None = None
+        self.meet: Meet | None = None
         self.adopts = confinement.alone
         if self.adopts:
             adopt_orphans(True)
@@ -71,6 +78,7 @@ class Quarters:
         rooms = Rooms(self.exchange.own, paths, confinement.isolation, confinement.bytes)
         hello: dict[str, Any] = {"memory": confinement.bytes, "rooms": msgspec.to_builtins(rooms)}
         hello |= {"interpret": confinement.interpret, "compiled": confinement.compiled}
+        hello |= {"ranks": ranks, "rank": rank}
         changed = confinement.interpret or confinement.compiled
         try:
             process = process_copied(hello) if copied and not changed else None

@@ -27,19 +27,16 @@ from ....properties.candidates.question_plan import (
     FAR,
     INVARIANT,
     QuestionPlan,
-    axes_of_words,
-    nearest_code,
     parts_of_beside,
 )
 from ....properties.collector import imports_set_aside
-from ....properties.names import nearest_of
 from ....properties.rehearsal.deciding import rehearse_instead, settle_way
-from ....properties.table import FORMER_NAMES, TABLE
-from ....reference.dtypes import FORMATS, dtype_name
+from ....properties.table import TABLE
 from ... import exit_codes
 from ...text import one_line
 from ..addresses import completing, require_in_file
 from ..host import Host, Stop, require
+from .options import dtype_of, read_mesh, require_axes, require_questions
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
@@ -75,7 +72,7 @@ def describe_domain(spec: str, seed: int, parameters: dict[str, Any], where: Seq
 
 _Result = TypeVar("_Result")
 #: The options that confine a candidate.
-_CONFINING = ("seconds", "memory", "interpret", "compiled", "isolation")
+_CONFINING = ("seconds", "memory", "interpret", "compiled", "isolation", "mesh")
 #: What `--demo` judges.
 _DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
@@ -136,6 +133,8 @@ class _Command(click.Command):
 @click.option("--far", is_flag=True, help="Ask FAR, too: kernels beyond 2^31 elements, in blocks at both sides of it.")
 @click.option("--invariant", multiple=True, metavar="AXIS", shell_complete=completing([*INVARIANT, "all"]),
               help="Ask for equal bits along this axis, too, or all; or rows=x:0. Needs no --spec.")  # fmt: skip
+@click.option("--world", "mesh", metavar="N", callback=read_mesh,
+              help="Run the candidate on N ranks, or a mesh as 2x2; its spec has placements.")  # fmt: skip
 @click.option("--where", multiple=True, metavar="TEXT", help="Say which calls there are, as a domain does; repeatable.")
 @click.option("--may-write", multiple=True, metavar="NAME", help="Let the candidate leave other values in an argument.")
 @click.option("--beside", metavar="CANDIDATE", help="Ask another candidate the same, and say why they differ: PARITY.")
@@ -171,15 +170,15 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         itself = bool(options["invariant"]) and not (spec or options["demo"] or options["domain"])
         usual = candidate or (spec if options["domain"] else None)
         addresses = _addresses(usual, candidate if itself else spec, demo=options["demo"])
-        _require_questions(options["questions"])
-        _require_axes(options["invariant"])
+        require_questions(options["questions"])
+        require_axes(options["invariant"])
         if clash := settle_way(options):
             raise Stop(exit_codes.USAGE, clash)
         if options["draws"] is not None:
             if options["seed"] is not None:
                 raise Stop(exit_codes.USAGE, "--draws: got --seed, too; need one of them")
             options["seed"] = options["draws"]
-        options["dtype"] = _dtype_of(options["dtype"])
+        options["dtype"] = dtype_of(options["dtype"])
         options["where"] = *options["where"], *(f"{name}: may be written" for name in options["may_write"])
         for address in (*addresses, *filter(None, [parts_of_beside(options["beside"] or "")[0]])):
             require_in_file(address)
@@ -256,6 +255,7 @@ def _judge(
     flags = *(flag for name, flag in named.items() if options[name]), *(f"where={each}" for each in options["where"])
     flags += (f"beside={options['beside']}",) if options["beside"] else ()
     flags += (*(f"invariant={each}" for each in options["invariant"] if "=" in each),)
+    flags += (f"world={'x'.join(map(str, options['mesh']))}",) if options["mesh"] else ()
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:
@@ -291,35 +291,6 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
         missing, need = "--spec" if candidate else "CANDIDATE", "judge mine.py:kernel --spec mine.py:reference"
         raise Stop(exit_codes.USAGE, f"{missing}: got none, as in `opassay {need}`; --demo shows what a judgement is")
     return candidate, spec
-
-
-def _require_axes(words: Sequence[str]) -> None:
-    """Stop for a word that names no axis of equal bits."""
-    try:
-        axes_of_words(words)
-    except ValueError as err:
-        raise Stop(exit_codes.USAGE, f"--{err}") from err
-
-
-def _require_questions(names: Sequence[str]) -> None:
-    """Stop for a code that no question has."""
-    for code in names:
-        if FORMER_NAMES.get(code, code) not in (codes := [*TABLE, ALL_CODES]):
-            hint = nearest_code(code)
-            raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint or ', need one of ' + ', '.join(codes)}")
-
-
-def _dtype_of(name: str | None) -> str:
-    """torch's name of a dtype that a user names; empty for none.
-
-    Raises:
-        Stop: there is no such dtype, or it is not judged.
-    """
-    if not name or dtype_name(name) in FORMATS:
-        return dtype_name(name or "")
-    names = [*FORMATS, *(fmt.short for fmt in FORMATS.values())]
-    hint = nearest_of(name, names)
-    raise Stop(exit_codes.USAGE, f"--dtype: got {name[:100]!r}{hint}, need one of {', '.join(names)}")
 
 
 def _paint(text: str) -> str:
