@@ -1,0 +1,245 @@
+"""Candidates of several ranks: where collectives meet, how tensors are cut, and what is found of wrong kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor import Partial, Replicate, Shard
+
+from opassay.properties.candidates.placements import PartsError, Placements, placements_of
+from opassay.properties.candidates.question_plan import mesh_of
+from opassay.properties.candidates.ranks.meeting import Meeting, MeetingError
+from opassay.properties.candidates.ranks.posts import ANY, Delivery, Post, Turn
+from tests.properties.candidates import over_ranks
+
+_KERNELS = Path(over_ranks.__file__).parent
+
+
+def _post(number: int, op: str, *tensors: Any, size: int = 2, **others: Any) -> Post:
+    tensors = tuple(torch.tensor(each) for each in tensors)
+    return Post(number, op, "world", list(range(size)), list(tensors), "float32[2]", **others)
+
+
+def _meet(meeting: Meeting, *programs: Callable[[Callable[[Turn], Delivery]], Any]) -> list[Any]:
+    """What programs of ranks give, each of which takes turns at a meeting; an exception is its text."""
+    results: dict[int, Any] = {}
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = programs[rank](lambda turn: meeting.take_turn(rank, turn))
+        except MeetingError as err:
+            results[rank] = str(err)
+        meeting.leave(rank, "has returned")
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(programs))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(20)
+    return [results.get(rank, "hangs") for rank in range(len(programs))]
+
+
+def _one(post: Post) -> Callable[[Callable[[Turn], Delivery]], Any]:
+    return lambda take: [t.tolist() for t in take(Turn([post], post.number)).tensors]
+
+
+def test_a_sum_is_on_all_ranks() -> None:
+    posts = [_post(0, "all_reduce", [1.0, 2.0], reduction="sum"), _post(0, "all_reduce", [3.0, 5.0], reduction="sum")]
+    assert _meet(Meeting(2), *map(_one, posts)) == [[[4.0, 7.0]], [[4.0, 7.0]]]
+
+
+@pytest.mark.parametrize(
+    ("op", "tensors", "root", "need"),
+    [
+        ("all_gather", ([[1.0]], [[2.0]]), ANY, [[[1.0], [2.0]], [[1.0], [2.0]]]),
+        ("gather", ([[1.0]], [[2.0]]), 1, [[], [[1.0], [2.0]]]),
+        ("broadcast", ([[1.0]], [[2.0]]), 1, [[[2.0]], [[2.0]]]),
+        ("scatter", ([[1.0], [7.0]], []), 0, [[[1.0]], [[7.0]]]),
+        ("all_to_all", ([[1.0], [2.0]], [[3.0], [4.0]]), ANY, [[[1.0], [3.0]], [[2.0], [4.0]]]),
+        ("reduce_scatter", ([[1.0], [2.0]], [[3.0], [4.0]]), ANY, [[[4.0]], [[6.0]]]),
+        ("reduce", ([[1.0]], [[2.0]]), 0, [[[3.0]], []]),
+        ("barrier", ([], []), ANY, [[], []]),
+    ],
+)  # fmt: skip
+def test_every_collective_has_its_meaning(op: str, tensors: Any, root: int, need: Any) -> None:
+    reduction = "sum" if "reduce" in op else ""
+    posts = [_post(0, op, *each, root=root, reduction=reduction) for each in tensors]
+    assert _meet(Meeting(2), *map(_one, posts)) == need
+
+
+def test_messages_come_in_the_order_of_their_channel() -> None:
+    sends = [_post(i, "send", [float(i)], root=1) for i in range(2)]
+    takes = [_post(i, "recv", root=0) for i in range(2)]
+
+    def send(take: Callable[[Turn], Delivery]) -> None:
+        take(Turn(sends, 1))
+
+    def receive(take: Callable[[Turn], Delivery]) -> list[Any]:
+        second = take(Turn(takes, 1)).tensors
+        return [take(Turn([], 0)).tensors[0].item(), second[0].item()]
+
+    assert _meet(Meeting(2), send, receive)[1] == [0.0, 1.0]
+
+
+def test_two_that_send_to_each_other_wait_for_good() -> None:
+    first, second = _meet(Meeting(2), _one(_post(0, "send", [1.0], root=1)), _one(_post(0, "send", [1.0], root=0)))
+    assert first == second == "rank 0 waits in send(float32[2], to rank 1); rank 1 waits in send(float32[2], to rank 0)"
+
+
+def test_a_rank_that_leaves_is_named() -> None:
+    words, _ = _meet(Meeting(2), _one(_post(0, "all_reduce", [1.0], reduction="sum")), lambda take: None)
+    assert words == "rank 0 waits in all_reduce(float32[2], sum); rank 1 has returned"
+
+
+def test_different_calls_are_named() -> None:
+    posts = _post(0, "all_reduce", [1.0], reduction="sum"), _post(0, "all_reduce", [1.0], reduction="max")
+    first, second = _meet(Meeting(2), *map(_one, posts))
+    need = "different calls: rank 0 makes all_reduce(float32[2], sum); rank 1 makes all_reduce(float32[2], max)"
+    assert first == second == need
+
+
+def test_a_message_of_any_rank_is_of_the_first_in_the_order() -> None:
+    programs = [
+        lambda take: take(Turn([_post(0, "recv", size=3)], 0)).source,
+        _one(_post(0, "send", [1.0], root=0, size=3)), _one(_post(0, "send", [2.0], root=0, size=3)),
+    ]  # fmt: skip
+    assert _meet(Meeting(3), *programs)[0] == 1
+    assert _meet(Meeting(3, (2, 1, 0)), *programs)[0] == 2
+
+
+def test_who_waits_for_a_lost_rank_is_told() -> None:
+    meeting = Meeting(2, broken=1)
+    posts = [_post(0, "all_reduce", [1.0], reduction="sum") for _ in range(2)]
+    first, second = _meet(meeting, *map(_one, posts))
+    assert second == "rank 1 has lost its connection to all others"
+    assert first.startswith("rank 0 waits in all_reduce")
+    assert meeting.victims == {0, 1}
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 9])
+@pytest.mark.parametrize("lying", [Shard(0), Shard(-1), Replicate(), Partial()])
+def test_parts_make_the_whole(n: int, lying: Any) -> None:
+    whole, placements = torch.arange(3.0 * n).reshape(n, 3), Placements((4,))
+    parts = [placements.cut(whole, (lying,), rank) for rank in range(4)]
+    if lying.is_shard():
+        lengths = [part.shape[lying.dim] for part in parts]
+        chunks = whole.chunk(4, lying.dim)
+        assert lengths == [*(each.shape[lying.dim] for each in chunks), *[0] * (4 - len(chunks))][:4]
+    assert torch.equal(placements.join(parts, (lying,), lambda *_: None), whole)
+
+
+def test_a_mesh_of_two_axes_cuts_by_both() -> None:
+    whole, placements = torch.arange(24.0).reshape(4, 6), placements_of({"x": (Shard(0), Shard(1))}, (2, 3))
+    parts = [placements.cut(whole, placements.of("x"), rank) for rank in range(6)]
+    assert parts[5].tolist() == whole[2:, 4:].tolist()
+    assert torch.equal(placements.join(parts, placements.of("x"), lambda *_: None), whole)
+
+
+def test_a_replica_of_other_bits_is_noted() -> None:
+    pairs: list[tuple[int, bool]] = []
+    parts = [torch.ones(2), torch.ones(2), torch.ones(2) + 1e-6]
+    Placements((3,)).join(
+        parts, (Replicate(),), lambda rank, part, first: pairs.append((rank, torch.equal(part, first)))
+    )
+    assert pairs == [(1, True), (2, False)]
+
+
+def test_no_parts_of_one_tensor_are_refused() -> None:
+    places = Placements((2,))
+    with pytest.raises(PartsError, match=r"rank 1 has float32\[2, 4\] and rank 0 float32\[2, 3\], no parts by"):
+        places.join([torch.ones(2, 3), torch.ones(2, 4)], (Shard(0),), lambda *_: None)
+    with pytest.raises(PartsError, match=r"rank 0 has 1 of 4 along axis 0, and by Shard\(0\) 2"):
+        places.join([torch.ones(1), torch.ones(3)], (Shard(0),), lambda *_: None)
+
+
+def test_a_partial_sum_is_cut_exactly() -> None:
+    whole = torch.tensor([0.1, float("inf"), float("nan"), -3.0])
+    parts = [Placements((3,)).cut(whole, (Partial(),), rank) for rank in range(3)]
+    assert torch.equal(torch.stack(parts).nan_to_num(7.0, 8.0).sum(0), whole.nan_to_num(7.0, 8.0))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"x": 0}, r"placements: got x=0, need Shard\(dim\), Replicate\(\) or Partial\(\)"),
+        ({"x": (Shard(0), Shard(1))}, "placements: got 2 of x, need one for each of 1 axes of the mesh 4"),
+        ({"y": Shard(0)}, "placements: got 'y'"),
+    ],
+)
+def test_placements_of_nothing_are_refused(words: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        placements_of(words, (4,)).require_names(["x"])
+
+
+@pytest.mark.parametrize(("text", "need"), [("4", (4,)), ("2x2", (2, 2)), ("8", (8,))])
+def test_a_mesh_is_read(text: str, need: tuple[int, ...]) -> None:
+    assert mesh_of(text) == need
+
+
+@pytest.mark.parametrize("text", ["0", "nine", "3x3", "-1", "2x"])
+def test_no_mesh_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="world: got "):
+        mesh_of(text)
+
+
+def _judge(file: str, kernel: str, *words: str, world: str = "4") -> tuple[str, str]:
+    """The verdict of a kernel of `over_ranks`, and all that is said."""
+    path = _KERNELS / f"{file}.py"
+    command = [sys.executable, "-m", "opassay", "judge", f"{path}:{kernel}", "--spec", f"{path}:reference"]
+    command += ["--world", world, "--seed", "0", *words]
+    out = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    lines = [line for line in out.stdout.splitlines() if line.startswith(("accepted", "rejected", "weak"))]
+    return lines[0].partition(":")[0] if lines else out.stderr, out.stdout
+
+
+#: Questions that are answered in few calls.
+_QUICK = ("-k", "FWD:given", "-k", "VJP:grad", "-k", "COMM")
+
+
+def test_a_right_kernel_is_accepted() -> None:
+    verdict, text = _judge("linear", "right", *_QUICK)
+    assert verdict == "accepted", text
+    assert "on 4 ranks: x S(1), weight S(1), bias R, return R" in text
+
+
+def test_a_gradient_times_the_world_is_found() -> None:
+    verdict, text = _judge("linear", "wrong_gradient", "-k", "VJP:grad", world="2")
+    assert verdict == "rejected"
+    assert "off by the factor 2" in text
+
+
+def test_other_bits_on_the_ranks_are_found() -> None:
+    verdict, text = _judge("sums", "wrong_own_order", *_QUICK)
+    assert verdict == "rejected"
+    assert "COMM:agree: rank " in text
+
+
+def test_a_half_type_may_travel_where_it_is_the_dtype() -> None:
+    assert _judge("sums", "right_ring", "--dtype", "bf16", "-k", "FWD:given")[0] == "accepted"
+    assert _judge("sums", "wrong_narrow_hop", "-k", "FWD:given")[0] == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("file", "kernel", "words", "words_of_card"),
+    [
+        ("sums", "wrong_without_wait", ["-k", "FWD:given"], "FWD:given"),
+        ("sums", "wrong_swallowed", ["-k", "FWD:given", "-k", "COMM:errors"], "COMM:errors"),
+        ("experts", "wrong_without_tokens", ["-k", "SIZE"], "waits in all_to_all"),
+    ],
+)
+def test_what_ranks_alone_have_wrong_is_found(file: str, kernel: str, words: list[str], words_of_card: str) -> None:
+    verdict, text = _judge(file, kernel, *words)
+    assert verdict == "rejected", text
+    assert words_of_card in text
+
+
+def test_what_ranks_are_not_asked_is_said() -> None:
+    text = _judge("linear", "right", "-k", "ALL")[0]
+    assert "world: got ALL, which several ranks are not asked" in text
