@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...oracles.verdicts.verdict import AXES, HELD, REPORT_FOLDER, Cell, Code, Outcome, Verdict
+from ...properties.candidates.question_plan import mesh_of
 from ...properties.catalog.loading import op_names
 from ...properties.places.pool import ALONE
 from ...properties.places.process import AnswerError, EndedError, Process
@@ -107,13 +108,12 @@ def _replay_judged_case(case: JudgedCase) -> int:
     names = ("candidate", "spec", "seed", "contract", "given", "dtype", "calls", "seconds", "sha256")
     options = {name: getattr(case, name) for name in names}
     options |= {name: name in case.flags for name in ("interpret", "compiled")} | {"evaluation": "eval" in case.flags}
-    options["where"] = tuple(flag[len("where=") :] for flag in case.flags if flag.startswith("where="))
-    options["beside"] = next((flag[len("beside=") :] for flag in case.flags if flag.startswith("beside=")), None)
-    words = (flag.partition("=") for flag in case.flags)
-    options["invariant"] = (
-        *(value for name, _, value in words if name == "invariant"),
-        *[case.question[4:]] * (not case.spec),
-    )
+    words = [flag.partition("=")[::2] for flag in case.flags]
+    options["where"] = tuple(value for name, value in words if name == "where")
+    options["beside"] = next((value for name, value in words if name == "beside"), None)
+    options["mesh"] = next((mesh_of(value) for name, value in words if name == "world"), ())
+    axes = [value for name, value in words if name == "invariant"]
+    options["invariant"] = (*axes, *[case.question[4:]] * (not case.spec))
     options["device"] = "rehearsal" if "device=rehearsal" in case.flags else case.cell.device.replace("cpu", "") or None
     code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))
     return code

@@ -243,3 +243,13 @@ def test_what_ranks_alone_have_wrong_is_found(file: str, kernel: str, words: lis
 def test_what_ranks_are_not_asked_is_said() -> None:
     text = _judge("linear", "right", "-k", "ALL")[0]
     assert "world: got ALL, which several ranks are not asked" in text
+
+
+def test_a_record_is_asked_again_on_as_many_ranks(tmp_path: Path) -> None:
+    verdict, text = _judge("linear", "wrong_gradient", "-k", "VJP:grad", "--report-dir", str(tmp_path), world="2")
+    assert verdict == "rejected", text
+    (case,) = (tmp_path / "cases").glob("*.json")
+    command = [sys.executable, "-m", "opassay", "replay", str(case), "--op", f"{_KERNELS / 'linear.py'}:wrong_gradient"]
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert again.returncode == 1, again.stderr
+    assert "on 2 ranks" in again.stdout
