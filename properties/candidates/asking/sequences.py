@@ -19,7 +19,7 @@ from ..row_calls import NoRowsError, as_call, formula_of, name_leaf
 from ..rows import fill_rows, rows_of, symbols_of
 from ..session import Session
 
-#: Where a sequence of the first length is cut, its lengths, and that of rows that come in pieces.
+#: Where a sequence is cut, its lengths, and that of rows that come in pieces.
 _CUTS, _LENGTHS, _ROWS = (1, 16, 37), (65, 33, 15, 7), 131
 #: Elements of padding beside as many as there are, and what they hold.
 _MORE, _FILLS = (1, 7, 1031), (0.0, 3.0, math.nan)
@@ -78,7 +78,7 @@ def _cut_once(
     axes: RowAxes, whole: Leaves, words: str, *, proposed: bool = True, **pieces: Any
 ) -> Iterator[BitRelation]:
     n = axes.count(whole)
-    for cut in sorted({max(1, n * cut // _LENGTHS[0]) for cut in _CUTS}):
+    for cut in sorted({min(cut, n - 1) for cut in _CUTS}):
         both = [functools.partial(_in_pieces, axes, whole, cuts, **pieces) for cuts in ((0, n), (0, cut, n))]
         yield BitRelation(f"{n} at once, or {cut} and then the rest{words}", both, axes.name, proposed)
 

@@ -180,7 +180,7 @@ def test_pieces_with_a_cache_have_the_bits_of_the_whole(kernel: Kernel, is_right
     judgement = _judge(kernel, prefill, (_draw(6, 4), torch.zeros(room, 4), 0), "chunks")
     assert [cause.question for cause in judgement.causes] == ([] if is_right else ["INV:chunks"])
     assert is_right or "start further on" in str(judgement)
-    assert not is_right or judgement.findings[-1].judged > 300
+    assert not is_right or judgement.findings[-1].judged > 100
 
 
 def test_a_state_that_is_written_is_compared_too() -> None:
@@ -202,3 +202,12 @@ def test_a_state_that_is_written_is_compared_too() -> None:
     assert "written state differs" in str(cause.wrong)
     for axis in ("chunks", "runs"):  # calls in a row begin with the same state
         assert _judge(in_turn, running, inputs, axis).verdict == "accepted"
+
+
+def test_rows_in_pieces_begin_with_one_alone() -> None:
+    def alone_or_not(x: Tensor) -> Tensor:
+        return torch.stack([_sum_in_blocks(row, 8 if len(x) > 1 else 5) for row in x])
+
+    (cause,) = _judge(alone_or_not, lambda x: x.sum(1), (_draw(9, 40, 8),), "chunks").causes
+    assert cause.wrong is not None
+    assert cause.wrong.title.startswith("131 at once, or 1 and then the rest: out differs")
