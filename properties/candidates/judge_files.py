@@ -41,6 +41,7 @@ from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, ask_all
 from .question_plan import RANKS, QuestionPlan, parts_of_beside
 from .rank_processes import RankProcesses, plan_of_ranks, terms_of_ranks
+from .rank_specs import problem_of_whole
 from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
@@ -82,6 +83,7 @@ def judge_file(
         digests = {"candidate": "", "spec": spec and _digest(problem.path)}
         try:
             # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
+            problem = problem_of_whole(problem, confinement.mesh, public.inputs(0))
             read, arguments, part = _read_problem(problem, public, allowed, itself=not spec)
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), public, sha256=digests), err)

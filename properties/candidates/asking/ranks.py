@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments
@@ -15,6 +16,7 @@ from ..finding import Finding, not_asked, passing, raised, with_lines, wrong
 from ..host.apart import CandidateError
 from ..host.calls import Manner
 from ..inputs import WAYS, keep
+from ..rank_specs import spec_of_world
 from ..rank_world import RankGroup
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -83,9 +85,9 @@ def worlds(session: Session) -> Finding:
         except CandidateError as err:
             findings.append(raised("COMM:worlds", str(err), refusable=True))
             continue
-        there = replace(
-            session, candidate=other, records=Records(), packed={}, history=CallHistory(), readings=session.readings
-        )
+        spec = spec_of_world(session.spec, size)
+        fresh: dict[str, Any] = {"records": Records(), "packed": {}, "history": CallHistory(), "readings": {}}
+        there = replace(session, spec=spec, candidate=other, **fresh)
         finding = there.values("COMM:worlds", session.arguments, refusable=True)
         finding = _with_gradients(there, finding, session.arguments, GradientPlace(other=True))
         session.candidate.parts.replicas += [f"of {size} ranks, {text}" for text in other.parts.replicas]

@@ -195,7 +195,11 @@ class CandidateApart:
                 reply = self._process.answer(time.monotonic() + rest, look)
                 if self._quarters.meet is None or POSTED not in reply:
                     return reply
+                # What it waits for others is not its time.
+                seconds = rest = max(seconds - own.seconds(), _LEAST)
                 self._process.ask(self._deliver(self._quarters.meet))
+                own = OwnTime(self._process.pid)
+                look = functools.partial(self._require_light, own)
             except EndedError as err:
                 late = not self._process.ended
                 # A machine with more to do than processors lets a process wait, which is no time of its own.

@@ -118,7 +118,8 @@ class _Rank:
 
     def make(self, steps: Sequence[RankCall], group: Any) -> _Work:
         """Begin collectives of one call."""
-        name, members = group.group_name, dist.get_process_group_ranks(group)
+        members = dist.get_process_group_ranks(group)
+        name = f"{group.group_name} of {members}"  # torch's name alone is that of another group on other ranks
         with self._lock:
             for step in steps:
                 self._post(step, name, members)
@@ -127,10 +128,15 @@ class _Rank:
         return work
 
     def _post(self, step: RankCall, group: str, members: list[int]) -> None:
+        if not ANY <= step.root < len(members):
+            raise ValueError(f"{step.op}: got rank {step.root} of a group of {len(members)}")
         for tensor in (*step.inputs, *step.outputs):
             if not tensor.is_contiguous():
                 need = "contiguous memory: NCCL refuses other, and gloo sends other elements"
                 raise ValueError(f"{step.op}: got a tensor of strides {tensor.stride()}, need {need}")
+        dtypes = {t.dtype for t in (*step.inputs, *step.outputs)}
+        if len(dtypes) > 1:
+            raise TypeError(f"{step.op}: got tensors of {', '.join(map(str, dtypes))}, need one dtype")
         first = next(iter((*step.inputs, *step.outputs)), None)
         kind = "" if first is None or step.op == "barrier" else f"{str(first.dtype)[6:]}[{first.numel()}]"
         step.number, self._count = self._count, self._count + 1

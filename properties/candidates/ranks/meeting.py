@@ -92,6 +92,11 @@ class Meeting:
 
     def _add(self, rank: int, post: Post) -> None:
         """Keep a post where its other sides will look for it."""
+        size = len(self._state)
+        if rank not in post.members or not all(0 <= each < size for each in post.members):
+            raise MeetingError(f"rank {rank} makes {post.op} among ranks {post.members} of {size}")
+        if not ANY <= post.root < len(post.members):
+            raise MeetingError(f"rank {rank} makes {post.op} with root {post.root} of {len(post.members)} ranks")
         here = post.members.index(rank)
         channel: _Channel = (post.group,)
         place = 0
@@ -156,7 +161,10 @@ class Meeting:
             lines = (f"rank {each} makes {call}" for each, call in zip(post.members, posts, strict=True))
             raise MeetingError(f"different calls: {'; '.join(lines)}")
         order = [post.members.index(each) for each in self._order if each in post.members]
-        return Delivery(received(posts, post.members.index(rank), order))
+        try:
+            return Delivery(received(posts, post.members.index(rank), order))
+        except (IndexError, KeyError, RuntimeError) as err:  # of tensors that are too few, or have no such reduction
+            raise MeetingError(f"rank {rank} makes {post}: {type(err).__name__}: {err}") from err
 
     def _sender_for(self, rank: int, post: Post) -> _Channel | None:
         """The channel from which a message of any rank is taken; None where there is none yet."""

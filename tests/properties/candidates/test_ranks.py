@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from opassay.properties.candidates.placements import PartsError, Placements, placements_of
 from opassay.properties.candidates.question_plan import mesh_of
 from opassay.properties.candidates.ranks.meeting import Meeting, MeetingError
-from opassay.properties.candidates.ranks.posts import ANY, Delivery, Post, Turn
+from opassay.properties.candidates.ranks.posts import ANY, POSTED, Delivery, Post, Turn
+from opassay.properties.places import wire
 from tests.properties.candidates import over_ranks
 
 _KERNELS = Path(over_ranks.__file__).parent
@@ -189,10 +191,12 @@ def test_no_mesh_is_refused(text: str) -> None:
         mesh_of(text)
 
 
-def _judge(file: str, kernel: str, *words: str, world: str = "4") -> tuple[str, str]:
+def _judge(
+    file: str, kernel: str, *words: str, world: str = "4", spec: str = "reference"
+) -> tuple[str, str]:  # fmt: skip
     """The verdict of a kernel of `over_ranks`, and all that is said."""
     path = _KERNELS / f"{file}.py"
-    command = [sys.executable, "-m", "opassay", "judge", f"{path}:{kernel}", "--spec", f"{path}:reference"]
+    command = [sys.executable, "-m", "opassay", "judge", f"{path}:{kernel}", "--spec", f"{path}:{spec}"]
     command += ["--world", world, "--seed", "0", *words]
     out = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     lines = [line for line in out.stdout.splitlines() if line.startswith(("accepted", "rejected", "weak"))]
@@ -213,6 +217,12 @@ def test_a_gradient_times_the_world_is_found() -> None:
     verdict, text = _judge("linear", "wrong_gradient", "-k", "VJP:grad", world="2")
     assert verdict == "rejected"
     assert "off by the factor 2" in text
+
+
+@pytest.mark.parametrize(("kernel", "need"), [("right", "accepted"), ("wrong_gradient", "rejected")])
+def test_a_spec_may_be_written_for_the_parts_of_one_rank(kernel: str, need: str) -> None:
+    questions = ("-k", "FWD:given", "-k", "VJP:grad")
+    assert _judge("linear", kernel, *questions, world="2", spec="reference_of_parts")[0] == need
 
 
 def test_other_bits_on_the_ranks_are_found() -> None:
@@ -253,3 +263,43 @@ def test_a_record_is_asked_again_on_as_many_ranks(tmp_path: Path) -> None:
     again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert again.returncode == 1, again.stderr
     assert "on 2 ranks" in again.stdout
+
+
+def _serve_rank(process: Any, meeting: Meeting, rank: int, folder: Path) -> None:
+    """Speak for a rank where collectives meet."""
+    for _ in process.stdout:
+        turn = wire.decode((folder / POSTED).read_bytes(), Turn)
+        try:
+            (folder / "delivered").write_bytes(wire.encode(meeting.take_turn(rank, turn)))
+            reply = {"delivered": str(folder / "delivered")}
+        except MeetingError as err:
+            reply = {"failed": str(err)}
+        process.stdin.write(json.dumps(reply) + "\n")
+        process.stdin.flush()
+    meeting.leave(rank, "has returned")
+
+
+@pytest.mark.slow
+def test_every_collective_gives_the_bits_of_gloo(tmp_path: Path) -> None:
+    """The same program in processes that talk over gloo, and as ranks of a judge."""
+    size, store, program = 3, tmp_path / "store", Path(__file__).with_name("every_collective.py")
+    meeting = Meeting(size)
+    for way in ("gloo", "judge"):
+        words = [[sys.executable, str(program), str(r), str(size), way, str(store)] for r in range(size)]
+        pipes: Any = {} if way == "gloo" else {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        for r in range(size):
+            (tmp_path / f"store.{r}").mkdir(exist_ok=True)
+        processes = [subprocess.Popen(each, **pipes) for each in words]
+        threads = [
+            threading.Thread(target=_serve_rank, args=(each, meeting, r, tmp_path / f"store.{r}"), daemon=True)
+            for r, each in enumerate(processes)
+        ]
+        for each in threads if pipes else ():
+            each.start()
+        assert [each.wait(120) for each in processes] == [0] * size
+    for rank in range(size):
+        ours, theirs = (torch.load(f"{store}.{way}.{rank}") for way in ("judge", "gloo"))
+        known = {name: y for name, y in theirs.items() if not isinstance(y, str)}
+        assert len(known) > 15, theirs
+        wrong = {name: (ours[name], y) for name, y in known.items() if not torch.equal(ours[name], y)}
+        assert not wrong
