@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -303,3 +304,11 @@ def test_every_collective_gives_the_bits_of_gloo(tmp_path: Path) -> None:
         assert len(known) > 15, theirs
         wrong = {name: (ours[name], y) for name, y in known.items() if not torch.equal(ours[name], y)}
         assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the rehearsal device is built by g++, which is not here")
+def test_tensors_of_a_gpu_are_rehearsed_on_ranks() -> None:
+    verdict, text = _judge("sums", "right_library", "-k", "FWD:given", "--device", "rehearsal", world="2")
+    assert verdict == "accepted", text
+    assert "on the rehearsal device" in text

@@ -74,6 +74,8 @@ class _Ring(torch.autograd.Function):
             stale = (k, v) if cls.mistake == "stale" else (keys, values)
             weights = torch.exp(q @ stale[0].mT * scale - logs)
             dv = dv + weights.mT @ g
+            if cls.mistake == "chunk":
+                mean = (g * (weights / weights.sum(-1, keepdim=True) @ stale[1])).sum(-1, keepdim=True)
             slopes = weights * (g @ stale[1].mT - (0 if cls.mistake == "mean" else mean)) * scale
             dq, dk = dq + slopes @ stale[0], dk + slopes.mT @ q
             if step < size - 1:
@@ -122,13 +124,18 @@ def wrong_last(q, k, v):
 
 
 def wrong_stale(q, k, v):
-    """The backward uses its own keys and values at every step."""
+    """The backward uses its own keys and values at every step (diffusers#14265)."""
     return _ring_with("stale").apply(q, k, v)
 
 
 def wrong_home(q, k, v):
     """The gradients of keys and values stay one rank before their home."""
     return _ring_with("home").apply(q, k, v)
+
+
+def wrong_chunk(q, k, v):
+    """The mean of a row's slopes is that of the keys at hand, and not of all (tt-metal#53216)."""
+    return _ring_with("chunk").apply(q, k, v)
 
 
 def wrong_mean(q, k, v):

@@ -93,7 +93,7 @@ def wrong_order(x, expert, weight):
 
 
 def wrong_gradient(x, expert, weight):
-    """The gradients of the experts have the factor of the world's size."""
+    """The gradients of the experts have the factor of the world's size (Megatron-LM#5956)."""
     return _run(x, expert, weight, mistake="scaled")
 
 

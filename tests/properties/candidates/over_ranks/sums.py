@@ -133,6 +133,34 @@ def wrong_moved_buffer(x):
     return shared
 
 
+def _group_of(ranks):
+    """A group of some ranks, made once; every rank makes all groups."""
+    if tuple(ranks) not in _BUFFERS:
+        _BUFFERS[tuple(ranks)] = dist.new_group(list(ranks))
+    return _BUFFERS[tuple(ranks)]
+
+
+@torch.no_grad()
+def right_named_buffer(x):
+    """One buffer for all calls of a size, which every rank has at the same place."""
+    total = x.sum(0)
+    buffer = _BUFFERS.setdefault(total.shape, torch.zeros_like(total))
+    buffer.copy_(total)
+    dist.all_reduce(buffer)
+    return buffer.clone()
+
+
+@torch.no_grad()
+def wrong_split_group(x):
+    """A rank keeps its old segment where the others have new ones, and each side adds up alone (sglang#32664)."""
+    total = x.sum(0)
+    calls = _BUFFERS["calls"] = _BUFFERS.get("calls", 0) + 1
+    alone, others = _group_of([0]), _group_of(range(1, dist.get_world_size()))
+    group = dist.group.WORLD if calls < 3 else others if dist.get_rank() else alone
+    dist.all_reduce(total, group=group)
+    return total
+
+
 @torch.no_grad()
 def wrong_swallowed(x):
     """An error of the others is taken for a world of one."""
