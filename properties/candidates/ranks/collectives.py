@@ -64,7 +64,8 @@ class _Work(_c10d.Work):  # type: ignore[misc]
 
     def wait(self, timeout: Any = None) -> bool:
         while self._left:
-            self._source = self._rank.await_step(self._left.pop(0))
+            self._source = self._rank.await_step(self._left[0])
+            self._left.pop(0)
         return True
 
     def is_completed(self) -> bool:
