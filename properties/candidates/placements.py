@@ -15,10 +15,9 @@ from .arguments import Tensor
 
 #: Of the result; and what stands behind the name of an operand where its gradient lies otherwise than the operand.
 RETURN, GRADIENT = "return", ".grad"
-#: How reductions put parts together, of those that `Partial` has.
+#: How parts are put together, of the reductions that `Partial` has; others have no gradient that all ranks know of.
 _REDUCED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sum": lambda parts: parts.sum(0), "avg": lambda parts: parts.mean(0),
-    "max": lambda parts: parts.amax(0), "min": lambda parts: parts.amin(0), "product": lambda parts: parts.prod(0),
 }  # fmt: skip
 #: One placement for each axis of the mesh.
 Lying = tuple[Any, ...]
@@ -69,6 +68,13 @@ class Placements:
         """How the cotangent of an output lies: as "return.grad" says, or as the output; of a partial sum all of it."""
         own = self.by_name.get(f"{name}{GRADIENT}") or self.by_name.get(f"{RETURN}{GRADIENT}")
         return own or tuple(_everywhere(1)[0] if each.is_partial() else each for each in self.of(name))
+
+    def share_of_cotangent(self, name: str) -> float:
+        """What share of the cotangent of an output each rank gets: of a mean over n ranks the n-th part."""
+        if f"{name}{GRADIENT}" in self.by_name or f"{RETURN}{GRADIENT}" in self.by_name:
+            return 1.0
+        pairs = zip(self.of(name), self.mesh, strict=True)
+        return 1.0 / math.prod(n for each, n in pairs if each.is_partial() and each.reduce_op == "avg")
 
     def with_size(self, size: int) -> Placements:
         """The same over another number of ranks, where the mesh has one axis."""
@@ -153,9 +159,12 @@ def placements_of(words: Mapping[str, Any], mesh: Sequence[int]) -> Placements:
         if len(lying) != len(mesh):
             need = f"need one for each of {len(mesh)} axes of the mesh {'x'.join(map(str, mesh))}"
             raise ValueError(f"placements: got {len(lying)} of {name}, {need}")
-        wrong = next((each for each in lying if each.is_partial() and each.reduce_op not in _REDUCED), None)
+        # An operand comes in summands; what a caller makes of outputs and of gradients may be a mean.
+        is_result = name.startswith(RETURN) != name.endswith(GRADIENT)
+        kinds = tuple(_REDUCED) if is_result else ("sum",)
+        wrong = next((each for each in lying if each.is_partial() and each.reduce_op not in kinds), None)
         if wrong is not None:
-            raise ValueError(f"placements: got {name}={wrong!r}, need Partial of {', '.join(_REDUCED)}")
+            raise ValueError(f"placements: got {name}={wrong!r}, need Partial of {', '.join(kinds)}")
         by_name[str(name)] = lying
     return Placements(tuple(mesh), by_name)
 

@@ -83,7 +83,11 @@ class CallParts:
     def _cut_backward(self, backward: BackwardCall, rank: int) -> BackwardCall:
         floats = [name for name, dtype in self.names.outputs if dtype.is_floating_point] or [RETURN]
         pairs = [(g, floats[i] if i < len(floats) else RETURN) for i, g in enumerate(backward.cotangents)]
-        cotangents = [self.placements.cut(g, self.placements.of_cotangent(name), rank) for g, name in pairs]
+        placements = self.placements
+        cotangents = [
+            placements.cut(g, placements.of_cotangent(name), rank) * placements.share_of_cotangent(name)
+            for g, name in pairs
+        ]
         strides = backward.strides and [
             _cut_strides(g.shape, was, part.shape)
             for g, was, part in zip(backward.cotangents, backward.strides, cotangents, strict=True)

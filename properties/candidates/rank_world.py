@@ -46,12 +46,13 @@ class RankGroup:
 
     Attributes:
         parts: how calls are cut and answers put together. aparts: the candidates, by rank.
-        others: begins the same with other numbers of ranks.
+        others: begins the same with other numbers of ranks. is_uneven: whether parts of other lengths were accepted.
     """
 
     parts: CallParts
     aparts: list[CandidateApart] = field(default_factory=list)
     others: Mapping[int, Callable[[], RankGroup]] = field(default_factory=dict)
+    is_uneven: bool = False
     _latest: Sequence[Tensor] = ()
     _staying: list[_Staying] = field(default_factory=list)
     _count: int = 0

@@ -107,12 +107,12 @@ def _farthest_of_other_calls(session: Session, limit: CallLimit) -> Iterator[Cal
     for arguments in safe_calls(session.spec, calls):
         work = work_at(session, arguments, limit) if len(arguments.tensors) == len(session.arguments.tensors) else None
         if work is not None:
-            at = _marked(session, arguments)
+            at = mark_as_given(session, arguments)
             rated.append(OtherCall(at, _distances_at(session, at, rng, limit), work.seconds))
     # Of a kernel by chunks the bound of a loop is too sharp at some sizes, so only what stands out is held there.
     least = 0.0
     if has_decays(session.spec, session.arguments, session.spec.state):
-        at = _marked(session, session.arguments)
+        at = mark_as_given(session, session.arguments)
         least = STANDS_OUT * OtherCall(at, _distances_at(session, at, rng, limit), 0.0).distance(itertools.repeat(0.0))
     yield from (each.arguments for each in worth_reading(rated, session.domain.shapes.start, least))
 
@@ -137,7 +137,7 @@ def _distances_at(session: Session, arguments: CallArguments, rng: Any, limit: C
     return [Distance(0.0, 0.0) if a is None or b is None else distance_from(a, b) for a, b in pairs]
 
 
-def _marked(session: Session, arguments: CallArguments) -> CallArguments:
+def mark_as_given(session: Session, arguments: CallArguments) -> CallArguments:
     """The arguments, which require grad where the given ones do."""
     pairs = zip(arguments.tensors, session.arguments.tensors, strict=True)
     return arguments.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
@@ -151,7 +151,7 @@ def _unlike(session: Session, way: Way, draws: str) -> CallArguments:
     log-sum-exp in pieces has other digits.
     """
     changed = session.filled(session.arguments, way, session.generator(draws))
-    return _marked(session, changed)
+    return mark_as_given(session, changed)
 
 
 def compiled(session: Session) -> Finding:

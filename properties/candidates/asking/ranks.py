@@ -22,6 +22,7 @@ from ..session import Asking, Session
 from ..specification import SpecError
 from .gradient_call import gradients_at
 from .gradient_request import GradientPlace
+from .gradients import mark_as_given
 
 _ALONE = "the candidate is one process; --world N asks it on N ranks"
 
@@ -48,6 +49,7 @@ def parts(session: Session) -> Finding:
         if finding.is_wrong:
             return finding
         findings.append(finding)
+        session.candidate.is_uneven |= finding.outcome in (Outcome.VERIFIED, Outcome.WEAK)
     return _sum_up("COMM:parts", findings, "no axis of an argument is sharded, or the spec takes no other sizes")
 
 
@@ -60,10 +62,9 @@ def _calls_of_parts(session: Session, ranks: RankGroup) -> Iterator[CallArgument
             continue
         for extent in (count * max(shapes.extent(symbol) // count, 1) + 1, count - 1):
             new = shapes.resized({symbol: extent})
-            if session.domain.allows(new):
-                yield keep(
-                    session.filled(session.domain.at(first, new), WAYS["FWD:signs"], rng), session.domain, rng
-                )  # fmt: skip
+            if session.domain.allows(new) and new != shapes.start:
+                others = session.filled(session.domain.at(first, new), WAYS["FWD:signs"], rng)
+                yield mark_as_given(session, keep(others, session.domain, rng))
 
 
 def _count_parts(ranks: RankGroup, i: int, axis: int, arguments: CallArguments) -> int:
@@ -80,6 +81,8 @@ def worlds(session: Session) -> Finding:
         return not_asked("COMM:worlds", _ALONE)
     findings = []
     for size, begin in session.candidate.others.items():
+        if not (session.candidate.is_uneven or _divides(session, session.candidate, size)):
+            continue  # That is no question of how many ranks there are.
         try:
             other = begin()
         except CandidateError as err:
@@ -94,7 +97,16 @@ def worlds(session: Session) -> Finding:
         if finding.is_wrong:
             return with_lines(finding, f"ranks      {size}")
         findings.append(finding)
-    return _sum_up("COMM:worlds", findings, "the mesh has several axes")
+    return _sum_up("COMM:worlds", findings, "the mesh has several axes, or no other number divides what is sharded")
+
+
+def _divides(session: Session, ranks: RankGroup, size: int) -> bool:
+    """Whether a number of ranks divides every axis that is sharded."""
+    tensors = session.arguments.tensors
+    axes = (
+        (t.shape[d], _count_parts(ranks, i, d, session.arguments)) for i, t in enumerate(tensors) for d in range(t.ndim)
+    )
+    return all(extent % size == 0 for extent, count in axes if count > 1)
 
 
 def _with_gradients(session: Session, finding: Finding, arguments: CallArguments, place: GradientPlace) -> Finding:

@@ -312,3 +312,16 @@ def test_tensors_of_a_gpu_are_rehearsed_on_ranks() -> None:
     verdict, text = _judge("sums", "right_library", "-k", "FWD:given", "--device", "rehearsal", world="2")
     assert verdict == "accepted", text
     assert "on the rehearsal device" in text
+
+
+def test_a_mean_over_ranks_gives_each_its_share_of_the_cotangent() -> None:
+    words = {"return": Partial("avg"), "x": Partial()}
+    assert placements_of(words, (4,)).share_of_cotangent("return") == 0.25
+    assert placements_of({**words, "return.grad": Replicate()}, (4,)).share_of_cotangent("return") == 1.0
+    with pytest.raises(ValueError, match=r"placements: got x=Partial\(.*avg.*\), need Partial of sum"):
+        placements_of({"x": Partial("avg")}, (4,))
+
+
+@pytest.mark.parametrize(("kernel", "need"), [("right", "accepted"), ("wrong_sum", "rejected")])
+def test_gradients_that_are_averaged_afterwards_are_those_of_the_mean(kernel: str, need: str) -> None:
+    assert _judge("averaged", kernel, "-k", "FWD:given", "-k", "VJP:grad", world="2")[0] == need
