@@ -249,7 +249,7 @@ _OF_RANKS = (
     Property("COMM:parts", "values: parts of other lengths, and ranks without any"),
     Property("COMM:worlds", "values on other numbers of ranks"),
     Property("COMM:errors", "an error on every rank that has lost another"),
-    Property("COMM:agree", "the same bits on all ranks that must have the same"),
+    Property("COMM:replicas", "the same bits on all ranks that must have the same"),
 )
 #: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}

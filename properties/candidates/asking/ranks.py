@@ -151,19 +151,19 @@ def errors(session: Session) -> Finding:
     return passing("COMM:errors") if waits else not_asked("COMM:errors", "no rank waits for another")
 
 
-def agree(session: Session) -> Finding:
-    """COMM:agree: what several ranks must have alike had the same bits in all calls."""
+def replicas(session: Session) -> Finding:
+    """COMM:replicas: what several ranks must have alike had the same bits in all calls."""
     ranks = session.candidate
     if not isinstance(ranks, RankGroup):
-        return not_asked("COMM:agree", _ALONE)
+        return not_asked("COMM:replicas", _ALONE)
     if ranks.parts.replicas:
         first, *more = ranks.parts.replicas
-        return wrong("COMM:agree", Code.BITS, first, *[f"also       {text}" for text in more[:3]])
+        return wrong("COMM:replicas", Code.BITS, first, *[f"also       {text}" for text in more[:3]])
     if not ranks.parts.compared:
-        return not_asked("COMM:agree", "nothing is on several ranks")
-    return replace(passing("COMM:agree", ranks.parts.compared), elements=ranks.parts.compared)
+        return not_asked("COMM:replicas", "nothing is on several ranks")
+    return replace(passing("COMM:replicas", ranks.parts.compared), elements=ranks.parts.compared)
 
 
 ASKING: dict[str, Asking] = {
-    "COMM:late": late, "COMM:parts": parts, "COMM:worlds": worlds, "COMM:errors": errors, "COMM:agree": agree,
+    "COMM:late": late, "COMM:parts": parts, "COMM:worlds": worlds, "COMM:errors": errors, "COMM:replicas": replicas,
 }  # fmt: skip

@@ -229,7 +229,7 @@ def test_a_spec_may_be_written_for_the_parts_of_one_rank(kernel: str, need: str)
 def test_other_bits_on_the_ranks_are_found() -> None:
     verdict, text = _judge("sums", "wrong_own_order", *_QUICK)
     assert verdict == "rejected"
-    assert "COMM:agree: rank " in text
+    assert "COMM:replicas: rank " in text
 
 
 def test_a_half_type_may_travel_where_it_is_the_dtype() -> None:
