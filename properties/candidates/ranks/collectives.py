@@ -42,7 +42,7 @@ class RankCall:
 
     Attributes:
         op, root, reduction, tag: see `Post`. inputs: one for all members, or one for each. outputs: of this rank, in
-            the order of what it gets. like: of what members must agree in; the first input or output if None.
+            the order of what it gets.
     """
 
     op: str
