@@ -127,7 +127,8 @@ class TensorCopies(MappedMemory):
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
-        self._ring = MemoryRing(self._file.fileno()) if hasattr(os, "memfd_create") else None
+        with contextlib.suppress(AttributeError, OSError):  # of systems that have no such memory, or refuse it
+            self._ring = MemoryRing(self._file.fileno())
         self._latest: weakref.WeakValueDictionary[tuple[object, ...], Tensor] = weakref.WeakValueDictionary()
 
     def copy(self, tensor: Tensor) -> Tensor:

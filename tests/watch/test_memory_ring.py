@@ -54,6 +54,22 @@ def test_copies_have_their_bits(is_slow: bool, tmp_path: Path, monkeypatch: pyte
         assert content[start : start + 4 * size] == wanted.numpy().tobytes()
 
 
+def test_a_system_that_refuses_such_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    memory, x = TensorCopies(tmp_path / "tensors"), _numbers(0, 1000)
+    copied = memory.copy(x)
+    assert same_bits(copied, x)
+    assert memory.copy(x) is copied
+    x[0] ^= 1
+    assert not same_bits(memory.copy(x), copied)
+    memory.flush()
+    start, _ = memory.place_of(copied)
+    assert (tmp_path / "tensors").read_bytes()[start : start + 4000] == _numbers(0, 1000).numpy().tobytes()
+
+
 def test_room_on_the_disk_is_used_again(tmp_path: Path) -> None:
     memory = TensorCopies(tmp_path / "tensors")
     first = memory.copy(_numbers(0, 1000))
