@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from opassay.oracles.verdicts.verdict import Outcome as Outcome
     from opassay.oracles.verdicts.verdict import Verdict as Verdict
     from opassay.oracles.verdicts.violation import Unsupported as Unsupported
+    from opassay.properties.candidates.assertion import assert_conforms as assert_conforms
     from opassay.properties.candidates.conformance import Bound as Bound
-    from opassay.properties.candidates.conformance import assert_conforms as assert_conforms
     from opassay.properties.candidates.conformance import bound as bound
     from opassay.properties.candidates.judging import judge as judge
     from opassay.properties.candidates.judging import parity as parity
     from opassay.properties.candidates.numpy_specs import Formula as Formula
     from opassay.properties.candidates.specification import SpecError as SpecError
+    from opassay.properties.candidates.specification import specification as specification
     from opassay.properties.catalog.loading import load_op as load_op
     from opassay.properties.declaring import drawing as drawing
     from opassay.properties.declaring import laws as laws

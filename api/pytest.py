@@ -15,7 +15,7 @@ import torch
 from opassay.oracles.op.declaration import Op
 from opassay.oracles.process.logs import silent
 from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
-from opassay.properties.candidates.conformance import assert_conforms as assert_conforms
+from opassay.properties.candidates.assertion import assert_conforms as assert_conforms
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.plan import cells_of
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES, asked_of

@@ -29,9 +29,8 @@ from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading
 from ...oracles.op.declaration import is_float, to_array
 from ...oracles.specs.storage import format_of, is_computed_in
-from .arguments import Args, CallArguments, State, Tensor, copied_state
+from .arguments import Args, CallArguments, State, Tensor, copied_state, floating
 from .comparing import hold_all
-from .host.calls import floating
 from .results import SpecRun, result_of
 from .specification import SpecError, Specification
 

@@ -25,6 +25,10 @@ Args = tuple[Any, ...] | dict[str, Any]
 Inputs = Sequence[Any] | Mapping[str, Any]
 
 
+def floating(tensors: Sequence[Any]) -> list[Tensor]:
+    return [t for t in tensors if isinstance(t, Tensor) and t.dtype.is_floating_point]
+
+
 def device_of(values: Iterable[Any]) -> str:
     """ "cuda" where a tensor among the values is there, else "cpu"."""
     return "cuda" if any(isinstance(value, Tensor) and value.is_cuda for value in values) else "cpu"

@@ -1,9 +1,7 @@
-"""The bound of a spec as a function call, and the assertion that an output keeps it."""
+"""The bound of a spec as a function call."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,15 +9,14 @@ import torch
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
-from ...oracles.judge.holding import Reading, Standing
 from ...oracles.op.declaration import dtype_name
 from ...oracles.process import interrupt
 from ...reference.formats import EVERY_FORMAT
 from ...reference.residual import Residual
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
-from .comparing import decide_by, hold_in_turn
-from .results import SpecRun, result_of, unlike, without_numbers
+from .comparing import decide_by
+from .results import SpecRun, without_numbers
 from .specification import SpecError, Specification, specification
 
 #: The terms that count where a user names none.
@@ -60,16 +57,16 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
         ValueError: `contract` is no name of terms.
     """
     read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
-    run = _run_without_draws(read_spec, arguments)
-    readings = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
+    run = run_without_draws(read_spec, arguments)
+    readings = read_spec.read(arguments, read_spec.state, allowed)[: len(tensors_asked(run))]
     why = disagreement(read_spec, arguments, run, lambda _: readings, allowed)
     if why:
         raise SpecError(why)
     rows = []
     # Where rounding leaves open what is chosen the bound is that of torch's choice.
     operands = operands_of(read_spec, arguments, read_spec.state)
-    decided = decide_by(_tensors_asked(run), readings, operands).readings
-    for ball, tensor in zip(decided, _tensors_asked(run), strict=False):
+    decided = decide_by(tensors_asked(run), readings, operands).readings
+    for ball, tensor in zip(decided, tensors_asked(run), strict=False):
         if isinstance(ball, Ball):
             rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))
     if not rows and any(isinstance(each, Residual) for each in decided):
@@ -80,20 +77,20 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     return rows[0] if len(rows) == 1 else tuple(rows)
 
 
-def _run_without_draws(read_spec: Specification, arguments: CallArguments) -> SpecRun:
+def run_without_draws(read_spec: Specification, arguments: CallArguments) -> SpecRun:
     """What torch computes of a spec; SpecError where an argument has no numbers, or a draw decides what is asked."""
     for position, tensor in enumerate(arguments.tensors):
         if why := without_numbers(tensor):
             raise SpecError(f"args[{position}] {why}")
     run = read_spec.run(arguments, read_spec.state)
     positions = frozenset() if read_spec.numpy else read_spec.drawn_outputs(arguments, read_spec.state)
-    for i in positions.intersection(range(len(_tensors_asked(run)))):
+    for i in positions.intersection(range(len(tensors_asked(run)))):
         text = f"{run.names[i]} depends on random numbers, and one call does not show how they are distributed"
         raise SpecError(f"{read_spec.name}: {text}; use `opassay.judge`, or hand the numbers in as an argument")
     return run
 
 
-def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
+def tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
     """The tensors that a spec gives, or writes where it gives none."""
     return run.outputs or run.values
 
@@ -108,65 +105,3 @@ def _own_tensor(array: Any) -> Tensor:
     """A float64 tensor of an array; a copy, unless nobody else can see the array's memory."""
     own = array.dtype == np.float64 and array.base is None and array.flags.writeable and array.flags.c_contiguous
     return torch.from_numpy(array if own else np.array(array, dtype=np.float64))
-
-
-def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> None:
-    """Assert that outputs lie where an evaluation of the spec may put them.
-
-    Args:
-        candidate_output: what a candidate gives, in the form that the spec has; or, of a spec that gives no tensor, the
-            tensors that it writes, in the order of the arguments, as they are after the call.
-        spec, args, contract: as for `bound`.
-
-    Raises:
-        AssertionError: an output does not, or elements of it have no bound, so that nothing is known of them; the text
-            is a card that can be pasted into an issue.
-        SpecError, ValueError: as for `bound`.
-    """
-    __tracebackhide__ = True
-    with interrupt.SignalScope():
-        wrong = _wrong_of(candidate_output, specification(spec), CallArguments.of(args), contract)
-    if wrong:
-        raise AssertionError(wrong)
-
-
-def _wrong_of(candidate_output: Any, read_spec: Specification, arguments: CallArguments, contract: str | Terms) -> str:
-    """What is wrong with outputs, in words; empty where nothing is. Arguments and errors as for `assert_conforms`."""
-    allowed = terms(contract)
-    run = _run_without_draws(read_spec, arguments)
-    native, result = _tensors_asked(run), result_of(candidate_output)
-    names = run.names[: len(native)]
-
-    @functools.cache
-    def read(terms: Terms) -> Sequence[Reading]:
-        return read_spec.read(arguments, read_spec.state, terms)[: len(native)]
-
-    why = disagreement(read_spec, arguments, run, read, allowed)
-    if why:
-        raise SpecError(why)
-    other_form = unlike(result.form, result.plain, run.result) if run.outputs else ""
-    if other_form:
-        return f"{read_spec.name}: {other_form}"
-    odd = [f"{name} {why}" for name, y in zip(names, result.tensors, strict=False) if (why := without_numbers(y))]
-    if odd:
-        return f"{read_spec.name}: {odd[0]}"
-    operands = operands_of(read_spec, arguments, read_spec.state)
-    outcomes = hold_in_turn(names, result.tensors, read, allowed, None if read_spec.numpy else native, operands)
-    wrong = [str(each.wrong) for each in outcomes if each.wrong is not None]
-    wrong = wrong or [
-        text for name, each in zip(names, outcomes, strict=True) if (text := _describe_unjudged(name, each))
-    ]
-    return "\n".join([f"{read_spec.name}: {wrong[0]}", *wrong[1:]]) if wrong else ""
-
-
-def _describe_unjudged(name: str, standing: Standing) -> str:
-    """Of how many elements nothing is known, though something could be; empty for none."""
-    if standing.missed:
-        return (
-            f"{name} is not known: {standing.missed} of {standing.elements} elements have no bound: {standing.reason}"
-        )
-    if standing.elements and not standing.judged:
-        return (
-            f"{name} is not known: none of {standing.elements} elements has an exact value that is finite and in range"
-        )
-    return ""

@@ -36,7 +36,7 @@ from .other_calls import ask_within_signs
 from .precision import arithmetic
 from .question_plan import FAR, INVARIANT, OF_RANKS, QuestionPlan, axes_of_words
 from .rank_world import RankGroup
-from .reasons import with_advice
+from .reasons import find_advice
 from .results import without_numbers
 from .row_sample import part_of
 from .session import Session
@@ -210,9 +210,9 @@ def ask_all(
         for each in findings
         if each.wrong is not None and each.wrong.code in _OF_THE_MACHINE
     ]
-    name, words = ("", "") if error else arithmetic(session)
+    name, words = ("", "") if error else arithmetic(session.records.evidence)
     if any(each.is_wrong for each in findings):
-        findings = with_advice(session, findings, name)
+        findings = _with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
@@ -225,6 +225,26 @@ def ask_all(
         time.monotonic() - start, execution=_execution(session),
         operations=session.history.operations,
     )  # fmt: skip
+
+
+def _with_advice(session: Session, findings: Sequence[Finding], name: str) -> list[Finding]:
+    """The findings, in the table's order, with more lines on the first card of wrong values where evidence has them."""
+    wrong = [
+        each
+        for each in session.records.evidence
+        if each.call and any(standing.wrong and standing.wrong.outlier for standing in each.standings)
+    ]
+    first = {each.question: each for each in reversed(wrong)}
+    for i, finding in enumerate(findings):
+        if finding.question not in first or finding.wrong is None or finding.wrong.outlier is None:
+            continue
+        earlier = any(each.is_wrong for each in findings[:i])
+        of = session.spec, session.records.evidence, first[finding.question], session.terms
+        reason, contract = find_advice(*of, None if earlier else name)
+        lines = [] if reason is None else [f"likely     {reason}"]
+        lines += [f"accepted   with --contract {contract}"] if contract else []
+        return [*findings[:i], replace(finding, wrong=finding.wrong.with_lines(*lines)), *findings[i + 1 :]]
+    return list(findings)
 
 
 def _execution(session: Session) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from ...reference.formats import EVERY_FORMAT, FORMATS
 from .comparing import hold_all
 from .conformance import DEFAULT
 from .evidence import OF_ARITHMETIC, Evidence
-from .session import Session
 from .specification import SpecError
 
 UNKNOWN = "none that is known"
@@ -24,13 +23,13 @@ _SECONDS = 0.5
 _ALONE, _WIDEST = ("exp2", "lse", "flush", "approximate"), terms("fast_math+lse")
 
 
-def arithmetic(session: Session) -> tuple[str, str]:
+def arithmetic(evidence: Sequence[Evidence]) -> tuple[str, str]:
     """The strictest terms of the ladder that the candidate kept wherever it was asked, and what they say of it.
 
     The first is empty where it kept none. Where the bound of those terms is wider than half of the elements, that is
     said: nothing is known of the precision then.
     """
-    evidence = [each for each in session.records.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
+    evidence = [each for each in evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
     if not evidence:
         return "", "not known"
     rung = strictest_rung(evidence)
@@ -74,17 +73,18 @@ def strictest_rung(evidence: Sequence[Evidence], ladder: Sequence[tuple[Terms, s
     return Rung(len(ladder), "", UNKNOWN)
 
 
-def accepting_contract(session: Session, contract: str, least: str = "") -> str:
+def accepting_contract(evidence: Sequence[Evidence], allowed: Terms, contract: str, least: str = "") -> str:
     """The least contract that allows the values that are wrong, as `--contract` takes it; empty where none does.
 
     Args:
-        session: with the evidence. contract: the name of the strictest terms that were kept, see `arithmetic`.
+        evidence: what the candidate gave. allowed: the terms that it was held to.
+        contract: the name of the strictest terms that were kept, see `arithmetic`.
         least: the name of terms of the ladder below which none is tried; empty for none.
     """
-    start, evidence = time.process_time(), session.records.evidence
+    start = time.process_time()
     if any(_out_of_range(each) for each in evidence):
         return ""
-    own = session.terms.name if PRESETS.get(session.terms.name.partition("+")[0]) else DEFAULT
+    own = allowed.name if PRESETS.get(allowed.name.partition("+")[0]) else DEFAULT
     names = [f"{own}+{allowance}" for allowance in _ALONE] if _hold_under(evidence[:1], _WIDEST) else []
     rungs = [rung.name for rung, _ in LADDER]
     first = max(rungs.index(name) if name else 0 for name in (contract, least)) if contract else len(rungs)

@@ -15,7 +15,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,8 @@ from ...oracles.verdicts.violation import Outlier
 from .arguments import Tensor
 from .comparing import hold_all
 from .evidence import OF_DATA, Evidence
-from .finding import Finding
 from .precision import accepting_contract
 from .rewrites import Changes, Rewritten, factors_of, rewrites_of, roundings_of
-from .session import Session
 from .specification import SpecError, Specification
 
 #: Elements of the operands up to which reasons are tried, seconds of the processor after which no other one is, and how
@@ -98,29 +96,22 @@ class Reason:
         return [self.round_operand(t.detach()) if i in self.positions else t.detach() for i, t in tensors]
 
 
-def with_advice(session: Session, findings: Sequence[Finding], name: str) -> list[Finding]:
-    """The findings, with more lines on the first card of wrong values where there is evidence of them.
+def find_advice(
+    spec: Specification, evidence: Sequence[Evidence], first: Evidence, terms: Terms, name: str | None
+) -> tuple[Reason | None, str]:
+    """What a candidate computes in place of a spec, if that is known, and a contract that allows it; "" for none.
 
     Args:
-        session: where they were found. findings: in the table's order. name: the name of the strictest terms kept.
+        spec, evidence, first, terms: as for `likely_reason`.
+        name: of the strictest terms that the candidate kept; None where no contract is looked for.
     """
-    wrong = [
-        each for each in session.records.evidence if each.call and any(standing.wrong for standing in each.standings)
-    ]
-    first = {each.question: each for each in reversed(wrong)}
-    for i, finding in enumerate(findings):
-        if finding.question not in first or finding.wrong is None or finding.wrong.outlier is None:
-            continue
-        reason = None
-        with contextlib.suppress(Exception):  # A verdict does not depend on what explains it.
-            reason = likely_reason(session.spec, session.records.evidence, first[finding.question], session.terms)
-        lines = [] if reason is None else [f"likely     {reason}"]
-        earlier = any(each.is_wrong for each in findings[:i])
-        if not earlier and _may_be_rounding(finding.question, finding.wrong.outlier, reason):
-            contract = accepting_contract(session, name, reason.allowed if reason else "")
-            lines += [f"accepted   with --contract {contract}"] if contract else []
-        return [*findings[:i], replace(finding, wrong=finding.wrong.with_lines(*lines)), *findings[i + 1 :]]
-    return list(findings)
+    reason = None
+    with contextlib.suppress(Exception):  # A verdict does not depend on what explains it.
+        reason = likely_reason(spec, evidence, first, terms)
+    outlier = next(each.wrong.outlier for each in first.standings if each.wrong and each.wrong.outlier)
+    if name is None or not _may_be_rounding(first.question, outlier, reason):
+        return reason, ""
+    return reason, accepting_contract(evidence, terms, name, reason.allowed if reason else "")
 
 
 def _may_be_rounding(question: str, outlier: Outlier, reason: Reason | None) -> bool:

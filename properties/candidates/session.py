@@ -22,12 +22,13 @@ from .decays import read_values
 from .domain.declaration import Declaration
 from .domain.deriving import derive_domain
 from .domain.domain import Domain
-from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
+from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence
 from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong
 from .host.calls import DESTINATIONS, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
 from .inputs import WAYS, Way, destinations_of, filled, keep
 from .judge_draws import Draws
 from .layouts import AnyLayout, Placing, is_far, placing_of
+from .records import Records
 from .results import SpecRun, elsewhere, unlike
 from .row_sample import Part, ProblemCut
 from .specification import Specification

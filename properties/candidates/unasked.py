@@ -18,9 +18,9 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.op.bits import same_results
 from ...oracles.verdicts.verdict import Outcome
 from .arguments import Tensor
-from .evidence import balls_meet
 from .finding import Finding
 from .inputs import WAYS, Way, filled_tensor
+from .records import balls_meet
 from .session import Session
 from .specification import SpecError
 

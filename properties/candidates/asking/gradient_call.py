@@ -24,14 +24,14 @@ from ....oracles.op.declaration import dtype_name, is_float, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code
 from ..agreement import SpecBackward, backward, fault, operands_of
-from ..arguments import CallArguments, State, Tensor
+from ..arguments import CallArguments, State, Tensor, floating
 from ..beside import hold_beside
 from ..comparing import hold_as_torch, hold_in_turn
 from ..decays import leave_decays_out, read_gradients
 from ..domain.facts import OF_TWO
 from ..evidence import Evidence
 from ..finding import FailingCall, Finding, not_asked, passing, process_changed, raised, summed, wrong
-from ..host.calls import Answer, BackwardCall, floating
+from ..host.calls import Answer, BackwardCall
 from ..inputs import stand_in
 from ..layouts import MemoryLayout, place_each, strides_of
 from ..open_gradients import choices_of, leave_out, settle_draws

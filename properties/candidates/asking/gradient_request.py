@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from ..agreement import SpecBackward, StatefulCall, TorchEvaluations, as_traced, doubled, operands_of, torch_gradients
-from ..arguments import CallArguments, State, Tensor
-from ..host.calls import Manner, floating
+from ..arguments import CallArguments, State, Tensor, floating
+from ..host.calls import Manner
 from ..layouts import MemoryLayout
 from ..specification import Specification
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import backward
-from ..arguments import CallArguments
+from ..arguments import CallArguments, floating
 from ..comparing import AS_WELL
 from ..decays import has_decays
 from ..domain.copies import safe_calls
 from ..finding import Finding
-from ..host.calls import BackwardCall, Manner, floating
+from ..host.calls import BackwardCall, Manner
 from ..inputs import Way, altered, of_all_magnitudes, of_whole_format, one_for_several, stand_in
 from ..layouts import MemoryLayout
 from ..other_calls import (

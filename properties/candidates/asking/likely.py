@@ -13,10 +13,11 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ....oracles.verdicts.violation import Violation
 from ....reference.formats import FORMATS
 from ..arguments import CallArguments
-from ..evidence import OF_LIKELY, Evidence, Records
+from ..evidence import OF_LIKELY, Evidence
 from ..finding import Finding, not_asked, passing
 from ..inputs import WAYS, altered
 from ..judge_draws import Draws
+from ..records import Records
 from ..session import Asking, Session
 from .chance import frequencies
 from .gradient_call import gradients_at

@@ -18,7 +18,6 @@ from ....oracles.verdicts.verdict import Outcome
 from ....reference.residual import Residual
 from ..arguments import CallArguments, Tensor
 from ..comparing import AS_WELL
-from ..evidence import Records
 from ..finding import Finding, not_asked, raised, with_lines
 from ..host.calls import Answer, Manner
 from ..inputs import (
@@ -33,6 +32,7 @@ from ..inputs import (
     ties_of,
 )
 from ..other_calls import forgetter_of
+from ..records import Records
 from ..rewrites import multiplies_sums
 from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session

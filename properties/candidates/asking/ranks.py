@@ -11,13 +11,13 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments
 from ..call_history import CallHistory
 from ..domain.copies import safe_calls
-from ..evidence import Records
 from ..finding import Finding, not_asked, passing, raised, with_lines, wrong
 from ..host.apart import CandidateError
 from ..host.calls import Manner
 from ..inputs import WAYS, keep
 from ..rank_specs import spec_of_world
 from ..rank_world import RankGroup
+from ..records import Records
 from ..session import Asking, Session
 from ..specification import SpecError
 from .gradient_call import gradients_at

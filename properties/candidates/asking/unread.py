@@ -18,9 +18,9 @@ import torch
 
 from ....oracles.op.bits import same_results
 from ..agreement import backward
-from ..arguments import CallArguments, State, Tensor
+from ..arguments import CallArguments, State, Tensor, floating
 from ..finding import FailingCall, Finding, raised
-from ..host.calls import Manner, floating
+from ..host.calls import Manner
 from ..session import Asking, Session
 from ..specification import SpecError
 

@@ -22,8 +22,7 @@ from ....oracles.process.logs import FAKE_TENSORS, silent
 from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.specs.tracing import READS_VALUES, without_fused_operations
 from ...engine.limits import processor_seconds
-from ..arguments import CallArguments, Inputs, Tensor, copied_state, defaults_of
-from ..host.calls import floating
+from ..arguments import CallArguments, Inputs, Tensor, copied_state, defaults_of, floating
 from ..results import are_finite, result_of
 from ..specification import SpecError, Specification
 from .copies import AnswerLog, CopyError, run_in_copies

@@ -10,11 +10,11 @@ import torch
 
 from ....oracles.op.bits import same_results
 from ....oracles.verdicts.violation import error_lines, error_name
-from ..arguments import CallArguments, Tensor
+from ..arguments import CallArguments, Tensor, floating
 from ..layouts import place_each
 from ..operand_parts import output_in_parts
 from ..results import Result
-from .calls import BackwardCall, Pulled, floating
+from .calls import BackwardCall, Pulled
 
 
 def pull(

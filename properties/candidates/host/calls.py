@@ -352,10 +352,6 @@ def read_message(path: Path, kind: type[_Request]) -> _Request:
     return wire.decode(np.fromfile(path, dtype=np.uint8).data, kind, placed=True)
 
 
-def floating(tensors: Sequence[Any]) -> list[Tensor]:
-    return [t for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
-
-
 def require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The outputs of a call, which must be tensors of numbers in memory.
 

@@ -27,7 +27,7 @@ from ....oracles.process import interrupt
 from ....oracles.specs.autograd_calls import run_with_own_derivatives
 from ....oracles.specs.evaluation import evaluating
 from ....oracles.verdicts.violation import Code, Violation, error_lines, error_name
-from ..arguments import CallArguments, Tensor, device_of, lacking, parameters_of
+from ..arguments import CallArguments, Tensor, device_of, floating, lacking, parameters_of
 from ..arguments import call as called
 from ..far_answer import answer_far, surround
 from ..layouts import MemoryLayout, place, place_all, strides_of
@@ -46,7 +46,6 @@ from .calls import (
     Sequel,
     Writes,
     WrittenTensors,
-    floating,
     require_plain_outputs,
     stays,
 )

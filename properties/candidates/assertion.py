@@ -1,0 +1,230 @@
+"""The assertion that an output lies where a spec allows it: one line in a test, with a card that says what to do.
+
+What this is for: somebody who has tests changes `assert_close` into this. So it takes what they have at hand, and what
+explains a failure, which takes longer than the comparison, is looked for only where there is one.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ...oracles.bound.terms import Terms, terms
+from ...oracles.judge.holding import OperandFacts, Reading, Standing
+from ...oracles.op.bits import same_bits
+from ...oracles.process import interrupt
+from ...oracles.verdicts.verdict import explanation_lines
+from ...oracles.verdicts.violation import Code, Outlier, Violation
+from .agreement import disagreement, operands_of
+from .arguments import CallArguments, Tensor, call
+from .comparing import hold_in_turn
+from .conformance import DEFAULT, run_without_draws, tensors_asked
+from .evidence import Evidence
+from .results import SpecRun, result_of, unlike, without_numbers
+from .specification import SpecError, Specification, specification
+
+#: unittest leaves frames of modules that have this name out of a traceback.
+__unittest = True
+#: Signs of the expression in the caller's source that a title takes.
+_LONGEST = 60
+
+
+def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> None:
+    """Assert that outputs lie where an evaluation of the spec may put them.
+
+    Args:
+        candidate_output: what a candidate gives, in the form that the spec has; or, of a spec that gives no tensor, the
+            tensors that it writes, in the order of the arguments, as they are after the call. NumPy arrays, numbers and
+            lists of numbers stand for tensors. A function or module is called here, with copies of `args`.
+        spec: a function or module of plain PyTorch, a formula in NumPy, the name of an op of the catalog, or what
+            `opassay.specification` made of one of these, which is read once for all calls of the same shapes.
+        args: what it is called with: tensors or NumPy arrays, and whatever else it takes.
+        contract: as for `opassay.bound`.
+
+    Raises:
+        AssertionError: an output does not, or elements of it have no bound, so that nothing is known of them; the text
+            is a card that can be pasted into an issue. Forms, shapes and dtypes are compared before values.
+        SpecError, ValueError: as for `opassay.bound`.
+    """
+    __tracebackhide__ = True
+    with interrupt.SignalScope():
+        outcome = _hold(candidate_output, specification(spec), CallArguments.of(_as_tensors(args)), terms(contract))
+        complaint = outcome.complaint
+    if complaint:
+        name = _name_of(candidate_output) or _read_expression(sys._getframe(1))
+        raise AssertionError(f"{name and f'{name} against '}{outcome.spec.name}: {complaint}")
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """Outputs that were held.
+
+    Attributes:
+        spec, arguments, allowed: what they were held to. run: of the spec, by torch.
+        names, outputs, outcomes: of the outputs. read: (terms, sharp) -> the readings of the spec.
+        misfit: how their form differs, which leaves nothing to be compared; empty for none.
+    """
+
+    spec: Specification
+    arguments: CallArguments
+    allowed: Terms
+    run: SpecRun
+    names: Sequence[str]
+    outputs: Sequence[Tensor]
+    outcomes: Sequence[Standing]
+    read: Any
+    misfit: str = ""
+
+    @functools.cached_property
+    def wrong(self) -> list[Violation]:
+        """What is wrong with each output, attributes first."""
+        every = [each.wrong for each in self.outcomes if each.wrong is not None]
+        return sorted(every, key=lambda each: each.code is not Code.ATTRIBUTE)
+
+    @functools.cached_property
+    def complaint(self) -> str:
+        """What is wrong, as a card without the names of candidate and spec; empty where nothing is."""
+        if self.misfit:
+            return self.misfit
+        if not self.wrong:
+            pairs = zip(self.names, self.outcomes, strict=True)
+            return "\n".join(text for name, each in pairs if (text := _describe_unjudged(name, each)))
+        first, *others = self.wrong
+        advice = self._find_advice()
+        lines = [*first.lines, f"input      {self.arguments.with_names(self.spec.function).text}", *advice]
+        # What is said of this failure takes the place of what failures of its kind usually are.
+        lines += explanation_lines(first.code)[-1 if advice or first.code is Code.ATTRIBUTE else 0 :]
+        card = [_first_line(first), *(f"  {line}" for line in lines)]
+        return "\n".join([*card, *("\n".join([_first_line(each), *(f"  {s}" for s in each.lines)]) for each in others)])
+
+    def _find_advice(self) -> list[str]:
+        """What the first wrong output may be, and a contract that allows it: lines, or none."""
+        outliers = [each.outlier for each in self.wrong if each.outlier is not None]
+        finite = operands_of(self.spec, self.arguments, self.spec.state) is OperandFacts.FINITE
+        if not outliers or not finite or len(self.outcomes) != len(self.outputs):
+            return []
+        # Here, because what holds has no use for it, and importing it takes longer than holding.
+        from .precision import strictest_rung
+        from .reasons import find_advice
+
+        native, outputs = tensors_asked(self.run), tuple(self.outputs)
+        evidence = Evidence(
+            "FWD:given", tuple(self.names), outputs, tuple(self.outcomes), native, self.read, _draw_nothing,
+            tuple(range(len(native))), call=(self.arguments, self.spec.state),
+        )  # fmt: skip
+        rung = strictest_rung([evidence])
+        reason, contract = find_advice(
+            self.spec, [evidence], evidence, self.allowed, None if rung is None else rung.name
+        )
+        lines = [] if reason is None else [f"likely     {reason}"]
+        return lines + ([f'accepted   with contract="{contract}", if that is meant'] if contract else [])
+
+
+def _draw_nothing(_: Any) -> Any:
+    raise NotImplementedError
+
+
+def _hold(candidate: Any, spec: Specification, arguments: CallArguments, allowed: Terms) -> Assertion:
+    """Outputs, held; arguments and errors as for `assert_conforms`."""
+    run = run_without_draws(spec, arguments)
+    native = tensors_asked(run)
+    names = run.names[: len(native)]
+
+    @functools.cache
+    def read(terms: Terms, sharp: bool = False) -> Sequence[Reading]:
+        return spec.read(arguments, spec.state, terms, sharp)[: len(native)]
+
+    if why := disagreement(spec, arguments, run, read, allowed):
+        raise SpecError(why)
+    value = candidate
+    if callable(candidate) and not isinstance(candidate, Tensor):
+        own = arguments.copied()
+        with torch.no_grad():
+            value = call(candidate, own.args)
+        if not run.outputs and value is None:
+            value = tuple(own.tensors[place] for place in run.writes if isinstance(place, int))
+    result = result_of(_as_tensors(value, native[0].dtype if run.result.form == "*" else None))
+    misfit = unlike(result.form, result.plain, run.result) if run.outputs else ""
+    odd = [f"{name} {why}" for name, y in zip(names, result.tensors, strict=False) if (why := without_numbers(y))]
+    outcomes: list[Standing] = []
+    if not misfit and not odd:
+        facts = operands_of(spec, arguments, spec.state)
+        outcomes = hold_in_turn(names, result.tensors, read, allowed, None if spec.numpy else native, facts)
+    misfit = misfit or next(iter(odd), "")
+    return Assertion(spec, arguments, allowed, run, names, result.tensors, outcomes, read, misfit)
+
+
+def _as_tensors(value: Any, dtype: torch.dtype | None = None) -> Any:
+    """The same with tensors in the places of NumPy arrays; with a dtype, a number or lists of numbers are a tensor.
+
+    Numbers of Python take the dtype if it has all of them, so that nothing is rounded before it is compared.
+    """
+    leaves = pytree.tree_leaves(value)
+    if dtype is not None and leaves and all(isinstance(each, int | float | complex) for each in leaves):
+        try:
+            tensor = torch.tensor(value)
+        except (ValueError, TypeError, RuntimeError):  # rows of several lengths, or dictionaries
+            return value
+        exact = torch.tensor(value, dtype=torch.float64) if tensor.is_floating_point() else tensor
+        return exact.to(dtype) if same_bits(exact.to(dtype).to(exact.dtype), exact) else exact
+    return pytree.tree_map_only(np.ndarray, torch.tensor, value)
+
+
+def _first_line(wrong: Violation) -> str:
+    """The title, with what was computed and what is right."""
+    at: Outlier | None = wrong.outlier
+    if at is None:
+        return wrong.title
+    words = [f"{number:.6g}" for number in (at.computed, at.exact)]
+    computed, exact = words if words[0] != words[1] else (repr(at.computed), repr(at.exact))
+    rest = wrong.title.removeprefix(f"{at.worst.where} is outside its accept set")
+    rest = "" if rest.startswith(":") else rest
+    computed = "NaN" if computed == "nan" else computed
+    return f"{at.worst.where} is {computed} where the exact value is {exact}: outside its accept set{rest}"
+
+
+def _describe_unjudged(name: str, standing: Standing) -> str:
+    """Of how many elements nothing is known, though something could be; empty for none."""
+    if standing.missed:
+        return (
+            f"{name} is not known: {standing.missed} of {standing.elements} elements have no bound: {standing.reason}"
+        )
+    if standing.elements and not standing.judged:
+        return (
+            f"{name} is not known: none of {standing.elements} elements has an exact value that is finite and in range"
+        )
+    return ""
+
+
+def _name_of(candidate: Any) -> str:
+    """The name of a function or module; empty of anything else."""
+    is_called = callable(candidate) and not isinstance(candidate, Tensor)
+    return getattr(candidate, "__name__", type(candidate).__name__) if is_called else ""
+
+
+def _read_expression(frame: FrameType) -> str:
+    """The first argument of the call that a frame is in, as its source has it; empty where that is not known."""
+    first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[(first or 1) - 1 : last]
+    if not lines or start is None or end is None:
+        return ""
+    raw = [line.encode() for line in lines]  # the columns of positions count bytes
+    raw[-1] = raw[-1][:end]
+    raw[0] = raw[0][start:]
+    try:
+        (statement,) = ast.parse(b"".join(raw)).body
+    except (SyntaxError, ValueError):
+        return ""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    text = ast.unparse(call.args[0]) if isinstance(call, ast.Call) and call.args else ""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
