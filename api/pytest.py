@@ -15,6 +15,7 @@ import torch
 from opassay.oracles.op.declaration import Op
 from opassay.oracles.process.logs import silent
 from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
+from opassay.oracles.verdicts.witnesses import tell
 from opassay.properties.candidates.assertion import assert_conforms as assert_conforms
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.plan import cells_of
@@ -79,6 +80,7 @@ def assert_verified(
             )  # fmt: skip
     else:
         verdicts = [judged] if isinstance(judged, Verdict) else list(judged)
+    tell(verdicts)
     if verdicts and not ok(verdicts) and all(map(is_fine, verdicts)):
         pytest.skip("; ".join(dict.fromkeys(map(_why_not_verified, verdicts))))
     if not ok(verdicts):

@@ -4,11 +4,12 @@ Like the command line, it starts what it reports on, so it stands with the repor
 
 pytest --opassay --opassay-op layer_norm --opassay-property VJP -n 2
 pytest opassay::layer_norm::VJP::float32-cpu-opassay
+pytest --opassay-report report tests
 pytest --opassay-watch tests/test_training.py
 
 The second line is how such an item is named where pytest tells of it; the beginning of such a name, as
-`opassay::layer_norm`, stands for all items that begin so. The third holds every call of torch that a test makes by its
-own bound, as `opassay watch` does.
+`opassay::layer_norm`, stands for all items that begin so. The third makes a record of
+all assertions; the last holds every call of torch that a test makes by its own bound, as `opassay watch` does.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 
 from ..oracles.verdicts.verdict import AXES, HELD, Cell, Outcome, Verdict, clean, failure_text
+from ..oracles.verdicts.witnesses import tell
 from ..properties.catalog import CATALOG
 from ..properties.catalog.loading import load_op
 from ..properties.engine.plan import Selection, in_shard, plan
@@ -47,8 +49,8 @@ _FUNCTION_DTYPES = ("float64", "float32")
 class CellFailed(Exception):
     """The verdict of a cell that is not a pass; its text is the whole report of the item."""
 
-    def __init__(self, verdict: Verdict, note: str = "") -> None:
-        super().__init__("\n  ".join(filter(None, (failure_text(verdict), note))))
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(failure_text(verdict))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,6 +66,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--opassay-shard", default=None, metavar="I/N", help="only part I of N of the cells")
     add("--opassay-comm", choices=COMMS, default=COMMS[0], help=f"what ranks are (default {COMMS[0]})")
     add("--opassay-fabric", choices=FABRICS, default=FABRICS[0], help=f"what devices are (default {FABRICS[0]})")
+    text = (
+        "write run.json, junit.xml and report.html of all assertions and cells to DIR (with --opassay: opassay-report)"
+    )
+    add("--opassay-report", metavar="DIR", default=None, help=text)
+    text = "failures that are accepted for a while, as `opassay gate` reads them (default: known.json, if it is there)"
+    add("--opassay-known", metavar="FILE", default=None, help=text)
     add("--opassay-watch", action="store_true", help="hold every call of torch in each test by its own bound")
     add("--opassay-specs", action="append", default=[], metavar="FILE", help="specs of regions for --opassay-watch")
     add("--opassay-ranks", type=int, default=None, help="ranks and devices of every sample (default 1 to 8)")
@@ -73,9 +81,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "opassay(op, property): a cell of the verification suite")
     config.addinivalue_line("markers", "opassay_gpu: a cell that needs a GPU")
     _take_ids(config)
+    if config.getoption("opassay"):
+        _require_installed()
+        config.option.opassay_report = config.option.opassay_report or "opassay-report"
+    if config.getoption("opassay_report") and not config.getoption("collectonly"):
+        _report(config)
     if not config.getoption("opassay"):
         return
-    _require_installed()
     if config.getoption("opassay_seed") is None:  # chosen here, so that every worker gets the same
         config.option.opassay_seed = default_seed(config.getoption("opassay_profile"))
     if hasattr(config, "workerinput"):  # before torch is imported: one thread per worker
@@ -91,6 +103,25 @@ def _take_ids(config: pytest.Config) -> None:
         config.args[:] = [word for word in config.args if word not in ids]
         # A worker of xdist gets the options, but not the arguments that are taken away here.
         config.option.opassay, config.option.opassay_ids = True, ids
+
+
+def _report(config: pytest.Config) -> None:
+    """Have a report made of the session; its folder is claimed before the first test, so that none is asked in vain."""
+    from ..properties.engine.environment import environment
+    from .baseline import load_known
+    from .pytest_report import SessionReport  # here, because whoever wants no report need not have what it is made with
+    from .record import RecordError
+    from .store.folder import Folder, FolderError
+    from .store.marker import new_run_id
+
+    path, name = Path(config.getoption("opassay_report")), config.getoption("opassay_known")
+    file = Path(name or "known.json")
+    try:
+        known = load_known(file) if name or file.is_file() else {}
+        folder = None if hasattr(config, "workerinput") else Folder.claim(path, new_run_id())
+    except (RecordError, FolderError, OSError) as err:
+        raise pytest.UsageError(clean(f"--opassay-report: {err}")) from err
+    config.pluginmanager.register(SessionReport(path, folder, environment, known), "opassay-report")
 
 
 def _require_installed() -> None:
@@ -222,10 +253,11 @@ class CellItem(pytest.Item):
     def runtest(self) -> None:
         verdict = judge_cell(self.cell, self.config)
         self.user_properties.append(("opassay_outcome", str(verdict.outcome)))
+        tell([verdict])
         if verdict.outcome in (Outcome.REFUSED, Outcome.UNSUPPORTED, Outcome.NOT_RUN):
             pytest.skip(clean(f"{verdict.code}: {verdict.reason}"))
         if verdict.outcome not in HELD:
-            raise CellFailed(verdict, keep_case(verdict, Path("opassay-report")))
+            raise CellFailed(verdict)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, CellFailed):
@@ -247,22 +279,6 @@ def judge_cell(cell: Cell, config: pytest.Config) -> Verdict:
         max_examples=config.getoption("opassay_max_examples"),
     )
     return run_cell(cell, settings)
-
-
-def keep_case(verdict: Verdict, folder: Path) -> str:
-    """Keep the failure's case where `opassay replay ID` looks for it; returns why that failed, empty if it did not."""
-    failure = verdict.failure
-    if failure is None or not failure.case:
-        return ""
-    from .store.folder import add_case  # here, because whoever runs pytest without --opassay need not have msgspec
-
-    try:
-        add_case(
-            folder, failure.case_id, *(text.encode("utf-8", "replace") for text in (failure.case, failure.program))
-        )
-    except (OSError, ValueError) as err:
-        return clean(f"the case was not kept: {err}")
-    return ""
 
 
 def _enter_world_once(config: pytest.Config) -> None:

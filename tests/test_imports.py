@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "oracles.verdicts.data",
         "oracles.verdicts.explanations",
         "oracles.verdicts.watched",
+        "oracles.verdicts.witnesses",
     },
     "api": {"impl", "oracles", "properties", "reference"},
 }

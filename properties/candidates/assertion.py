@@ -11,7 +11,7 @@ import functools
 import linecache
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -23,8 +23,9 @@ from ...oracles.bound.terms import Terms, terms
 from ...oracles.judge.holding import OperandFacts, Reading, Standing
 from ...oracles.op.bits import same_bits
 from ...oracles.process import interrupt
-from ...oracles.verdicts.verdict import explanation_lines
-from ...oracles.verdicts.violation import Code, Outlier, Violation
+from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict, explanation_lines
+from ...oracles.verdicts.violation import Outlier, Violation
+from ...oracles.verdicts.witnesses import WITNESSES, tell
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor, call
 from .comparing import hold_in_turn
@@ -57,12 +58,38 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         SpecError, ValueError: as for `opassay.bound`.
     """
     __tracebackhide__ = True
-    with interrupt.SignalScope():
-        outcome = _hold(candidate_output, specification(spec), CallArguments.of(_as_tensors(args)), terms(contract))
-        complaint = outcome.complaint
-    if complaint:
+    read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(_as_tensors(args))
+    try:
+        with interrupt.SignalScope():
+            assertion = _hold(candidate_output, read_spec, arguments, allowed)
+            wrong = assertion.violation
+            _tell(arguments, assertion)
+    except SpecError as err:
+        _tell(arguments, err)
+        raise
+    if wrong is not None:
         name = _name_of(candidate_output) or _read_expression(sys._getframe(1))
-        raise AssertionError(f"{name and f'{name} against '}{outcome.spec.name}: {complaint}")
+        raise AssertionError(f"{name and f'{name} against '}{read_spec.name}: {wrong}")
+
+
+def _tell(arguments: CallArguments, answer: Assertion | SpecError) -> None:
+    """Tell those who make a report of the tests, if there are any."""
+    if not WITNESSES:
+        return
+    # Here, because an assertion without a report needs fewer packages than a record.
+    from .cases import SUBJECT
+    from .finding import Finding, summed
+    from .verdicts import verdict_of_question
+
+    cell = Cell("", "FWD:given", arguments.dtype, arguments.device, SUBJECT)
+    if isinstance(answer, SpecError):
+        tell([Verdict(cell, Outcome.ERROR, Code.DECLARATION, str(answer))])
+        return
+    finding = summed(cell.property, [replace(each, wrong=None) for each in answer.outcomes], arguments)
+    if answer.violation is not None:
+        counts = finding.judged, finding.elements
+        finding = Finding(cell.property, Outcome.FAIL, answer.violation, counts[0], elements=counts[1])
+    tell([verdict_of_question(cell, finding)])
 
 
 @dataclass(frozen=True)
@@ -92,20 +119,21 @@ class Assertion:
         return sorted(every, key=lambda each: each.code is not Code.ATTRIBUTE)
 
     @functools.cached_property
-    def complaint(self) -> str:
-        """What is wrong, as a card without the names of candidate and spec; empty where nothing is."""
+    def violation(self) -> Violation | None:
+        """What is wrong, whose text is the card without the names of candidate and spec."""
         if self.misfit:
-            return self.misfit
+            return Violation(Code.ATTRIBUTE, self.misfit)
         if not self.wrong:
             pairs = zip(self.names, self.outcomes, strict=True)
-            return "\n".join(text for name, each in pairs if (text := _describe_unjudged(name, each)))
+            texts = [text for name, each in pairs if (text := _describe_unjudged(name, each))]
+            return Violation(Code.MOSTLY_NOT_JUDGED, "; ".join(texts)) if texts else None
         first, *others = self.wrong
         advice = self._find_advice()
         lines = [*first.lines, f"input      {self.arguments.with_names(self.spec.function).text}", *advice]
         # What is said of this failure takes the place of what failures of its kind usually are.
         lines += explanation_lines(first.code)[-1 if advice or first.code is Code.ATTRIBUTE else 0 :]
-        card = [_first_line(first), *(f"  {line}" for line in lines)]
-        return "\n".join([*card, *("\n".join([_first_line(each), *(f"  {s}" for s in each.lines)]) for each in others)])
+        lines += [line for each in others for line in (_first_line(each), *each.lines)]
+        return Violation(first.code, _first_line(first), lines, outlier=first.outlier)
 
     def _find_advice(self) -> list[str]:
         """What the first wrong output may be, and a contract that allows it: lines, or none."""

@@ -216,7 +216,7 @@ def _snippet(finding: Finding, case: JudgedCase, store: Callable[[str, bytes], N
 
 def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> Verdict:
     """The verdict of a finding; its failure is seen again by its program, or by the command that judges."""
-    verdict = finding.verdict or _of_question(cell, finding)
+    verdict = finding.verdict or verdict_of_question(cell, finding)
     failure = verdict.failure
     if failure is not None:
         message = f"{failure.message}\n  again      {shlex.join(case.words)}"
@@ -225,7 +225,8 @@ def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[st
     return replace(verdict, cell=cell, failure=failure, others=())
 
 
-def _of_question(cell: Cell, finding: Finding) -> Verdict:
+def verdict_of_question(cell: Cell, finding: Finding) -> Verdict:
+    """The verdict of a finding, without a program that shows a failure again."""
     wrong, judged, elements = finding.wrong, finding.judged, max(finding.elements, finding.judged)
     of = functools.partial(Verdict, cell, finding.outcome, title=TABLE[finding.question].title)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)

@@ -94,7 +94,7 @@ def accept_command(
 ) -> int:
     """Enter failures of a run into known.json: their code, and their size as the largest that is accepted.
 
-    CELL is a cell as `opassay list OP` shows it, or a pattern with *, such as "softmax::*[float16-cpu-torch]".
+    CELL is a cell as `opassay gate` shows it, or a pattern with *, such as "softmax::*[float16-cpu-torch]".
     \f
 
     Args:

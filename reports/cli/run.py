@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -46,7 +45,7 @@ from .options import (
 from .reading import as_usage
 from .session import Ending, Request, RunSession
 from .summary import tell_run, write_step_summary
-from .write import keep_case, write_plan, write_reports
+from .write import keep_case, read_commit, write_plan, write_reports
 
 #: What a run that goes on has in common with its beginning, besides some settings.
 _SAME = ("version", "profile", "seed", "max_examples", "plan_digest")
@@ -244,18 +243,3 @@ def _command_line(request: Request) -> str:
     words += [f"--max-examples={most}"] if most else []
     words += ["-k", request.keyword] if request.keyword else []
     return shlex.join(words)
-
-
-def read_commit() -> tuple[str, bool]:
-    """Commit of the working directory and whether it differs; empty outside a repository."""
-    # Files that git does not track are left out: a report folder or a scratch file would call nearly every run dirty.
-    head = _git_output("rev-parse", "HEAD")
-    return head, bool(head) and bool(_git_output("status", "--porcelain", "--untracked-files=no"))
-
-
-def _git_output(*words: str) -> str:
-    try:
-        process = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return one_line(process.stdout, 100) if process.returncode == 0 else ""

@@ -26,8 +26,8 @@ from ..record import RecordError, Run, plan_digest
 from ..store.folder import Folder, FolderError
 from ..text import one_line
 from .host import Stop, require
-from .run import claim_folder, read_commit
-from .write import write_reports
+from .run import claim_folder
+from .write import read_commit, write_reports
 
 #: The program of the process that runs and judges.
 _PROGRAM = (sys.executable, "-m", "opassay.properties.watch.program")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 from collections.abc import Callable
 
 from ...oracles.verdicts.verdict import REPORT_FOLDER, Outcome
@@ -99,3 +100,18 @@ def require_stands(folder: Folder, run: Run) -> None:
 
 def _outcomes_of(run: Run) -> list[tuple[Outcome, str]]:
     return [(verdict.outcome, verdict.cell.key) for verdict in run.verdicts]
+
+
+def read_commit() -> tuple[str, bool]:
+    """Commit of the working directory and whether it differs; empty outside a repository."""
+    # Files that git does not track are left out: a report folder or a scratch file would call nearly every run dirty.
+    head = _git_output("rev-parse", "HEAD")
+    return head, bool(head) and bool(_git_output("status", "--porcelain", "--untracked-files=no"))
+
+
+def _git_output(*words: str) -> str:
+    try:
+        process = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return one_line(process.stdout, 100) if process.returncode == 0 else ""

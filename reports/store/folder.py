@@ -22,7 +22,6 @@ import os
 import re
 import secrets
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -30,7 +29,7 @@ from typing import BinaryIO, NoReturn
 import msgspec
 
 from .handles import DIRECTORY, KINDS, make_folder, names_in
-from .marker import NAME, RUN_ID, Marker, check_run, encode_marker, new_run_id, read_marker
+from .marker import NAME, RUN_ID, Marker, check_run, encode_marker, read_marker
 
 FILES = ("plan.json", "run.json", "junit.xml", "report.html", "ctrf.json", "watch.json", "watch.html")
 CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
@@ -38,8 +37,6 @@ CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
 _RUN_FILE = re.compile(rf"({RUN_ID.pattern})\.[a-z0-9][a-z0-9.-]{{0,80}}")
 _CASE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4,64}\.(json|py|bin)")
 _SCRATCH = re.compile(r"new-[0-9a-f]{16}")
-#: Seconds that `add_case` waits for another process that adds one.
-_WAIT = 5.0
 #: What a person can put right; a full disk or a broken one is left to the caller as it is.
 _REFUSALS = frozenset(
     {
@@ -364,35 +361,3 @@ class Folder:
 
     def _refuse(self, problem: str, rule: str) -> NoReturn:
         raise FolderError(f"report folder {str(self.path)!r}: {problem}; {rule}")
-
-
-def add_case(path: Path, name: str, content: bytes, program: bytes = b"") -> None:
-    """Adds one case to a report folder, beside those that are there, where no run makes a report (pytest does not).
-
-    Args:
-        path: the folder; made if absent. name: id of the case. content: the case file.
-        program: what shows the failure without the framework; empty where nothing does.
-
-    Raises:
-        FolderError, OSError: as `Folder.claim`; a folder that is in use is waited for, but not for long.
-    """
-    until = time.monotonic() + _WAIT
-    while True:
-        folder = Folder(path, new_run_id())
-        try:
-            with folder._opening():
-                folder._create()
-                folder._check()
-                folder._lock()
-                if folder._marker() is None:
-                    folder._mark([])
-        except FolderError:
-            if time.monotonic() > until or not (path / PRIVATE / NAME).is_file():
-                raise
-            time.sleep(0.05)
-            continue
-        with folder:
-            folder.write(f"{CASES}/{name}.json", content)
-            if program:
-                folder.write(f"{CASES}/{name}.py", program)
-        return

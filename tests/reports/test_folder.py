@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opassay.reports.store.folder import FILES, Folder, FolderError, add_case
+from opassay.reports.store.folder import FILES, Folder, FolderError
 from opassay.reports.store.marker import new_run_id
 
 RUNS = [f"20260301-10000{i}-aaaaaa" for i in range(5)]
@@ -352,21 +352,3 @@ def test_the_record_of_an_earlier_run_does_not_stand_for_the_new_one(tmp_path: P
     _run(path, RUNS[2])
     assert (path / "run.json").read_text() == RUNS[2]
     assert not (path / f".opassay/{RUNS[0]}.run.json").exists()
-
-
-def test_cases_are_added_where_no_run_makes_a_report(tmp_path: Path) -> None:
-    path = tmp_path / "r"
-    add_case(path, "0123abcd-0001", b"one")
-    add_case(path, "0123abcd-0002", b"two", b"print(2)")
-    assert {entry.name: entry.read_bytes() for entry in (path / "cases").iterdir()} == {
-        "0123abcd-0001.json": b"one",
-        "0123abcd-0002.json": b"two",
-        "0123abcd-0002.py": b"print(2)",
-    }
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs/notes.txt").write_text("mine")
-    with pytest.raises(FolderError, match="no marker"):
-        add_case(tmp_path / "theirs", "0123abcd-0001", b"one")
-    assert _tree(tmp_path / "theirs") == {"notes.txt": b"mine"}
-    with Folder.claim(path, RUNS[1]):
-        assert {entry.name for entry in (path / "cases").iterdir()} == set()

@@ -62,7 +62,7 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
         judgement: of the candidate. case: the command and its options. store: as for `verdicts_of`.
     """
     from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
-    from ..run import read_commit
+    from ..write import read_commit
 
     of = judgement.assignment
     case = msgspec.structs.replace(case, seed=of.draws.origin)
