@@ -1,6 +1,6 @@
 """Steps that change memory by one operation that nothing comes between: atom, and red, which gives nothing back.
 
-Source: NVIDIA, PTX ISA 9.1, sections 9.7.13.5 (atom) and 9.7.13.6 (red).
+Source: NVIDIA, PTX ISA 9.1, sections 9.7.13.5 (atom), 9.7.13.6 (red) and 9.7.9.25.4.2 (cp.reduce.async.bulk).
 
 What is hard here: in which order threads come to one element is not decided. Here they come in the order of their
 numbers, or warp by warp from the last one, as the hardware's order says; an execution of each shows a result that hangs
@@ -17,6 +17,7 @@ import numpy as np
 
 from .accesses import is_releasing, places, spread_over
 from .arithmetic import operation
+from .books import Access
 from .chunk import Chunk
 from .formats import BITS, NUMBERS, WIDTHS, Lanes
 from .grammar import unknown
@@ -38,8 +39,8 @@ def update(instruction: Instruction, entry: Listing) -> Step:
     count = len(readers[0])
     if any(len(each) != count for each in readers) or len(readers) != (2 if verb == "cas" else 1):
         raise unknown(instruction, f"the operands {instruction.operands}")
-    change, where, label = _change(instruction, verb), active(instruction), str(instruction)
-    sums, releases = verb == "add" and kind in _FLOATS, is_releasing(instruction)
+    change, where, label = _change(instruction), active(instruction), str(instruction)
+    sums, releases = _sums(instruction), is_releasing(instruction)
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
@@ -67,13 +68,26 @@ def update(instruction: Instruction, entry: Listing) -> Step:
     return step
 
 
+def change_global(chunk: Chunk, instruction: Instruction, access: Access, values: Lanes) -> None:
+    """Change elements of global memory by bits, one for each thread of an access; of asynchronous reductions."""
+    memory, change = chunk.context.memory, _change(instruction)
+    memory.update(access, lambda old, which, _: change(old, values[which]), False)
+    chunk.context.unordered |= _sums(instruction) and memory.shared_updates
+
+
+def _sums(instruction: Instruction) -> bool:
+    """Whether it adds numbers whose sum hangs on their order."""
+    return _verb(instruction) == "add" and instruction.kind in _FLOATS
+
+
 def _verb(instruction: Instruction) -> str:
+    """What an atomic operation does."""
     return next(m for m in instruction.modifiers if re.fullmatch("add|min|max|and|or|xor|exch|cas|inc|dec", m))
 
 
-def _change(instruction: Instruction, verb: str) -> Callable[..., Lanes]:
+def _change(instruction: Instruction) -> Callable[..., Lanes]:
     """A function of the bits that are there and of the sources, which gives those that are to be."""
-    kind = instruction.kind
+    verb, kind = _verb(instruction), instruction.kind
     number, bits = NUMBERS[kind], BITS[WIDTHS[kind]]
     if verb == "exch":
         return lambda old, new: new
@@ -84,8 +98,10 @@ def _change(instruction: Instruction, verb: str) -> Callable[..., Lanes]:
     if verb == "dec":
         return lambda old, limit: np.where((old == 0) | (old > limit), limit, old - bits(1))
     # Sums of float32 in global memory take subnormal numbers for what they are only since sm_20; nothing older is here.
-    rounding = ("rn",) if kind in _FLOATS and verb == "add" else ()
-    computation = operation(Instruction(verb, (*rounding, kind), ()))
+    # Those of whole rows do not: "the current implementation [...] flushes subnormal inputs and results".
+    rounding = ("rn",) if _sums(instruction) else ()
+    flushed = ("ftz",) if instruction.name == "cp" and (verb, kind) == ("add", "f32") else ()
+    computation = operation(Instruction(verb, (*rounding, *flushed, kind), ()))
     if computation is None:
         raise unknown(instruction)
 

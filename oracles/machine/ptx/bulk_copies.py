@@ -1,8 +1,10 @@
 """cp.async.bulk: copies of whole rows and boxes of tensors between global and shared memory (TMA).
 
-Source: NVIDIA, PTX ISA 9.1, sections 9.7.9.25.4 (cp.async.bulk) and 9.7.9.27 (cp.async.bulk.tensor), and 5.5.3 (tiled
-mode): what of a box is outside of the tensor is filled with zeros, or with NaN, and is not written; its bytes count as
-copied.
+cp.reduce.async.bulk adds rows to what is in global memory, or changes it by them in another way, as atomic operations.
+
+Source: NVIDIA, PTX ISA 9.1, sections 9.7.9.25.4 (cp.async.bulk, cp.reduce.async.bulk) and 9.7.9.27
+(cp.async.bulk.tensor), and 5.5.3 (tiled mode): what of a box is outside of the tensor is filled with zeros, or with
+NaN, and is not written; its bytes count as copied.
 
 What comes into shared memory is there once its barrier is waited for (`mbarriers.py`); what goes out is read from
 shared memory until its group is.
@@ -18,9 +20,10 @@ import numpy as np
 
 from ...verdicts.violation import Code, Violation
 from .accesses import group_work, touch
+from .atomics import change_global
 from .books import Access
 from .chunk import Chunk
-from .formats import BITS, Lanes
+from .formats import BITS, WIDTHS, Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
 from .mbarriers import deliver, locate, shared_address
@@ -80,7 +83,11 @@ def _send_out(chunk: Chunk, blocks: dict[int, _Block], instruction: Instruction)
     access = Access(near + chunk.block[lanes] * chunk.context.shared, lanes, width, 1, label)
     (values,) = chunk.shared.begin(access)
     chunk.begun.bulk.begin(access, None)
-    touch(chunk, "global", far, lanes, (width, 1), label, [values])
+    if instruction.modifiers[0] == "reduce":
+        there = Access(far, chunk.pick(chunk.numbers, lanes), width, 1, label)
+        change_global(chunk, instruction, there, values)
+    else:
+        touch(chunk, "global", far, lanes, (width, 1), label, [values])
 
 
 def _copy_box(instruction: Instruction, entry: Listing) -> Step:
@@ -160,6 +167,7 @@ def _block(tensor: TensorMap, corner: list[int], start: int, instruction: Instru
 
 def _copy_bytes(instruction: Instruction, entry: Listing) -> Step:
     comes = "bulk_group" not in instruction.modifiers
+    width = WIDTHS[instruction.kind] if instruction.modifiers[0] == "reduce" else 8
     target, source, size, *rest = instruction.operands
     find_goal = _goals(instruction, entry, target if comes else source, (*rest, None, None)[:2])
     far: Reader = address(instruction, source if comes else target, entry, "global")
@@ -173,8 +181,8 @@ def _copy_bytes(instruction: Instruction, entry: Listing) -> Step:
             start, goal = find_goal(chunk, lane)
             if count % 16 or start % 16 or there % 16:
                 raise Violation(Code.MISALIGNED, f"{label}: {count} bytes from {there} and {start}, no multiples of 16")
-            steps = np.arange(0, count, 8)
-            block = _Block(8, start + steps, there + steps, np.ones(steps.size, bool))
+            steps = np.arange(0, count, width)
+            block = _Block(width, start + steps, there + steps, np.ones(steps.size, bool))
             if comes:
                 block.bring(chunk, lane, goal, label)
             else:

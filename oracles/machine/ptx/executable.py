@@ -69,6 +69,7 @@ class Kernel:
         self.waits = any(each.name == "atom" or is_strong(each) or each.modifiers[:1] in _WAITS for each in every)
         apart = [each for each in every if not {"shared", "shared::cta", "shared::cluster"} & {*each.modifiers}]
         self.joint = any(each.name in ("atom", "red") or is_strong(each) for each in apart)
+        self.joint |= any(each.modifiers[:1] == ("reduce",) for each in every)
         self.together = GROUP if any(each.name == "wgmma" for each in every) else WARP
         for each in every:
             if each.name == "tcgen05":

@@ -30,6 +30,9 @@ _CHANGED = (
     r"add\.([us]32|u64|f32|f64|v[24]\.f32|noftz\.((v[24]\.)?b?f16(x2)?|v8\.b?f16))|(min|max)\.[us](32|64)"
     r"|(and|or|xor)\.b(32|64)|(inc|dec)\.u32|(min|max)\.noftz\.(v[248]\.b?f16|v[24]\.b?f16x2)"
 )
+_COMBINED = (
+    r"add\.([us]32|u64|f32|f64|noftz\.b?f16)|(min|max)\.([us](32|64)|b?f16)|(inc|dec)\.u32|(and|or|xor)\.b(32|64)"
+)
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
 _TILE = r"m\d+n\d+k\d+"
 _HALF = "(bf16|f16)"
@@ -118,7 +121,8 @@ _MODIFIERS = {
           r"|async\.bulk\.(commit_group|wait_group(\.read)?)|async\.bulk\.prefetch\.(tensor\.[1-5]d\.)?L2\.global(\.tile)?"
           rf"|async\.bulk\.(tensor\.[1-5]d\.)?shared::(cta|cluster)\.global(\.tile)?\.mbarrier::complete_tx::bytes(\.multicast::cluster)?"
           rf"{_CACHED}"
-          rf"|async\.bulk\.(tensor\.[1-5]d\.)?global\.shared::cta(\.tile)?\.bulk_group{_CACHED}",
+          rf"|async\.bulk\.(tensor\.[1-5]d\.)?global\.shared::cta(\.tile)?\.bulk_group{_CACHED}"
+          rf"|reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_CACHED}\.({_COMBINED})",
     "ldmatrix": _MATRIX, "stmatrix": _MATRIX, "bra": "(uni)?", "ret": "(uni)?", "exit": "",
     "call": "(uni)?", "trap": "",
     "bar": r"(cta\.)?(sync|arrive)|warp\.sync",
