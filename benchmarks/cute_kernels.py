@@ -31,6 +31,13 @@ _GRADIENTS = ["FWD:given", "VJP:grad"]
 _SECONDS = 300.0
 
 
+def read_rows() -> dict[str, Any]:
+    """All rows by name; they import no library."""
+    from cute import liger_rows, native_rows, quack_rows
+
+    return quack_rows.ROWS | liger_rows.ROWS | native_rows.ROWS
+
+
 def judge_row(name: str, dtype: str, edit: str, questions: list[str]) -> dict[str, Any]:
     """The verdict of a row, in this process, which rehearses."""
     from cute.planted import PLANTED, plant
@@ -38,7 +45,6 @@ def judge_row(name: str, dtype: str, edit: str, questions: list[str]) -> dict[st
     if edit:
         plant(PLANTED[edit])
     import torch
-    from cute.quack_rows import ROWS
 
     import opassay
     from opassay.properties.candidates.question_plan import USUAL
@@ -46,7 +52,7 @@ def judge_row(name: str, dtype: str, edit: str, questions: list[str]) -> dict[st
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    row = ROWS[name]
+    row = read_rows()[name]
     candidate, spec = row.make()
     architecture = os.environ.get("OPASSAY_PTX_ARCHITECTURE", "sm_90")
     # Rows that are not contiguous, and addresses that are no multiples of 16 bytes, are refused by QuACK's own checks.
@@ -83,7 +89,6 @@ def ask(name: str, dtype: str, edit: str, questions: list[str]) -> dict[str, Any
 def rows_of(options: argparse.Namespace) -> list[tuple[str, str, str, str]]:
     """Name, dtype, planted fault and wanted verdict of every row that is asked for."""
     from cute.planted import PLANTED
-    from cute.quack_rows import ROWS
 
     if options.planted:
         faults = [(fault.row, fault.dtype, key, "rejected") for key, fault in PLANTED.items()]
@@ -92,7 +97,7 @@ def rows_of(options: argparse.Namespace) -> list[tuple[str, str, str, str]]:
     else:
         rows = [
             (name, dtype, "", row.verdict if row.why else "accepted")
-            for name, row in ROWS.items() if not name.endswith("in order") for dtype in row.dtypes
+            for name, row in read_rows().items() if not name.endswith("in order") for dtype in row.dtypes
         ]  # fmt: skip
     wanted: list[str] = options.words
     return [row for row in rows if not wanted or any(word in " ".join(row) for word in wanted)]

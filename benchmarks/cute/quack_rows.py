@@ -4,49 +4,28 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-_ROWS, _COLUMNS, _EPS = 6, 256, 1e-6
-
-
-class Row(NamedTuple):
-    """One judgement.
-
-    Attributes:
-        make: gives candidate and spec; it imports QuACK. inputs: of a dtype, on the device. contract: what is allowed.
-        why: why it is not accepted, read by hand; `proofs.py` shows it without opassay. "" where it has to be.
-        dtypes: that it is judged in. verdict: the wanted one, where there is a reason.
-    """
-
-    make: Callable[[], tuple[Callable[..., Any], Callable[..., Any]]]
-    inputs: Callable[[torch.dtype], tuple[Any, ...]]
-    contract: str = "torch"
-    why: str = ""
-    dtypes: tuple[str, ...] = ("float32", "bfloat16")
-    verdict: str = "rejected"
-
-
-def _normal(*shape: int, dtype: torch.dtype, grad: bool = True) -> torch.Tensor:
-    return torch.randn(shape).to(dtype).cuda().requires_grad_(grad)
+from .row import APPROXIMATE, COLUMNS, EPS, ROWS_OF_X, TANH, Row, normal, rows_alone
 
 
 def _rms_norm() -> tuple[Any, Any]:
     quack = importlib.import_module("quack")
-    return lambda x, w: quack.rmsnorm(x, w, eps=_EPS), lambda x, w: F.rms_norm(x, x.shape[-1:], w, _EPS)
+    return lambda x, w: quack.rmsnorm(x, w, eps=EPS), lambda x, w: F.rms_norm(x, x.shape[-1:], w, EPS)
 
 
 def _rms_norm_of_sum() -> tuple[Any, Any]:
     quack = importlib.import_module("quack")
 
     def candidate(x: Any, w: Any, b: Any, r: Any) -> Any:
-        return quack.rmsnorm(x, w, b, residual=r, eps=_EPS, prenorm=True)
+        return quack.rmsnorm(x, w, b, residual=r, eps=EPS, prenorm=True)
 
     def spec(x: Any, w: Any, b: Any, r: Any) -> Any:
         total = x + r
-        return F.rms_norm(total, total.shape[-1:], w, _EPS) + b, total
+        return F.rms_norm(total, total.shape[-1:], w, EPS) + b, total
 
     return candidate, spec
 
@@ -59,7 +38,7 @@ def _layer_norm() -> tuple[Any, Any]:
 
         @staticmethod
         def forward(ctx: Any, x: Any, w: Any, b: Any) -> Any:
-            out, rstd, mean = norms.layernorm_fwd(x, w, b, eps=_EPS, return_rstd=True, return_mean=True)
+            out, rstd, mean = norms.layernorm_fwd(x, w, b, eps=EPS, return_rstd=True, return_mean=True)
             ctx.save_for_backward(x, w, rstd, mean)
             return out
 
@@ -68,7 +47,7 @@ def _layer_norm() -> tuple[Any, Any]:
             x, w, rstd, mean = ctx.saved_tensors
             return norms.layernorm_bwd(x, w, dout.contiguous(), rstd, mean)
 
-    return LayerNorm.apply, lambda x, w, b: F.layer_norm(x, x.shape[-1:], w.to(x.dtype), b.to(x.dtype), _EPS)
+    return LayerNorm.apply, lambda x, w, b: F.layer_norm(x, x.shape[-1:], w.to(x.dtype), b.to(x.dtype), EPS)
 
 
 def _softmax() -> tuple[Any, Any]:
@@ -142,49 +121,62 @@ def _perceptron() -> tuple[Any, Any]:
     return candidate, lambda x, v, w: F.linear(torch.relu(F.linear(x, v)), w)
 
 
-def _gemm_activated() -> tuple[Any, Any]:
-    interface = importlib.import_module("quack.gemm_interface")
+def _gemm_activated(name: str, function: Callable[[Any], Any]) -> Callable[[], tuple[Any, Any]]:
+    def make() -> tuple[Any, Any]:
+        interface = importlib.import_module("quack.gemm_interface")
 
-    def spec(a: Any, b: Any) -> Any:
-        product = a @ b
-        return product, F.silu(product)
+        def spec(a: Any, b: Any) -> Any:
+            product = a @ b
+            return product, function(product)
 
-    return lambda a, b: interface.gemm_act(a, b, activation="silu", tuned=False), spec
+        return lambda a, b: interface.gemm_act(a, b, activation=name, tuned=False), spec
+
+    return make
+
+
+def _gelu(x: Any) -> Any:
+    return F.gelu(x, approximate="tanh")
 
 
 def _matrices(dtype: torch.dtype, *shapes: tuple[int, int], grad: bool = False) -> tuple[Any, ...]:
-    return tuple(_normal(*shape, dtype=dtype, grad=grad) for shape in shapes)
-
-
-def _rows_alone(dtype: torch.dtype) -> tuple[Any, ...]:
-    return (_normal(_ROWS, _COLUMNS, dtype=dtype),)
+    return tuple(normal(*shape, dtype=dtype, grad=grad) for shape in shapes)
 
 
 _WIDE = "NaN beyond 2^128 / log2(e), where the product with log2(e) overflows"
 _ROWS_OF_GRADIENT = "the gradient of a transposed result is refused"
 _LOW_BITS = "the column stands in the last bits of a value: float32 is rounded to 15 bits, and infinities become NaN"
 ROWS = {
-    "rmsnorm": Row(_rms_norm, lambda d: (*_rows_alone(d), _normal(_COLUMNS, dtype=d))),
+    "rmsnorm": Row(_rms_norm, lambda d: (*rows_alone(d), normal(COLUMNS, dtype=d))),
     "rmsnorm of a sum": Row(
         _rms_norm_of_sum,
-        lambda d: (*_rows_alone(d), _normal(_COLUMNS, dtype=d), _normal(_COLUMNS, dtype=d), *_rows_alone(d)),
+        lambda d: (*rows_alone(d), normal(COLUMNS, dtype=d), normal(COLUMNS, dtype=d), *rows_alone(d)),
         why="where the residual alone requires a gradient, its backward lacks what forward has not kept",
     ),
-    "layernorm": Row(_layer_norm, lambda d: (*_rows_alone(d), *(_normal(_COLUMNS, dtype=torch.float32) for _ in "wb"))),
-    "softmax": Row(_softmax, _rows_alone, why=f"{_WIDE}; {_ROWS_OF_GRADIENT}"),
-    "softmax in order": Row(_in_order(_softmax), _rows_alone, why=_WIDE),
+    "layernorm": Row(_layer_norm, lambda d: (*rows_alone(d), *(normal(COLUMNS, dtype=torch.float32) for _ in "wb"))),
+    "softmax": Row(_softmax, rows_alone, why=f"{_WIDE}; {_ROWS_OF_GRADIENT}"),
+    "softmax in order": Row(_in_order(_softmax), rows_alone, why=_WIDE),
     "cross_entropy": Row(
-        _cross_entropy, lambda d: (*_rows_alone(d), torch.randint(_COLUMNS, (_ROWS,)).cuda()), "torch+lse", why=_WIDE
+        _cross_entropy, lambda d: (*rows_alone(d), torch.randint(COLUMNS, (ROWS_OF_X,)).cuda()), "torch+lse", why=_WIDE
     ),
-    "topk": Row(_top_k, _rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
-    "topk in order": Row(_in_order(_top_k), _rows_alone, why=_LOW_BITS),
-    "topk with softmax": Row(_top_k_softmax, _rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
+    "topk": Row(_top_k, rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
+    "topk in order": Row(_in_order(_top_k), rows_alone, why=_LOW_BITS),
+    "topk with softmax": Row(_top_k_softmax, rows_alone, why=f"{_LOW_BITS}; {_ROWS_OF_GRADIENT}"),
     "gemm": Row(_gemm, lambda d: _matrices(d, (72, 136), (136, 72)), dtypes=("bfloat16", "float16")),
     "gemm of long rows": Row(_gemm, lambda d: _matrices(d, (72, 456), (456, 72)), dtypes=("bfloat16",)),
     "gemm of more rows": Row(_gemm, lambda d: _matrices(d, (200, 72), (72, 40)), dtypes=("bfloat16",)),
     "gemm_add": Row(_gemm_added, lambda d: _matrices(d, (72, 136), (136, 72), (72, 72)), dtypes=("bfloat16",)),
     "linear": Row(_linear, lambda d: _matrices(d, (24, 136), (72, 136), grad=True), dtypes=("bfloat16",)),
-    "gemm_act": Row(_gemm_activated, lambda d: _matrices(d, (72, 136), (136, 72)), dtypes=("bfloat16",)),
+    "gemm_act": Row(
+        _gemm_activated("silu", F.silu), lambda d: _matrices(d, (72, 136), (136, 72)), dtypes=("bfloat16",)
+    ),
+    "gemm_act with gelu": Row(
+        _gemm_activated("gelu_tanh_approx", _gelu), lambda d: _matrices(d, (72, 136), (136, 72)),
+        dtypes=("bfloat16",), why=TANH,
+    ),
+    "gemm_act with gelu, allowed": Row(
+        _gemm_activated("gelu_tanh_approx", _gelu), lambda d: _matrices(d, (72, 136), (136, 72)), APPROXIMATE,
+        dtypes=("bfloat16",),
+    ),
     "mlp": Row(
         _perceptron, lambda d: _matrices(d, (8, 72), (40, 72), (16, 40), grad=True), dtypes=("bfloat16",)
     ),
