@@ -13,6 +13,9 @@ from ...oracles.verdicts.verdict import Cell
 
 #: The subject of every cell: the op has the name of the candidate.
 SUBJECT = "candidate"
+#: The names of a spec and of a candidate, in the order in which a file is looked through for them.
+SPECS = ("Model", "ref_kernel", "reference", "spec")
+CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model", "kernel")
 #: The device where candidates are called.
 DEVICE = "cpu"
 #: Options of a case that are words on the command line.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...properties.candidates.cases import parts_of
+from ...properties.candidates.cases import CANDIDATES, SPECS, parts_of
 from ...properties.names import nearest_of
 from .. import exit_codes
 from .host import Stop
@@ -38,22 +38,42 @@ def require_in_file(address: str) -> None:
 
 def _require_name(address: str, path: Path, name: str) -> None:
     """Of the first name only: what a dotted one has within it is known when it is made; of none, the text alone."""
+    defined, others = _names_in(path)
+    name = name.partition(".")[0]
+    if not name or "::" in name or name in defined or "*" in defined or (defined | others) & {*_DYNAMIC}:
+        return
+    raise Stop(exit_codes.USAGE, f"{address}: has no {name}{nearest_of(name, defined)}")
+
+
+def spec_beside(candidate: str) -> str:
+    """The address of the spec in a candidate's own file; "" where that has none, or the candidate itself is it."""
+    path, _, name = parts_of(candidate)
+    if path is None or path.suffix != ".py" or not path.is_file():
+        return ""
+    defined, _ = _names_in(path)
+    spec = next((each for each in SPECS if each in defined), "")
+    own = name or next((each for each in CANDIDATES if each in defined), "")
+    return f"{path}:{spec}" if spec and own not in ("", spec) else ""
+
+
+def _names_in(path: Path) -> tuple[set[str], set[str]]:
+    """The names that the text of a file defines, and those that it uses.
+
+    Raises:
+        Stop: it is no text of Python.
+    """
     try:
         nodes = [*ast.walk(ast.parse(path.read_bytes(), path))]
     except (SyntaxError, ValueError) as err:
         line = (getattr(err, "text", None) or "").strip()
         raise Stop(exit_codes.USAGE, f"{path} does not compile: {type(err).__name__}: {err}: {line}") from err
     except OSError:
-        return  # it is told when the file is read
-    names = {each.id for each in nodes if isinstance(each, ast.Name)}
+        return {"*"}, set()  # it is told when the file is read
     defined = {each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.ClassDef)}
     defined |= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     aliases = [alias for each in nodes if isinstance(each, ast.Import | ast.ImportFrom) for alias in each.names]
     defined |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-    name = name.partition(".")[0]
-    if not name or "::" in name or name in defined or "*" in defined or (names | defined) & {*_DYNAMIC}:
-        return
-    raise Stop(exit_codes.USAGE, f"{address}: has no {name}{nearest_of(name, defined)}")
+    return defined, {each.id for each in nodes if isinstance(each, ast.Name)}
 
 
 # Before version 8.2 click's class takes no type in brackets at run time.

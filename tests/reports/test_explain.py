@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
+import opassay
 from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.properties.engine.profiles import PROFILES
 from opassay.properties.names import SUBJECTS
 from opassay.properties.table import KINDS, PROPERTIES, TABLE
+from opassay.reports.cli.commands import COMMANDS
 from opassay.reports.cli.main import main
+from opassay.reports.cli.project.contracts import allowance_names, describe_allowance
 from opassay.reports.cli.project.explain import _CODES, samples_of
-from opassay.reports.explain import TEXTS
+from opassay.reports.explain import TEXTS, read_glossary
 
 
 def test_every_name_has_a_text_of_whole_sentences() -> None:
@@ -58,7 +62,8 @@ def test_the_words_agree_with_the_table_of_profiles() -> None:
         ("accept set", ["accept set, a word of the glossary", "rounded once to the format of the output"]),
         ("fast_math", ["fast_math, a contract", "factors of products rounded to tf32", "--contract fast_math"]),
         ("torch", ["torch, a subject", "torch, a contract: what a kernel may do", "intermediates stored"]),
-        ("flush", ["flush, an allowance", "It adds to a contract: subnormal numbers may be zero."]),
+        ("flush", ["flush, an allowance", "It allows: subnormal operands", "Source: PTX ISA"]),
+        ("half-width", ["half-width, a word of the glossary", "The largest rounding error"]),
         ("strict+bfloat16", ["sums in bfloat16", "--contract strict+bfloat16"]),
         ("VJP", ["VJP, a property", "VJP, a word of the glossary"]),
     ],
@@ -67,6 +72,22 @@ def test_a_name_is_explained(name: str, message: list[str], capsys: pytest.Captu
     assert main(["explain", *name.split()]) == 0
     text = capsys.readouterr().out
     assert [part for part in message if part not in " ".join(text.split())] == []
+
+
+def test_the_words_of_a_card_are_explained() -> None:
+    given = torch.linspace(0, 1, 64)
+    wrong = opassay.judge(lambda x: x.exp() * 1.01, torch.exp, (given,))
+    other = opassay.judge(lambda x: x.sum(-1)[..., None], lambda x: torch.softmax(x, -1), (given[None],))
+    text = "\n".join(each.report(verbose=True) for each in (wrong, other))
+    labels = {label.strip() for label in re.findall(r"^  (?=[a-z ]{11}\S)([a-z]+(?: [a-z]+)*)  ", text, re.MULTILINE)}
+    labels |= set(re.findall(r"^  ([a-z]+(?: [a-z]+)*): ", text, re.MULTILINE))
+    assert {"computed", "exact", "error", "outside", "where", "allowed", "format", "sees", "input"} <= labels
+    assert labels - {*read_glossary(), *COMMANDS, *map(str, Outcome)} == set()
+
+
+def test_every_allowance_has_its_sentence() -> None:
+    for name in allowance_names():
+        assert "It allows: " in describe_allowance(name)
 
 
 def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

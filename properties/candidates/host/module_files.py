@@ -29,14 +29,12 @@ from ....oracles.verdicts.violation import error_lines, error_name
 from ....reference.missing import nearest_of
 from .. import failing_call
 from ..arguments import CallArguments, Inputs, parameters_of
-from ..cases import parts_of
+from ..cases import CANDIDATES, SPECS, parts_of
 from ..layouts import place
 from ..numpy_specs import calls_numpy
 from .sources import sources
 
-#: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
-SPECS = ("Model", "ref_kernel", "reference", "spec")
-CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model", "kernel")
+#: The names of what gives inputs, in the order in which they are looked for.
 _INPUTS = ("get_inputs", "generate_input", "inputs")
 #: Folders whose frames say nothing of an exception's cause, and how many of the other frames a message shows.
 _NOT_THEIRS, _FRAMES = (*(f"{Path(__file__).parents[3] / part}/" for part in ("properties", "oracles")), "<frozen "), 4

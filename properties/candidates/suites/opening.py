@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host.module_files import CANDIDATES, GivenError, SpecFile, cast_problem, problem_of, spec_in_evaluation
+from ..cases import CANDIDATES
+from ..host.module_files import GivenError, SpecFile, cast_problem, problem_of, spec_in_evaluation
 from . import flashinfer_bench, gpu_mode, robust_kbench
 from .task import Case, Pair, Task
 

@@ -34,7 +34,7 @@ from ....properties.rehearsal.deciding import rehearse_instead, settle_way
 from ....properties.table import TABLE
 from ... import exit_codes
 from ...text import one_line
-from ..addresses import completing, require_in_file
+from ..addresses import completing, require_in_file, spec_beside
 from ..host import Host, Stop, require
 from .options import dtype_of, read_mesh, require_axes, require_questions
 from .problem_table import ProblemRow, judge_rows, rows_of
@@ -158,7 +158,8 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     """Judge CANDIDATE, a file, FILE:NAME or MODULE:NAME, by its spec in plain PyTorch.
 
     The spec has Model and get_inputs (the candidate ModelNew), or ref_kernel and generate_input (custom_kernel), or
-    is a task of FlashInfer-Bench, gpu-mode or robust-kbench. For a folder of problems, CANDIDATE is a folder, too.
+    reference and inputs (kernel), or is a task of FlashInfer-Bench, gpu-mode or robust-kbench. Without --spec it is in
+    the candidate's own file. For a folder of problems, CANDIDATE is a folder, too.
     Contracts: strict, torch, tensor_core, fast_math, each with allowances after a +, as in torch+bf16x3+flush.
     Exit codes: 0 accepted, 1 rejected, 4 suspect or weak, 3 no verdict, 2 usage.
     \f
@@ -287,9 +288,12 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
         if candidate or spec:
             raise Stop(exit_codes.USAGE, "--demo: got a candidate or a spec, too; the demonstration has its own")
         return f"{_DEMO}:kernel", f"{_DEMO}:reference"
+    spec = spec or (spec_beside(candidate) if candidate else "")
     if not candidate or not spec:
         missing, need = "--spec" if candidate else "CANDIDATE", "judge mine.py:kernel --spec mine.py:reference"
-        raise Stop(exit_codes.USAGE, f"{missing}: got none, as in `opassay {need}`; --demo shows what a judgement is")
+        beside = "; a file with kernel, reference and inputs needs none" if candidate else ""
+        text = f"{missing}: got none, as in `opassay {need}`{beside}; --demo shows what a judgement is"
+        raise Stop(exit_codes.USAGE, text)
     return candidate, spec
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ....oracles.bound.terms import ALGORITHMS, ALLOWANCES, PRESETS, TermsError, terms
-from ... import exit_codes
+from ....oracles.verdicts.explanations import Page
+from ... import exit_codes, explain
 from ...explain import paragraphs
 from ..host import Stop
 
@@ -38,9 +41,11 @@ def describe_contract(name: str) -> str:
 
 
 def describe_allowance(name: str) -> str:
-    """An allowance as lines for a terminal: what it adds to a contract."""
-    own = dict.fromkeys(str(terms(f"strict+{name}")).partition(": ")[2].split("; "))
-    added = [part for part in own if part not in str(PRESETS["strict"])]
-    return paragraphs(
-        f"{name}, an allowance", f"It adds to a contract: {'; '.join(added)}.", f"--contract torch+{name}"
+    """An allowance as lines for a terminal: what it lets a kernel do, and where that is from."""
+    page = Page(Path(explain.__file__).with_name("contracts.md"))
+    tables = ("Allowances", "Algorithms that an allowance may name")
+    allows, source = (
+        {k: v for table in tables for k, v in page.rows(table, column).items()}[name] for column in (1, 2)
     )
+    texts = f"It allows: {allows}.", f"Source: {source}.", f"--contract torch+{name}"
+    return paragraphs(f"{name}, an allowance", *(text.replace("`", "") for text in texts))

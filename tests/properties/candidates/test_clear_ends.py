@@ -21,7 +21,7 @@ from opassay.properties.candidates.host.calls import GoneError
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.reports.cli.addresses import require_in_file
+from opassay.reports.cli.addresses import require_in_file, spec_beside
 from opassay.reports.cli.host import Stop
 from opassay.reports.cli.main import main
 
@@ -183,7 +183,7 @@ def test_a_spec_that_raises_logs_nothing(caplog: pytest.LogCaptureFixture, capfd
             ["judge", "mine.py", "--spec", "mine.py", "-k", "OFSET"],
             "--question: got 'OFSET' (did you mean 'FWD:offset'?)",
         ),
-        (["judge", "mine.py"], "--spec: got none, as in `opassay judge mine.py:kernel --spec mine.py:reference`"),
+        (["judge", "mine.py:spec"], "--spec: got none, as in `opassay judge mine.py:kernel --spec mine.py:reference`"),
         (["judge", "open.py", "--spec", "mine.py"], "open.py does not compile: SyntaxError: '(' was never closed"),
         (["judge", "mine.py", "--spec", "open.py:spec"], "(open.py, line 2): return (x"),
         (["audit-task", "min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
@@ -202,6 +202,22 @@ assert (main({words}), "torch" in sys.modules) == (2, False)
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert text in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "spec"),
+    [
+        ("def kernel(x): return x\ndef reference(x): return x", "", "reference"),
+        ("def fast(x): return x\ndef reference(x): return x", ":fast", "reference"),
+        ("class ModelNew: pass\nclass Model: pass", "", "Model"),
+        ("class Model: pass", "", ""),  # which would be judged by itself
+        ("def reference(x): return x", ":reference", ""),
+        ("def kernel(x): return x", "", ""),
+    ],
+)
+def test_a_spec_in_the_file_of_the_candidate(text: str, name: str, spec: str, tmp_path: Path) -> None:
+    (file := tmp_path / "mine.py").write_text(text)
+    assert spec_beside(f"{file}{name}") == (f"{file}:{spec}" if spec else "")
 
 
 def test_names_that_a_file_makes_as_it_runs_are_left_to_it(tmp_path: Path) -> None:
