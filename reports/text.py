@@ -12,6 +12,7 @@ from typing import TypeVar
 from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, quantity, replaying
 from ..oracles.verdicts.verdict import clean as clean
 from ..oracles.verdicts.verdict import failure_text as failure_text
+from ..properties.candidates.cases import SUBJECT as CANDIDATE
 from ..reference.dtypes import FORMATS
 from .exit_codes import is_incomplete
 
@@ -97,11 +98,17 @@ def counts(verdicts: Sequence[Verdict]) -> dict[Outcome, int]:
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:
-    """`12 verified, 1 fail, 3 unsupported; checked 13 of 16 planned (81.2 %)`."""
+    """`12 verified, 1 fail, 1 crash, 3 unsupported; checked 13 of 14 that apply (92.9 %)`."""
     parts = ", ".join(f"{count} {outcome}" for outcome, count in counts(verdicts).items())
-    checked = sum(verdict.outcome in CHECKED for verdict in verdicts)
-    share = f" ({100 * checked / len(verdicts):.1f} %)" if verdicts else ""
-    return f"{parts or 'nothing'}; checked {checked} of {len(verdicts)} planned{share}"
+    checked, planned = count_checked(verdicts)
+    share = f" ({100 * checked / planned:.1f} %)" if planned else ""
+    return f"{parts or 'nothing'}; checked {checked} of {planned} that apply{share}"
+
+
+def count_checked(verdicts: Sequence[Verdict]) -> tuple[int, int]:
+    """How many cells were checked, and how many could be: a question that does not apply is no gap."""
+    outcomes = [verdict.outcome for verdict in verdicts]
+    return sum(each in CHECKED for each in outcomes), len(outcomes) - outcomes.count(Outcome.UNSUPPORTED)
 
 
 @dataclass(frozen=True)
@@ -136,11 +143,13 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
     verified, weak = tally.get(Outcome.VERIFIED, 0), tally.get(Outcome.WEAK, 0)
     # An error of the framework says nothing about the subject, so the standing is open, and not poor.
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
-    tone, in_summary = "good", HELD
+    tone, in_summary, one = "good", HELD, "cell"
+    if subject == CANDIDATE:
+        subject, one = verdicts[0].cell.op, "question"
     if wrong:
         # The summary has the number of failures. If all of them have one outcome, the rest need not repeat it.
         in_summary = frozenset({Outcome.FAIL}) if Outcome.UNSTABLE not in tally else frozenset[Outcome]()
-        tone, summary = "poor", f"{wrong} of {quantity(len(verdicts), 'cell')} failed"
+        tone, summary = "poor", f"{wrong} of {quantity(count_checked(verdicts)[1], one)} failed"
     elif undecided:
         tone, in_summary, summary = "open", frozenset[Outcome](), f"{undecided} of {len(verdicts)} not decided"
     elif not verified + weak:
@@ -282,8 +291,12 @@ def code_span(text: str) -> str:
     return "`" + one_line(text).replace("`", "'").replace("|", "\\|") + "`"
 
 
-def github_command(level: str, title: str, message: str) -> str:
-    """A workflow command line of GitHub Actions, `::error title=..::..`."""
+def github_command(level: str, title: str, message: str, at: tuple[str, int] | None = None) -> str:
+    """A workflow command line of GitHub Actions, `::error file=..,line=..,title=..::..`.
+
+    Args:
+        level, title, message: of the annotation. at: the file and the line where it is shown; None for beside the job.
+    """
 
     def escape(text: str, extra: str = "") -> str:
         # The runner reads a command up to the end of the line. `%` is replaced first, because the other replacements
@@ -294,4 +307,5 @@ def github_command(level: str, title: str, message: str) -> str:
 
     # A property of the command ends at `,` or `::`, so these two are also escaped in a title, which has a cell's key.
     head = escape(one_line(title), ":,")
-    return f"::{level} title={head}::{escape(clean(message))}"
+    place = "" if at is None else f"file={escape(one_line(at[0]), ':,')},line={at[1]},"
+    return f"::{level} {place}title={head}::{escape(clean(message))}"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...oracles.verdicts.verdict import FAILED, Code, Failure, Outcome, Verdict, quantity, steps_of
+from ...properties.candidates.cases import SUBJECT as CANDIDATE
 from ...reference.dtypes import HALF_TYPES
 from ..text import by_key, number, one_line
 from .severity import Severity, gravity, severity_of
@@ -106,6 +107,8 @@ class Cause:
     @cached_property
     def example(self) -> Occurrence:
         """The failure to show: of those as grave as the worst, one with a program of its own, and a small sample."""
+        if self.occurrences[0].verdict.cell.subject == CANDIDATE:
+            return self.occurrences[0]  # as the judgement shows it: what is wrong on the given inputs comes first
         grave = [one for one in self.occurrences if one.severity is self.severity]
 
         def rank(one: Occurrence) -> tuple[bool, bool, bool, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,15 +46,29 @@ def _require_name(address: str, path: Path, name: str) -> None:
     raise Stop(exit_codes.USAGE, f"{address}: has no {name}{nearest_of(name, defined)}")
 
 
-def spec_beside(candidate: str) -> str:
-    """The address of the spec in a candidate's own file; "" where that has none, or the candidate itself is it."""
+def pair_in(candidate: str) -> tuple[str, str] | None:
+    """The addresses of a candidate and of the spec in its own file; None where that has none, or both are one."""
     path, _, name = parts_of(candidate)
     if path is None or path.suffix != ".py" or not path.is_file():
-        return ""
+        return None
     defined, _ = _names_in(path)
     spec = next((each for each in SPECS if each in defined), "")
     own = name or next((each for each in CANDIDATES if each in defined), "")
-    return f"{path}:{spec}" if spec and own not in ("", spec) else ""
+    return (f"{path}:{own}", f"{path}:{spec}") if spec and own not in ("", spec) else None
+
+
+def line_of(address: str) -> tuple[str, int] | None:
+    """The file of an address, and the line where the name in it, or the candidate, is defined; None for no file."""
+    path, _, name = parts_of(address)
+    if path is None or path.suffix != ".py":
+        return None
+    with contextlib.suppress(SyntaxError, ValueError, OSError):
+        nodes = [
+            n for n in ast.walk(ast.parse(path.read_bytes(), path)) if isinstance(n, ast.FunctionDef | ast.ClassDef)
+        ]
+        names = (name,) if name else CANDIDATES
+        return str(path), next((node.lineno for each in names for node in nodes if node.name == each), 1)
+    return None
 
 
 def _names_in(path: Path) -> tuple[set[str], set[str]]:

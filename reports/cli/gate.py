@@ -16,6 +16,7 @@ from ..gate import Files, GateFinding, accept, exit_code, find_regressions, find
 from ..record import Run
 from ..store.files import PAGE, require_replaceable, write_atomically
 from ..text import github_command, number, one_line
+from .addresses import line_of
 from .host import Stop
 from .options import forgiving_options
 from .reading import FILE, RECORD_PATH, as_usage, load_run, write_page
@@ -94,7 +95,7 @@ def accept_command(
 ) -> int:
     """Enter failures of a run into known.json: their code, and their size as the largest that is accepted.
 
-    CELL is a cell as `opassay gate` shows it, or a pattern with *, such as "softmax::*[float16-cpu-torch]".
+    CELL is a cell as `opassay gate` prints it, or a pattern with *, as "softmax::*[float16-cpu-torch]" or "mine.py:*".
     \f
 
     Args:
@@ -200,4 +201,5 @@ def _annotate(findings: list[GateFinding]) -> None:
     if os.environ.get("GITHUB_ACTIONS"):
         # GitHub shows no more than ten annotations of a step.
         for finding in findings[:10]:
-            click.echo(github_command("error", f"opassay {finding.kind}", f"{finding.cell}: {finding.text}"))
+            text, at = f"{finding.cell}: {finding.text}", line_of(finding.cell.partition("::")[0])
+            click.echo(github_command("error", f"opassay {finding.kind}", text, at))

@@ -16,11 +16,11 @@ import jinja2
 from markupsafe import Markup
 
 from ...oracles.verdicts.explanations import explanation_of
-from ...oracles.verdicts.verdict import Code, Outcome, Verdict
+from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict, quantity
 from ..explain import TEXTS
 from ..record import Run
 from ..templates import source_of, templates_of
-from ..text import counts, has_ulps, number
+from ..text import count_checked, counts, has_ulps, number, one_line
 from .matrix import SIGNS, Gated
 from .view import make_view
 
@@ -38,6 +38,7 @@ def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | 
     return template.render(
         run=run,
         view=make_view(run, gated, histories or {}),
+        title=title_of(run),
         gated=gated,
         glyphs=SIGNS,
         outcomes=TEXTS["outcomes"],
@@ -52,8 +53,24 @@ def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | 
 def _templates() -> jinja2.Environment:
     return templates_of(
         __package__, judged=lambda verdict: verdict.measure.judged > 0, ulps=lambda verdict: has_ulps(verdict.measure),
-        ratio=_ratio, kind=lambda outcome: str(outcome).replace(" ", "-"), counts=counts,
+        kind=lambda outcome: str(outcome).replace(" ", "-"),
+        ratio=_ratio, reach=_reach, checked=count_checked, counts=counts,
     )  # fmt: skip
+
+
+def title_of(run: Run) -> str:
+    """What a judgement found, "mine.py:kernel rejected: 4 of 29 questions"; empty for a run of cells."""
+    if run.profile != "judge" or len(run.command) < 3:
+        return ""
+    wrong, ruling = sum(v.outcome in FAILED for v in run.verdicts), next(iter(run.exit_reasons), "accepted")
+    asked, of = quantity(count_checked(run.verdicts)[0], "question"), f"{wrong} of " if wrong else ""
+    return one_line(f"{run.command[2]} {ruling.partition(':')[0]}: {of}{asked}", 200)
+
+
+def _reach(verdict: Verdict) -> float:
+    """How far the bar of an error goes, in percent: of doublings, from 2^-10 to 2^20 of the bound."""
+    ratio = verdict.measure.max_ratio
+    return round(100 * min(max((math.log2(ratio) + 10) / 30, 0.01), 1.0), 2) if ratio > 0 else 0.0
 
 
 def _ratio(verdict: Verdict) -> str:

@@ -76,7 +76,7 @@
       if (keep) { const group = item.node.closest("[data-group]"); if (group) { alive.add(group); } }
     }
     for (const group of document.querySelectorAll("[data-group]")) { group.hidden = !alive.has(group); }
-    form.querySelector("output").textContent = shown + " of " + squares + " cells";
+    form.querySelector("output").textContent = squares ? shown + " of " + squares + " cells" : "";
     return wanted;
   }
 

@@ -41,7 +41,7 @@ def test_every_link_has_its_target(page: Page) -> None:
 
 def test_it_reads_without_scripts(page: Page) -> None:
     for words in (
-        "Checked 3 of 4 planned cells",
+        "Checked 3 of 3 cells that apply",
         "worse than its bound",
         "line 1 line 2",
         "3.9 times its bound",
@@ -82,6 +82,27 @@ def test_hostile_names_are_text() -> None:
     assert all(value.startswith("#") for name, value in page.attributes if name == "href")
 
 
+def test_a_judgement_is_a_list_of_questions_below_its_first_card() -> None:
+    cells = [
+        Cell("mine.py:kernel", code, "float32", "cpu", "candidate") for code in ("FWD:given", "FWD:small", "VJP:grad")
+    ]
+    first, worse, right = (replace(item, cell=cell) for item, cell in zip(
+        (failed(ratio=3.9), failed(ratio=2.0**30), verdict()), cells, strict=True))  # fmt: skip
+    command = ("opassay", "judge", "mine.py:kernel", "--spec", "mine.py:reference")
+    run = replace(make_run(first, worse, right), profile="judge", command=command, exit_code=1,
+                  exit_reasons=("rejected: FWD:given, FWD:small",))  # fmt: skip
+    page = Page(render(run))
+    assert page.text.startswith("mine.py:kernel rejected: 2 of 3 questions")
+    assert "Answered 3 of 3 questions that apply" in page.text
+    anchors = [value for name, value in page.attributes if name == "id"]
+    assert [each for each in anchors if each.startswith(("f-", "questions"))] == [
+        f"f-{first.cell.id}", "questions", f"f-{worse.cell.id}"]  # fmt: skip
+    assert not {"matrix", "accuracy", "ops", "failures"} & {*anchors}
+    assert {value[1:] for name, value in page.attributes if name == "href"} <= {*anchors}
+    bars = [float(value[:-1]) for name, value in page.attributes if name == "width" and value.endswith("%")]
+    assert {39.88, 100.0} <= {*bars}  # 100 (log2(3.9) + 10) / 30, and the end of the scale
+
+
 def test_every_outcome_has_a_sign_and_a_word() -> None:
     items = [verdict(f"P{i}", outcome, Code.NO_DEVICE) for i, outcome in enumerate(Outcome)]
     page = Page(render(make_run(*items)))
@@ -93,7 +114,7 @@ def test_every_outcome_has_a_sign_and_a_word() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_small_runs(count: int) -> None:
     page = Page(render(replace(make_run(*[verdict()] * count), exit_code=0)))
-    assert f"Checked {count} of {count} planned" in page.text
+    assert f"Checked {count} of {count} cells that apply" in page.text
 
 
 def _op(name: str, *figures: tuple[float, float, float], detect: float = 0.5, subject: str = "torch") -> list[Verdict]:

@@ -34,7 +34,7 @@ from ....properties.rehearsal.deciding import rehearse_instead, settle_way
 from ....properties.table import TABLE
 from ... import exit_codes
 from ...text import one_line
-from ..addresses import completing, require_in_file, spec_beside
+from ..addresses import completing, pair_in, require_in_file
 from ..host import Host, Stop, require
 from .options import dtype_of, read_mesh, require_axes, require_questions
 from .problem_table import ProblemRow, judge_rows, rows_of
@@ -245,7 +245,7 @@ def _judge(
     from ....properties.candidates.cases import JudgedCase
     from ....properties.candidates.host.quarters import Confinement
     from ....properties.candidates.judge_files import judge_file
-    from .recording import claim, read_failures, write_judgement
+    from .recording import claim, read_failures, tell_github, write_judgement
 
     confinement = Confinement(**{name: options[name] for name in _CONFINING}, alone=alone)
     sooner = [*sooner, *read_failures(options["report_dir"], candidate, spec)]
@@ -272,6 +272,8 @@ def _judge(
         if digest != judgement.assignment.sha256.get(name):
             click.echo(f"the file of the {name} has changed since: its sha256 was {digest}", err=True)
     click.echo(judgement.as_json(options["json_schema"]) if options["as_json"] else _paint(text), color=wants_colour())
+    if not options["as_json"]:
+        tell_github(judgement, case)
     if folder is not None and not options["as_json"]:
         click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
     code = fault[0] if fault else exit_codes.OF_JUDGEMENTS[str(judgement.verdict)]
@@ -288,7 +290,8 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
         if candidate or spec:
             raise Stop(exit_codes.USAGE, "--demo: got a candidate or a spec, too; the demonstration has its own")
         return f"{_DEMO}:kernel", f"{_DEMO}:reference"
-    spec = spec or (spec_beside(candidate) if candidate else "")
+    if candidate and not spec and (pair := pair_in(candidate)):
+        return pair
     if not candidate or not spec:
         missing, need = "--spec" if candidate else "CANDIDATE", "judge mine.py:kernel --spec mine.py:reference"
         beside = "; a file with kernel, reference and inputs needs none" if candidate else ""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
 from ....properties.engine.environment import environment, versions
 from ... import exit_codes
 from ...record import RecordError, Run, load, plan_digest
 from ...store.folder import Folder
+from ...text import github_command
+from ..addresses import line_of
 
 if TYPE_CHECKING:
     from ....properties.candidates.cases import JudgedCase
@@ -53,6 +57,17 @@ def write_judgement(folder: Folder, judgement: Judgement, case: JudgedCase) -> e
     for failure in [verdict.failure for verdict in run.verdicts if verdict.failure is not None]:
         keep(failure.case_id, failure.case, failure.program)
     return write_reports(folder, run)
+
+
+def tell_github(judgement: Judgement, case: JudgedCase) -> None:
+    """On GitHub annotate the line of the candidate, and add the record to the summary of the step."""
+    if not os.environ.get("GITHUB_ACTIONS"):
+        return
+    from ..summary import write_step_summary
+
+    for each in judgement.causes[:10]:  # GitHub shows no more of a step
+        click.echo(github_command("error", f"opassay {each.question}", each.text, line_of(case.candidate)))
+    write_step_summary(record_of(judgement, case, lambda *_: None))
 
 
 def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, bytes], None]) -> Run:

@@ -21,7 +21,7 @@ from opassay.properties.candidates.host.calls import GoneError
 from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.reports.cli.addresses import require_in_file, spec_beside
+from opassay.reports.cli.addresses import pair_in, require_in_file
 from opassay.reports.cli.host import Stop
 from opassay.reports.cli.main import main
 
@@ -217,7 +217,9 @@ assert (main({words}), "torch" in sys.modules) == (2, False)
 )
 def test_a_spec_in_the_file_of_the_candidate(text: str, name: str, spec: str, tmp_path: Path) -> None:
     (file := tmp_path / "mine.py").write_text(text)
-    assert spec_beside(f"{file}{name}") == (f"{file}:{spec}" if spec else "")
+    pair = pair_in(f"{file}{name}")
+    assert (pair and pair[1]) == (f"{file}:{spec}" if spec else None)
+    assert pair is None or pair[0] != pair[1]
 
 
 def test_names_that_a_file_makes_as_it_runs_are_left_to_it(tmp_path: Path) -> None:
