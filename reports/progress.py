@@ -46,18 +46,19 @@ class Teller:
 
     Args:
         console: where it prints. total: how many cells there are. live: whether a moving bar can be drawn.
-        github: whether GitHub reads what is printed. clock: the present time in seconds.
+        github: whether GitHub reads what is printed. quiet: whether failures are counted alone.
+        clock: the present time in seconds.
     """
 
     def __init__(
-        self, console: Console, total: int, *, live: bool, github: bool = False,
+        self, console: Console, total: int, *, live: bool, github: bool = False, quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.console, self.total, self._clock = console, total, clock
         self.outcomes: Counter[str] = Counter()
         self._count = 0
-        self._github = github
-        self._line_count, self._line_time = 0, clock()
+        self._github, self._quiet = github, quiet
+        self._last_line = 0, clock()  # how many cells it told, and when
         self._began = clock()
         self._running: dict[str, float] = {}
         self._bar = _make_bar(console, self.describe) if live else None
@@ -79,7 +80,7 @@ class Teller:
     def count_verdict(self, verdict: Verdict) -> None:
         """Count a cell that has its verdict, and print its failure if it has one."""
         self._running.pop(verdict.cell.key, None)
-        if verdict.outcome in BAD:
+        if verdict.outcome in BAD and not self._quiet:
             self._tell_failure(verdict)
         self.outcomes[str(verdict.outcome)] += 1
         self._count += 1
@@ -134,9 +135,10 @@ class Teller:
             self._bar.update(self._task, completed=count, total=self.total)
             return
         # Without a terminal there is no bar. A line now and then shows that the run goes on, and does not fill a log.
-        due = count - self._line_count >= _EVERY_SHARE * self.total or now - self._line_time >= _EVERY_SECONDS
+        counted, then = self._last_line
+        due = count - counted >= _EVERY_SHARE * self.total or now - then >= _EVERY_SECONDS
         if due or count in (1, self.total):
-            self._line_count, self._line_time = count, now
+            self._last_line = count, now
             share = 100 * count / max(self.total, 1)
             self.console.print(f"{count}/{self.total} ({share:.0f} %)  {self.describe()}", soft_wrap=True)
 

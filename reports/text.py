@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, quantity, replaying
+from ..oracles.verdicts.verdict import CANDIDATE, CHECKED, HELD, Cell, Measure, Outcome, Verdict, quantity, replaying
 from ..oracles.verdicts.verdict import clean as clean
 from ..oracles.verdicts.verdict import failure_text as failure_text
-from ..properties.candidates.cases import SUBJECT as CANDIDATE
 from ..reference.dtypes import FORMATS
 from .exit_codes import is_incomplete
 

@@ -46,6 +46,8 @@ class Outcome(enum.StrEnum):
 HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
 FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
 CHECKED = HELD | FAILED
+#: The subject of the cells of a judgement.
+CANDIDATE = "candidate"
 
 
 #: What a cell is made of, in the order of its fields.

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import msgspec
 
-from ...oracles.verdicts.verdict import Cell
+from ...oracles.verdicts.verdict import CANDIDATE, Cell
 
 #: The subject of every cell: the op has the name of the candidate.
-SUBJECT = "candidate"
+SUBJECT = CANDIDATE
 #: The names of a spec and of a candidate, in the order in which a file is looked through for them.
 SPECS = ("Model", "ref_kernel", "reference", "spec")
 CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model", "kernel")

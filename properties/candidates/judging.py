@@ -283,7 +283,7 @@ def _ask(
             beside = finding.question in _OF_FEW and finding.outcome is Outcome.UNSUPPORTED
             findings += [] if beside and not plan.names(finding.question) else [finding]
             if code == "FWD:given" and _repeats_itself(finding):
-                rest = [each for each in order[number + 1 :] if each != "PURE:left"]
+                rest = sorted({*order[number + 1 :]} - {"PURE:left"}, key=[*TABLE].index)
                 findings += [ASKING["PURE:left"](session)] if len(rest) < len(order) - number - 1 else []
                 return findings, "", [f"not asked: FWD:given says it of them all: {', '.join(rest)}"] if rest else []
         except SpecError as err:

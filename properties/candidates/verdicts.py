@@ -24,10 +24,9 @@ from ...oracles.verdicts.violation import Outlier
 from ..table import TABLE
 from . import failing_call
 from .arguments import Tensor, device_of
-from .cases import SUBJECT, JudgedCase, absolute, parts_of
+from .cases import CANDIDATES, SPECS, SUBJECT, JudgedCase, absolute, parts_of
 from .finding import FailingCall, Finding
 from .host.calls import Manner
-from .host.module_files import CANDIDATES, SPECS
 from .judge_draws import Draws
 from .judgement import OF_OTHER_CALLS, Judgement, Ruling
 from .layouts import place, place_each

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...oracles.verdicts.verdict import FAILED, Code, Failure, Outcome, Verdict, quantity, steps_of
-from ...properties.candidates.cases import SUBJECT as CANDIDATE
+from ...oracles.verdicts.verdict import CANDIDATE, FAILED, Code, Failure, Outcome, Verdict, quantity, steps_of
 from ...reference.dtypes import HALF_TYPES
 from ..text import by_key, number, one_line
 from .severity import Severity, gravity, severity_of

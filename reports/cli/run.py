@@ -54,6 +54,7 @@ _SAME = ("version", "profile", "seed", "max_examples", "plan_digest")
 @click.command("run")
 @selection_options
 @asking_options
+@click.option("-q", "--quiet", is_flag=True, help="Print no failure as it is found, but their causes at the end.")
 @click.option("--ctrf", is_flag=True, help="Write ctrf.json, too: the Common Test Report Format.")
 @narrowing_options
 @world_options
@@ -84,7 +85,7 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
         if earlier is not None:
             folder, account, began = earlier
             _require_same(folder, began, beginning(folder.run, request, cells))
-            return _run(folder, request, account, ending, ctrf=options["ctrf"])
+            return _run(folder, request, account, ending, ctrf=options["ctrf"], quiet=options["quiet"])
         folder = stack.enter_context(claim_folder(options["report_dir"]))
         # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
         account = Account(on_case=keep_case(folder))
@@ -94,16 +95,17 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
             for event in events:
                 records.write(event)
                 account.take(event)
-        return _run(folder, request, account, ending, ctrf=options["ctrf"])
+        return _run(folder, request, account, ending, ctrf=options["ctrf"], quiet=options["quiet"])
 
 
-def _run(folder: Folder, request: Request, account: Account, ending: Ending, *, ctrf: bool) -> int:
+def _run(folder: Folder, request: Request, account: Account, ending: Ending, *, ctrf: bool, quiet: bool) -> int:
     """The exit code of a run in a folder that is claimed.
 
     Args:
         folder: where everything is written. request: what was asked for.
         account: the plan, and the verdicts of cells that an earlier session has judged.
         ending: whether the user has asked for the end. ctrf: whether the Common Test Report Format is written, too.
+        quiet: whether failures are told by their causes alone.
     """
     console = make_console(sys.stdout)
     mine = [cell for cell in account.cells if cell.key not in account.exclusions]
@@ -118,7 +120,7 @@ def _run(folder: Folder, request: Request, account: Account, ending: Ending, *, 
     records = log.LineFile(folder.open_log())
     write_plan(folder, account)
     github = bool(os.environ.get("GITHUB_ACTIONS"))
-    with Teller(console, len(missing), live=is_live(console), github=github) as teller:
+    with Teller(console, len(missing), live=is_live(console), github=github, quiet=quiet) as teller:
         session = RunSession(request, account, records, teller, ending)
         reasons = session.run(missing)
         if ending():

@@ -63,8 +63,8 @@ def title_of(run: Run) -> str:
     if run.profile != "judge" or len(run.command) < 3:
         return ""
     wrong, ruling = sum(v.outcome in FAILED for v in run.verdicts), next(iter(run.exit_reasons), "accepted")
-    asked, of = quantity(count_checked(run.verdicts)[0], "question"), f"{wrong} of " if wrong else ""
-    return one_line(f"{run.command[2]} {ruling.partition(':')[0]}: {of}{asked}", 200)
+    answers, of = quantity(count_checked(run.verdicts)[0], "question"), f"{wrong} of " if wrong else ""
+    return one_line(f"{run.command[2]} {ruling.partition(':')[0]}: {of}{answers}", 200)
 
 
 def _reach(verdict: Verdict) -> float:

@@ -75,9 +75,9 @@ def test_a_name_is_explained(name: str, message: list[str], capsys: pytest.Captu
 
 
 def test_the_words_of_a_card_are_explained() -> None:
-    given = torch.linspace(0, 1, 64)
-    wrong = opassay.judge(lambda x: x.exp() * 1.01, torch.exp, (given,))
-    other = opassay.judge(lambda x: x.sum(-1)[..., None], lambda x: torch.softmax(x, -1), (given[None],))
+    inputs = torch.linspace(0, 1, 64)
+    wrong = opassay.judge(lambda x: x.exp() * 1.01, torch.exp, (inputs,))
+    other = opassay.judge(lambda x: x.sum(-1)[..., None], lambda x: torch.softmax(x, -1), (inputs[None],))
     text = "\n".join(each.report(verbose=True) for each in (wrong, other))
     labels = {label.strip() for label in re.findall(r"^  (?=[a-z ]{11}\S)([a-z]+(?: [a-z]+)*)  ", text, re.MULTILINE)}
     labels |= set(re.findall(r"^  ([a-z]+(?: [a-z]+)*): ", text, re.MULTILINE))

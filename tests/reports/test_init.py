@@ -49,6 +49,22 @@ def test_what_is_written_runs_passes_and_fails_on_a_fault(tmp_path: Path) -> Non
     assert "gate: FAIL (exit 1), 1 blocking finding\n" in done.stdout
 
 
+def test_a_kernel_is_judged_and_a_fault_in_it_is_found(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path), "--kernel"]) == 0
+    assert not (tmp_path / "pyproject.toml").exists()
+    workflow = tmp_path / ".github/workflows/opassay.yml"
+    # A part of the questions, or this test would take minutes.
+    workflow.write_text(workflow.read_text().replace("--report-dir", "-k FWD:given -k FWD:offset --report-dir"))
+    assert (done := _step(tmp_path)).returncode == 0, done.stdout + done.stderr
+    assert "accepted" in done.stdout
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=120, check=False).returncode == 0
+    example = tmp_path / "opassay_example.py"
+    example.write_text(example.read_text().replace("exp(x - x.amax(-1, keepdim=True))", "exp(x)"))
+    assert (done := _step(tmp_path)).returncode == 1, done.stdout + done.stderr
+    assert "FWD:offset[float32-cpu-candidate] fail" in done.stdout
+
+
 def test_nothing_is_overwritten_and_settings_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = '[project]\nname = "mine"\n\n[tool.other]\na = 1\n'
     (tmp_path / "pyproject.toml").write_text(before)

@@ -193,6 +193,19 @@ def test_verbose_shows_every_card(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'in contiguous: raise ValueError("rows that lie together")' in whole
 
 
+def test_what_a_candidate_prints_is_shown_where_it_is_asked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "mine.py").write_text(
+        "import torch\ndef kernel(x):\n    print('of the candidate')\n    return x.exp()\n"
+        "def reference(x): return x.exp()\ndef inputs(): return (torch.ones(3),)\n"
+    )
+    for words, number in (((), 0), (("-v",), 1)):
+        assert main(["judge", str(file), "-k", "FWD:given", *words]) == 0
+        text = "".join(capfd.readouterr())
+        assert text.count("of the candidate\n") == number
+
+
 @pytest.mark.one_fast_in(3)
 @pytest.mark.parametrize("name", ["FORCE_COLOR", "NO_COLOR", "OTHER"])
 def test_colour_is_as_the_environment_asks(

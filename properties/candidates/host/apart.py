@@ -10,6 +10,7 @@ nothing else, and are found by a mark in their environment elsewhere; files that
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import os
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from ....oracles.verdicts.verdict import Code
+from ....oracles.verdicts.verdict import Code, clean
 from ...places.lifeline import began_with, children, end_all, parent_of, program_name, running
 from ...places.process import AnswerError, EndedError
 from ..ranks.meeting import Meet, MeetingError
@@ -33,6 +34,7 @@ from .timing import Timing
 from .watching import Watch
 from .weighing import OwnTime, descendants, left_in_memory, watch_load
 
+_LOG = logging.getLogger("opassay.candidate")
 #: Seconds that the start of the process may take, besides those that the candidate is given.
 _START = 60.0
 #: Seconds that a process takes for itself with every question, and bytes of arguments that it reads, copies and writes
@@ -258,6 +260,8 @@ class CandidateApart:
     def close(self) -> None:
         """End the process, and what it started."""
         self._process.kill()
+        if text := self._process.last_output().strip():
+            _LOG.info("printed by the candidate, %d bytes, at last:\n%s", self._process.printed, clean(text))
         end_all(self._started)
         self._quarters.close()
         _RUNNING.discard(self._process.pid)

@@ -139,7 +139,9 @@ def _timed(pair: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve the judge that started this process."""
+    """Serve the judge that started this process, and will end it: no line of what is printed may wait to be written."""
+    # A copy has the objects of its judge, which may write anywhere.
+    sys.stdout, sys.stderr = (os.fdopen(handle, "w", buffering=1, closefd=False) for handle in (1, 2))
     serve(_with_limits, _answer_to)
 
 

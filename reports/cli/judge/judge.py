@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import logging
 import math
 import os
 import re
@@ -152,7 +153,7 @@ class _Command(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("--json-schema", type=click.IntRange(1, 2), default=2, help="1: kinds by former names, until 0.2.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
-@click.option("-v", "--verbose", is_flag=True, help="Print the card of every question that is wrong or refused.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every card, and what the candidate prints.")
 @click.pass_obj
 def judge_command(host: Host, /, candidate: str | None, spec: str | None, **options: Any) -> int:
     """Judge CANDIDATE, a file, FILE:NAME or MODULE:NAME, by its spec in plain PyTorch.
@@ -259,7 +260,7 @@ def _judge(
     flags += (f"world={'x'.join(map(str, options['mesh']))}",) if options["mesh"] else ()
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
-    with claim(options["report_dir"]) as folder, _progress() as progress:
+    with claim(options["report_dir"]) as folder, _progress() as progress, _showing_prints(options["verbose"]):
         judge_candidate = functools.partial(judge_file, candidate, spec, **terms, progress=progress)
         judge_given = functools.partial(judge_candidate, values=parse_inputs(options["given"]))
         rehearses = alone and options["compiled"] and not options["watch"]
@@ -360,6 +361,21 @@ def _no_verdict(error: str) -> str:
     """The line of JSON of a command that came to no verdict."""
     empty = {"verdict": "error", "causes": [], "suspect": [], "weaknesses": [], "arithmetic": ""}
     return json.dumps({**empty, "error": error})
+
+
+@contextlib.contextmanager
+def _showing_prints(verbose: bool) -> Iterator[None]:
+    """Shows on stderr what candidates print, if that is wanted."""
+    log, handler = logging.getLogger("opassay.candidate"), logging.StreamHandler()
+    before = log.level
+    if verbose:
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 @contextlib.contextmanager

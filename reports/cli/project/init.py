@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -19,6 +19,14 @@ from ..reading import as_usage
 
 #: What was done with a file: a word, its path, and what is in it.
 FileNote = tuple[str, Path, str]
+_IGNORED = ("gitignore.txt", "what a run leaves, and no repository keeps")
+#: The templates of an op and of a kernel, of their tests, and what they are.
+_OP = (
+    ("example.txt", "an op, its formula, its samples"), ("test_example.txt", "the same questions in pytest"), _IGNORED
+)  # fmt: skip
+_KERNEL = (
+    ("kernel.txt", "a kernel, what it means, and inputs"), ("test_kernel.txt", "one line for pytest"), _IGNORED
+)  # fmt: skip
 _SETTINGS = "pyproject.toml"
 _WORKFLOW = ".github/workflows/opassay.yml"
 
@@ -26,8 +34,9 @@ _WORKFLOW = ".github/workflows/opassay.yml"
 @click.command("init")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
 @click.option("--module", default="opassay_example", show_default=True, help="The name of the example's module.")
+@click.option("--kernel", is_flag=True, help="A kernel beside its spec, for `opassay judge`, in place of an op.")
 @click.option("--ci/--no-ci", default=True, show_default=True, help="Write a workflow for GitHub Actions.")
-def init_command(folder: Path, module: str, ci: bool) -> int:
+def init_command(folder: Path, module: str, kernel: bool, ci: bool) -> int:
     """Write an example op, its test, settings and a CI workflow into FOLDER, by default the current one.
 
     Nothing that exists is overwritten. The settings are added to the end of a pyproject.toml that is there already.
@@ -40,23 +49,23 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
         raise Stop(exit_codes.USAGE, f"--module: got {module!r}, need a name that Python can import")
     # The settings come first: a pyproject.toml that cannot be read must not leave half of the files behind.
     with as_usage():
-        notes = [*_settings(folder, module), *_example(folder, module), *(_workflow(folder) if ci else ())]
+        settings = () if kernel else _settings(folder, module)
+        command = f"opassay judge {module}.py --report-dir opassay-report" if kernel else "opassay run"
+        example = _example(folder, module, _KERNEL if kernel else _OP)
+        notes = [*settings, *example, *(_workflow(folder, command) if ci else ())]
     width = max(len(str(path)) for _, path, _ in notes)
     for word, path, about in notes:
         click.echo(clean(f"{word:<6}  {path!s:<{width}}  {about}"))
     place = "" if folder == Path() else f"cd {clean(str(folder))} && "
-    click.echo(f"next    {place}opassay run    # judges the example; the report is opassay-report/report.html")
+    click.echo(f"next    {place}{command}    # judges the example; the report is opassay-report/report.html")
     if ci:
         click.echo("then    say in the workflow, under OPASSAY, where pip finds opassay")
     return exit_codes.OK
 
 
-def _example(folder: Path, module: str) -> Iterator[FileNote]:
-    for name, template, about in (
-        (f"{module}.py", "example.txt", "an op, its formula, its samples"),
-        (f"test_{module}.py", "test_example.txt", "the same questions in pytest"),
-        (".gitignore", "gitignore.txt", "what a run leaves, and no repository keeps"),
-    ):
+def _example(folder: Path, module: str, files: Sequence[tuple[str, str]]) -> Iterator[FileNote]:
+    names = f"{module}.py", f"test_{module}.py", ".gitignore"
+    for name, (template, about) in zip(names, files, strict=True):
         yield _new(folder / name, source_of(__package__, template).replace("MODULE", module), about)
 
 
@@ -80,12 +89,12 @@ def _settings(folder: Path, module: str) -> Iterator[FileNote]:
     yield "added", path, f"{about}, at its end"
 
 
-def _workflow(folder: Path) -> Iterator[FileNote]:
+def _workflow(folder: Path, command: str) -> Iterator[FileNote]:
     try:
         torch = f"torch=={version('torch').partition('+')[0]}"
     except PackageNotFoundError:
         torch = "torch"
-    text = source_of(__package__, "workflow.txt").replace("TORCH_REQUIREMENT", torch)
+    text = source_of(__package__, "workflow.txt").replace("TORCH_REQUIREMENT", torch).replace("COMMAND", command)
     yield _new(folder / _WORKFLOW, text, "a workflow of GitHub Actions that runs it on every push")
 
 
