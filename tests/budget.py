@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 115_902
+TOTAL = 116_290
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 228),
@@ -32,7 +32,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "processes and ranks": ("properties/places", 2_867),
     "ops of one's own": ("properties/functions", 743),
     "catalog": ("properties/catalog", 3_811),
-    "candidates: questions": ("properties/candidates properties/candidates/asking", 13_293),
+    "candidates: questions": ("properties/candidates properties/candidates/asking", 13_556),
     "candidates: calls of a spec": ("properties/candidates/domain", 2_310),
     "candidates: several ranks": ("properties/candidates/ranks", 642),
     "candidates: processes": ("properties/candidates/host", 3_098),
@@ -42,7 +42,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_835),
-    "command line": ("reports/cli", 5_135),
+    "command line": ("reports/cli", 5_260),
     "reports": ("reports", 5_697),
 }  # fmt: skip
 

@@ -58,23 +58,30 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     """
     read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = run_without_draws(read_spec, arguments)
-    readings = read_spec.read(arguments, read_spec.state, allowed)[: len(tensors_asked(run))]
+    rows = tuple(bounds_of(read_spec, run, arguments, allowed).values())
+    return rows[0] if len(rows) == 1 else rows
+
+
+def bounds_of(read_spec: Specification, run: SpecRun, arguments: CallArguments, allowed: Terms) -> dict[int, Bound]:
+    """The bound of each floating output by its position; arguments and errors as for `bound`."""
+    native = tensors_asked(run)
+    readings = read_spec.read(arguments, read_spec.state, allowed)[: len(native)]
     why = disagreement(read_spec, arguments, run, lambda _: readings, allowed)
     if why:
         raise SpecError(why)
-    rows = []
     # Where rounding leaves open what is chosen the bound is that of torch's choice.
-    operands = operands_of(read_spec, arguments, read_spec.state)
-    decided = decide_by(tensors_asked(run), readings, operands).readings
-    for ball, tensor in zip(decided, tensors_asked(run), strict=False):
-        if isinstance(ball, Ball):
-            rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))
+    decided = decide_by(native, readings, operands_of(read_spec, arguments, read_spec.state)).readings
+    rows = {
+        i: _bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype))
+        for i, (ball, tensor) in enumerate(zip(decided, native, strict=False))
+        if isinstance(ball, Ball)
+    }
     if not rows and any(isinstance(each, Residual) for each in decided):
         raise SpecError(f"{read_spec.name} gives what is judged by its residual: no element has a bound by itself")
     if not rows:
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
         raise SpecError(f"{read_spec.name} gives {dtypes}, need a floating tensor: nothing else has a bound")
-    return rows[0] if len(rows) == 1 else tuple(rows)
+    return rows
 
 
 def run_without_draws(read_spec: Specification, arguments: CallArguments) -> SpecRun:

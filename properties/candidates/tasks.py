@@ -125,13 +125,15 @@ def _wrong_programs(
     )
     yield "the first input as it is", lambda: [arguments.tensors[0].expand(y.shape) for y in right]
     for dtype in (getattr(torch, name) for name in HALF_TYPES):
-        yield f"all of it in {dtype}", functools.partial(_in_dtype, spec, arguments, dtype, right)
+        yield f"all of it in {dtype}", functools.partial(outputs_in, spec, arguments, dtype, right)
     yield from _omit_operations(spec, arguments)
 
 
-def _in_dtype(
+def outputs_in(
     spec: Specification, arguments: CallArguments, dtype: torch.dtype, right: Sequence[Tensor]
 ) -> list[Tensor]:
+    """The outputs of a spec of which all is computed in a dtype, in the dtypes of the right ones."""
+
     def cast(t: Tensor) -> Tensor:
         return t.to(dtype) if t.dtype.is_floating_point else t
 

@@ -40,6 +40,7 @@ COMMANDS: Table = {
     "list": (".list", "Show the ops, and the cells of those that are named."),
     "doctor": (".doctor", "Show the environment and what it lacks."),
     "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
+    "tolerances": (".judge.tolerances", "Print the least tolerances that miss no right kernel."),
     "serve": (".serving.serve", "Judge what is asked over HTTP."),
 }  # fmt: skip
 
