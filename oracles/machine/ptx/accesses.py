@@ -155,6 +155,8 @@ def _load_parameter(instruction: Instruction, entry: Listing) -> Step:
         [destination(instruction, x, entry) for x in elements(target)],
         offset(instruction, source),
     )
+    if name in entry.registers:
+        return _load_chosen_parameter(instruction, registers, entry)
     if name not in entry.parameters:
         raise unknown(instruction, f"the parameter {name}")
 
@@ -162,6 +164,23 @@ def _load_parameter(instruction: Instruction, entry: Listing) -> Step:
         raw = chunk.context.parameters[name][start : start + WIDTHS[kind] * len(registers)]
         for register, value in zip(registers, np.frombuffer(raw, NUMBERS[kind]), strict=True):
             chunk.write(register, value, where(chunk))
+
+    return step
+
+
+def _load_chosen_parameter(instruction: Instruction, registers: list[str], entry: Listing) -> Step:
+    """Of parameters whose address is in a register: compilers choose there between two pointers of one use."""
+    kind, where = instruction.kind, active(instruction)
+    place = address(instruction, instruction.operands[1], entry, "generic")
+
+    def step(chunk: Chunk) -> None:
+        threads, at = where(chunk), place(chunk) - WINDOWS["param"]
+        values = np.zeros((len(registers), at.size), NUMBERS[kind])
+        for start in np.unique(at[chunk.select_lanes(threads)]):
+            raw = chunk.context.parameter_bytes(int(start), WIDTHS[kind] * len(registers))
+            values[:, at == start] = np.frombuffer(raw, NUMBERS[kind])[:, None]
+        for register, value in zip(registers, values, strict=True):
+            chunk.write(register, value, threads)
 
     return step
 

@@ -33,7 +33,8 @@ _CHANGED = (
 _COMBINED = (
     r"add\.([us]32|u64|f32|f64|noftz\.b?f16)|(min|max)\.([us](32|64)|b?f16)|(inc|dec)\.u32|(and|or|xor)\.b(32|64)"
 )
-_MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
+#: CUTLASS writes the number before the shape, which ptxas takes, too.
+_MATRIX = r"sync\.aligned\.(m8n8\.x[124](\.trans)?|x[124](\.trans)?\.m8n8)\.shared\.b16"
 _TILE = r"m\d+n\d+k\d+"
 _HALF = "(bf16|f16)"
 _EXTREME = (

@@ -111,3 +111,34 @@ def test_a_function_of_such_a_kernel_is_judged() -> None:
 
     assert "accepted" in judge(lambda x: x * 0.5 + 7).lower()
     assert "rejected" in judge(lambda x: x * 0.5 + 8).lower()
+
+
+def _choosing(behind: str = "") -> Any:
+    """y[i] is the first number for threads of even numbers, and the second for others."""
+    lines = f"""
+    mov.b64 %rd1, chosen_param_1;
+    mov.b64 %rd2, chosen_param_2;
+    mov.u32 %r1, %tid.x;
+    and.b32 %r2, %r1, 1;
+    setp.eq.s32 %p1, %r2, 0;
+    selp.b64 %rd3, %rd1, %rd2, %p1;
+    ld.param.b32 %r3, [%rd3{behind}];
+    ld.param.b64 %rd4, [chosen_param_0];
+    mad.wide.u32 %rd5, %r1, 4, %rd4;
+    st.global.b32 [%rd5], %r3;"""
+    head = "(.param .u64 chosen_param_0, .param .u32 chosen_param_1, .param .u32 chosen_param_2)"
+    registers = ".reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<9>;"
+    text = f".version 8.7\n.target sm_90\n.address_size 64\n.visible .entry chosen{head} {{ {registers} {lines} ret; }}"
+    return opassay.ptx_kernel(text, "chosen", grid=1, block=32)
+
+
+def test_each_thread_loads_the_parameter_whose_address_it_has_chosen() -> None:
+    y = torch.zeros(32, dtype=torch.int32)
+    _choosing()(y, 5, 7)
+    assert y.tolist() == [5, 7] * 16
+
+
+def test_an_address_behind_a_parameter_is_none() -> None:
+    with pytest.raises(Violation, match="of the parameters are of none") as error:
+        _choosing("+4")(torch.zeros(32, dtype=torch.int32), 5, 7)
+    assert error.value.code is Code.OUT_OF_BOUNDS

@@ -122,15 +122,16 @@ def test_dynamic_shared_memory_is_behind_what_was_declared_after_it() -> None:
 _TILE = ".shared .align 16 .b8 tile[512];\n"
 
 
-def test_matrices_come_back_as_they_went_and_transposed() -> None:
+@pytest.mark.parametrize("shape", ["m8n8.x1TRANS", "x1TRANS.m8n8"])
+def test_matrices_come_back_as_they_went_and_transposed(shape: str) -> None:
     body = """
     mov.u32 %r2, tile;
     and.b32 %r3, %t, 7;
     mad.lo.s32 %r2, %r3, 16, %r2;
     stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%t};
     bar.sync 0;
-    ldmatrix.sync.aligned.m8n8.x1TRANS.shared.b16 {%r1}, [%r2];
-    """
+    ldmatrix.sync.aligned.SHAPE.shared.b16 {%r1}, [%r2];
+    """.replace("SHAPE", shape)
     assert _integers(body.replace("TRANS", ""), outside=_TILE) == list(range(32))
     halves = np.zeros((8, 8), np.uint16)
     for lane in range(32):
