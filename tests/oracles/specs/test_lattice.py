@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from opassay.oracles.bound.contract import Products
+from opassay.oracles.bound.contract import Products, contract
 from opassay.reference.formats import BFLOAT16
 
 from ..spec_judging import accepted, read
@@ -81,3 +82,11 @@ def test_an_intermediate_is_exact_where_its_format_holds_it() -> None:
     for x, exact in ((small, True), (large, False)):
         (ball,) = read(lambda a: a * a + 1.0, (x,), lattice=True, intermediates=True)
         assert (not ball.radii().any()) == exact
+
+
+def test_a_fast_quotient_is_exact_where_its_divisor_is_a_power_of_two() -> None:
+    x, y = torch.tensor([127.0, 64.0, 0.0]), torch.tensor([127.0, 8.0, 5.0])
+    fast = replace(contract("float32").functions, division=5.0)
+    for more, rounded in (({}, [False, False, False]), ({"functions": fast}, [True, False, False])):
+        (ball,) = read(torch.div, (x, y), lattice=True, **more)
+        assert (ball.radii() > 0).tolist() == rounded
