@@ -97,7 +97,8 @@ def judge_all(libraries: Sequence[str], log: Path, processes: int, dtypes: Seque
 
 
 def _start(library: str, log: Path, dtypes: Sequence[str]) -> subprocess.Popen[bytes]:
-    words = [sys.executable, __file__, library, "--here", "--log", str(log)]
+    rehearsed = ["-m", "opassay.properties.rehearsal"] if LIBRARIES[library].rehearsed else []
+    words = [sys.executable, *rehearsed, __file__, library, "--here", "--log", str(log)]
     words += [word for dtype in dtypes for word in ("--dtype", dtype)]
     settings = {**os.environ, "OMP_NUM_THREADS": "1", **LIBRARIES[library].environment}
     with open(f"{log}.{library}.err", "ab") as errors:

@@ -42,6 +42,9 @@ LETTERS: Mapping[str, Callable[[], Tensor]] = {
     "e": _normal(11, 5), "h": _whole(11, 2, 4),  # a table, and places in it
     "n": _whole(17, 6),  # classes
     "o": lambda: torch.randn(6, 17) > 0,  # a mask
+    "X": _normal(6, 128), "Y": _normal(6, 128), "W": _normal(128),  # rows of kernels that want powers of two
+    "A": _normal(32, 64), "B": _normal(64, 48),  # matrices of those
+    "f": lambda: torch.rand(1) + 0.1,  # a positive number
 }  # fmt: skip
 _SPECS = {"torch": torch, "F": F, "math": math, "inf": math.inf, "pi": math.pi, "rec": recurrences}
 

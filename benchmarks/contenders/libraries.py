@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+
+from benchmarks.public.row import load
 
 from . import bridges, onnx_session, torch_functions, triton_language
 from .contender import Contender, read_table
@@ -30,12 +33,14 @@ class Library:
     Attributes:
         name: of the distribution. make: () -> its contenders. how: its kernels run, in words.
         environment: what must be set before anything is imported.
+        rehearsed: its host code asks for a GPU, so that it runs on the rehearsal device, and in half types alone.
     """
 
     name: str
     make: Callable[[], Iterator[Contender]]
     how: str = "eager, on the CPU"
     environment: Mapping[str, str] = field(default_factory=dict)
+    rehearsed: bool = False
 
 
 def _of_table(
@@ -44,7 +49,7 @@ def _of_table(
     """() -> the contenders of a table; `modules` by the names that calls have for them."""
 
     def make() -> Iterator[Contender]:
-        names = {short: importlib.import_module(module) for short, module in modules.items()}
+        names = {short: load(module) for short, module in modules.items()}
         return read_table(name, (_TABLES / f"{name}.txt").read_text(), names, bridge(), **more)
 
     return make
@@ -73,6 +78,82 @@ _OF_FLA = {
     "forget": "fla.ops.forgetting_attn",
 }  # fmt: skip
 _CPU = {"JAX_PLATFORMS": "cpu"}
+_REHEARSED = "compiled for sm_90 on the rehearsal device, its PTX executed"
+#: Library -> its modules by the names that calls have for them, and what must be set.
+_OF_CUDA: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "flag_gems": (
+        {"ops": "flag_gems.ops", "fused": "flag_gems.fused"},
+        {"GEMS_VENDOR": "nvidia"},
+    ),
+    "conch-triton-kernels": (
+        {
+            "norms": "conch.ops.normalization.rms_norm",
+            "gemma": "conch.ops.normalization.gemma_rms_norm",
+            "silu": "conch.ops.activation.silu_and_mul",
+            "gelu": "conch.ops.activation.gelu_tanh_and_mul",
+            "rotary": "conch.ops.embedding.rotary_embedding",
+            "fp8": "conch.ops.quantization.fp8",
+            "int8": "conch.ops.quantization.int8",
+            "gemm": "conch.ops.quantization.gemm",
+            "torch": "torch",
+        },
+        {},
+    ),
+    "mamba_ssm": (
+        {
+            name: f"mamba_ssm.ops.triton.{module}"
+            for name, module in (
+                ("norm", "layer_norm"),
+                ("gated", "layernorm_gated"),
+                ("act", "k_activations"),
+                ("bmm", "ssd_bmm"),
+                ("scan", "ssd_chunk_scan"),
+                ("state", "ssd_chunk_state"),
+                ("passing", "ssd_state_passing"),
+                ("ssd", "ssd_combined"),
+                ("update", "selective_state_update"),
+            )
+        },
+        {},
+    ),
+    "unsloth": (
+        {
+            name: f"unsloth.kernels.{module}"
+            for name, module in (
+                ("rms", "rms_layernorm"),
+                ("norm", "layernorm"),
+                ("ce", "cross_entropy_loss"),
+                ("swiglu", "swiglu"),
+                ("geglu", "geglu"),
+                ("rope", "rope_embedding"),
+                ("added", "fused_add_rms_layernorm"),
+                ("heads", "large_head_attention"),
+            )
+        },
+        {"UNSLOTH_IS_PRESENT": "1", "UNSLOTH_COMPILE_LOCATION": f"{tempfile.gettempdir()}/unsloth"},
+    ),
+    "sglang": (
+        {
+            name: f"sglang.kernels.ops.{module}"
+            for name, module in (
+                ("softcap", "activation.softcap"),
+                ("norm", "layernorm.fused_rmsnorm"),
+                ("gemma", "layernorm.gemma4_fused_ops"),
+                ("minimax", "layernorm.minimax_m3_rmsnorm"),
+                ("norm32", "layernorm.rmsnorm_fp32"),
+                ("swiglu", "activation.minimax_m3_swiglu"),
+                ("merge", "attention.merge_state"),
+                ("prompt", "attention.prefill_attention"),
+                ("int8", "quantization.int8_kernel"),
+            )
+        },
+        {},
+    ),
+    "torchao": (
+        {"blocks": "torchao.kernel.blockwise_quantization", "torch": "torch"},
+        {},
+    ),
+}
 
 LIBRARIES: Mapping[str, Library] = {
     each.name: each
@@ -121,13 +202,15 @@ LIBRARIES: Mapping[str, Library] = {
             "compiled for sm_80, its PTX executed in every configuration of its tuners, which takes minutes a kernel",
         ),
         Library("triton", triton_language.contenders, "compiled for sm_80, its PTX executed"),
+        *(
+            Library(name, _of_table(name, modules), _REHEARSED, environment, rehearsed=True)
+            for name, (modules, environment) in _OF_CUDA.items()
+        ),
     )
 }  # fmt: skip
 #: Libraries that were looked at and have no kernels here, with the reason.
 NOT_HERE: Mapping[str, str] = {
     "quack-kernels": "its kernels of CuTe DSL are judged by `benchmarks/cute_kernels.py`",
-    "flag_gems": "some of its kernels are judged on the rehearsal device, by `benchmarks/public_kernels.py`",
-    "unsloth": "some of its kernels are judged on the rehearsal device, by `benchmarks/public_kernels.py`",
     "xformers": "its wheels are for CUDA builds of torch",
     "timm": "it imports torchvision, whose wheel of PyPI has no operators for the CPU build of torch",
     "attorch": "PyPI has no distribution of this name",
@@ -136,7 +219,7 @@ NOT_HERE: Mapping[str, str] = {
 
 
 #: Those whose kernels are compiled, which are judged in half types, too; and for what those are.
-COMPILED = ("liger-kernel", "fla-core", "triton")
+COMPILED = ("liger-kernel", "fla-core", "triton", *_OF_CUDA)
 HALVES, _OF_HALVES = ("bfloat16", "float16"), "sm_90"
 
 
@@ -155,10 +238,19 @@ def contenders(name: str, dtype: str = "float32") -> list[Contender]:
         Absent: the library is not installed, or cannot be imported.
     """
     torch.set_num_threads(1)
+    library = LIBRARIES[name]
+    if library.rehearsed and dtype not in HALVES:
+        return []
     if not installed_version(name):
         raise Absent(f"{name} is not installed")
     try:
-        every = LIBRARIES[name].make()
-        return list(every) if dtype == "float32" else [each.cast(dtype, _OF_HALVES) for each in every]
+        every = [each if dtype == "float32" else each.cast(dtype, _OF_HALVES) for each in library.make()]
+        return [_move(each) for each in every] if library.rehearsed else every
     except (ImportError, RuntimeError) as err:
         raise Absent(f"{type(err).__name__}: {str(err).partition(chr(10))[0]}") from err
+
+
+def _move(contender: Contender) -> Contender:
+    """The same with its arguments on the rehearsal device."""
+    arguments = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.cuda(), contender.arguments)
+    return replace(contender, arguments=arguments)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-#: A folder with checkouts of what no registry has: `applied-ai`, `mamba` (a source distribution), `triton-shared`.
+#: A folder with checkouts of what no registry has: `applied-ai`, `triton-shared`.
 SOURCES = "OPASSAY_PUBLIC_SOURCES"
 #: Parts of packages whose own beginning asks for more than the kernels need.
 _WITHOUT_BEGINNING = ("mamba_ssm", "unsloth")
@@ -67,7 +67,7 @@ def load(name: str) -> Any:
     """A module of a package, which is found without its beginning where that asks for more than the kernels need."""
     top = name.partition(".")[0]
     if top in _WITHOUT_BEGINNING and top not in sys.modules:
-        where = [str(folder("mamba") / top)] if top == "mamba_ssm" else _places(top)
+        where = _places(top)
         sys.modules[top] = package = types.ModuleType(top)
         package.__path__, package.__spec__ = where, importlib.machinery.ModuleSpec(top, None, is_package=True)
     return importlib.import_module(name)
