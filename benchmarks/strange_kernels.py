@@ -146,12 +146,20 @@ HEADERS = (
     Case("flag", "flag"),
     Case("flag_without_fence", "flag", fault="no fence before the flag"),
 )
+TILELANG = (
+    Case("rms_norm", "rms_norm"),
+    Case("rms_norm_adds_eps_late", "rms_norm", fault="eps behind the root"),
+    Case("softmax", "softmax"),
+    Case("softmax_overflows", "softmax", fault="no maximum is subtracted"),
+    Case("matmul", "matmul", "products"),
+    Case("matmul_sums_in_float16", "matmul", "products", "sums in float16"),
+)
 
 CASES = [
     (file, case)
     for file, cases in (
         ("triton_kernels.py", TRITON), ("model_kernels.py", MODELS), ("cuda_kernels.py", CUDA),
-        ("header_kernels.py", HEADERS),
+        ("header_kernels.py", HEADERS), ("tilelang_kernels.py", TILELANG),
     )
     for case in cases
 ]  # fmt: skip
