@@ -17,13 +17,13 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
+from ...impl.comm.ranks.meeting import ANY, Post, results_of
 from .arguments import CallArguments, Tensor
 from .host.module_files import GivenError, SpecFile
 from .placements import RETURN, Placements, placements_of
-from .ranks.posts import ANY, Post, received
 from .specification import SpecError, Specification, specification
 
-#: Of torch's reductions, as `posts.REDUCTIONS` has them.
+#: Of torch's reductions, as `collectives.REDUCTIONS` has them.
 _SUM: Any = dist.ReduceOp.SUM
 
 
@@ -65,13 +65,15 @@ class _Passes:
                 # As it is now: the rank may write there once it goes on, in another pass.
                 name = "" if reduction is None else str(reduction).rpartition(".")[2].lower()
                 tensors = [t.clone() for t in inputs]
-                post = Post(number, op, RETURN, list(range(self.size)), tensors, root=root, reduction=name)
+                post = Post(number, op, RETURN, list(range(self.size)), tensors, op, root=root, reduction=name)
                 self.posts[self.rank].append(post)
             raise _StopError
         posts = [each[number] for each in self.posts]
-        if len({(each.op, each.root, each.reduction) for each in posts}) > 1:
-            raise SpecError(f"ranks of the spec make different calls: {', '.join(map(str, posts))}")
-        for y, value in zip(outputs, received(posts, self.rank, range(self.size)), strict=True):
+        if len({each.agreed for each in posts}) > 1:
+            raise SpecError(f"ranks of the spec make different calls: {', '.join(each.text for each in posts)}")
+        passed, mine = [each.tensors for each in posts], posts[self.rank]
+        results = results_of(op, passed, self.rank, mine.root, mine.reduction, range(self.size))
+        for y, value in zip(outputs, results, strict=True):
             y.copy_(value.reshape(y.shape))
         return _Waited()
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ...impl.comm.ranks.meeting import Delivery, Meeting, Turn
 from ...oracles.process import interrupt
 from .arguments import Tensor
 from .host.apart import CandidateApart, CandidateError
@@ -23,8 +24,6 @@ from .host.operations import Operations
 from .host.quarters import Quarters
 from .placements import PartsError
 from .rank_parts import CallParts
-from .ranks.meeting import Meeting
-from .ranks.posts import Delivery, Turn
 
 _Result = TypeVar("_Result")
 #: Seconds between two looks at threads, between which a user's interrupt is heard.

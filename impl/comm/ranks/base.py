@@ -1,8 +1,8 @@
 """`Comm`: the collective calls of a rank. Every implementation has the same ones.
 
-The meaning of each collective is a pure function, `carry_out`: the tensors that all ranks pass in, the result of one
-rank out. Ranks in one process run just that function; a process group is tested against it. A `Call` is the fingerprint
-by which ranks find out whether they all make the same call.
+The meaning of each collective is a pure function, `meeting.results_of`: the tensors that all ranks pass in, the result
+of one rank out. Ranks in one process run just that function; a process group is tested against it. A `Call` is the
+fingerprint by which ranks find out whether they all make the same call.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from .meeting import ANY, Post, results_of
 
 REDUCTIONS = ("sum", "max", "min")
 
@@ -143,43 +145,35 @@ class Comm(ABC):
         """The result of `carry_out` for this rank, whose tensor x is contiguous."""
 
 
-def carry_out(call: Call, operands: Sequence[Tensor], rank: int, order: Sequence[int] | None = None) -> list[Tensor]:
-    """The result of a call on one rank, from the tensors of all ranks: the meaning of every collective.
+def posted(call: Call, x: Tensor, number: int, size: int) -> Post:
+    """What a rank of `size` ranks posts where it makes a call with its tensor x, the `number`-th of its calls."""
+    tensors = list(x) if call.op in ("scatter", "all_to_all") else [x]
+    root = ANY if call.root is None else call.root
+    words = str(call), repr(call.key()), root, call.reduction or ""
+    return Post(number, call.op, "world", list(range(size)), tensors, *words)
+
+
+def result_of(call: Call, x: Tensor, received: Sequence[Tensor]) -> list[Tensor]:
+    """The result of a call on a rank whose tensor is x, of what it has received: x where it receives nothing."""
+    # Every result is a new tensor, even where it equals what was passed: on a wire nothing is shared either, and a rank
+    # that writes into its result must not change another's.
+    return [t.clone() for t in received or ([] if call.op == "gather" else [x])]
+
+
+def carry_out(call: Call, operands: Sequence[Tensor], rank: int) -> list[Tensor]:
+    """The result of a call on one rank, from the tensors of all ranks.
 
     Args:
-        call: the call, which all ranks make.
-        operands: what each rank passes, by rank.
-        rank: the rank whose result is computed.
-        order: the ranks in the order of summation; by default from the first to the last.
+        call: the call, which all ranks make. operands: what each rank passes, by rank. rank: whose result it is.
 
     Returns:
         New tensors: one per rank where tensors are gathered or exchanged, else one.
     """
-    # Every result is a new tensor, even where it equals what was passed: on a wire nothing is shared either, and a rank
-    # that writes into its result must not change another's.
-    root = call.root or 0
-    match call.op:
-        case "all_reduce" | "reduce" if call.op == "all_reduce" or rank == root:
-            first, *others = [operands[i] for i in (order or range(len(operands)))]
-            total = first.clone()
-            for x in others:
-                total = _pairwise(call.reduction, total, x)
-            return [total]
-        case "broadcast":
-            return [operands[root].clone()]
-        case "all_gather" | "gather":
-            return [x.clone() for x in operands] if call.op == "all_gather" or rank == root else []
-        case "scatter":
-            return [operands[root][rank].clone()]
-        case "all_to_all":
-            return [x[rank].clone() for x in operands]
-    return [operands[rank].clone()]
-
-
-def _pairwise(reduction: str | None, a: Tensor, b: Tensor) -> Tensor:
-    if reduction == "max":
-        return torch.maximum(a, b)
-    return torch.minimum(a, b) if reduction == "min" else a + b
+    size = len(operands)
+    every = [posted(call, x, 0, size) for x in operands]
+    passed, mine = [each.tensors for each in every], every[rank]
+    received = results_of(call.op, passed, rank, mine.root, mine.reduction, range(size))
+    return result_of(call, operands[rank], received)
 
 
 class SoloComm(Comm):

@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
+from ....impl.comm.ranks.meeting import Meet, MeetingError
 from ....oracles.verdicts.verdict import Code, clean
 from ...places.lifeline import began_with, children, end_all, parent_of, program_name, running
 from ...places.process import AnswerError, EndedError
-from ..ranks.meeting import Meet, MeetingError
-from ..ranks.posts import POSTED
+from ..ranks.collectives import POSTED
 from .calls import Answer, CandidateCall, Executed, GoneError, LateError, Making, Sequel
 from .exchange import Loaded, loaded
 from .isolation import Isolation, writable

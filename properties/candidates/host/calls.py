@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from ....impl.comm.ranks.meeting import Delivery
 from ...places import wire
 from ..arguments import CallArguments, State, Tensor
 from ..layouts import Placing
@@ -328,7 +329,7 @@ def stays(call: CandidateCall, outputs: Sequence[Any], count: int) -> bool:
     return not passes and sum(y.numel() for y in outputs) <= _LARGE
 
 
-def overwrite(file: BinaryIO, message: msgspec.Struct) -> None:
+def overwrite(file: BinaryIO, message: msgspec.Struct | Delivery) -> None:
     """Write a message into a file; what it had before is overwritten in place."""
     # A large file that is made anew takes other memory of the system's, every page of which has to be cleared first.
     file.seek(0)
@@ -350,6 +351,10 @@ def read_message(path: Path, kind: type[_Request]) -> _Request:
         ValueError: it holds something else. OSError: it cannot be read.
     """
     return wire.decode(np.fromfile(path, dtype=np.uint8).data, kind, placed=True)
+
+
+def floating(tensors: Sequence[Any]) -> list[Tensor]:
+    return [t for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
 
 
 def require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -20,9 +20,10 @@ import msgspec
 import numpy as np
 import torch
 
+from ....impl.comm.ranks.meeting import Delivery, Turn
 from ....oracles.verdicts.verdict import Code
 from ...places import wire
-from ..ranks.posts import POSTED, Delivery, Turn
+from ..ranks.collectives import POSTED
 from .calls import DTYPES, Answer, CandidateCall, GoneError, Making, overwrite
 from .temporary import TemporaryFolder
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from ....impl.comm.ranks.meeting import Meet
 from ...places.lifeline import adopt_orphans
 from ...places.process import Process
-from ..ranks.meeting import Meet
 from .copying import process_copied
 from .exchange import Exchange
 from .isolation import Isolation, Rooms

@@ -15,19 +15,25 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from ....impl.comm.ranks.meeting import ANY, Delivery, Post, Turn
 from ...places import wire
-from .posts import ANY, POSTED, REDUCTIONS, Delivery, Post, Tensor, Turn
 
 _torch: Any = dist.distributed_c10d
 _c10d: Any = torch._C._distributed_c10d
+Tensor = torch.Tensor
+#: Where the process of a rank writes what it posts, in its own folder.
+POSTED = "posted"
+#: Names of reductions by torch's numbers of them (`torch.distributed.ReduceOp`).
+REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+#: Collectives in which all members pass as much: else their numbers would be added to others.
+_ALIKE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather_into_tensor")
 #: (what to say to the judge) -> what it says.
 Consult = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -53,6 +59,16 @@ class RankCall:
     tag: int = 0
     number: int = -1
     post: Post | None = None
+
+    def describe(self, kind: str, members: Sequence[int]) -> str:
+        """It in words; kind: dtype and number of elements. members: ranks of its group."""
+        words = [kind] * bool(kind) + [self.reduction] * bool(self.reduction)
+        if self.op in ("send", "recv"):
+            side = "any rank" if self.root == ANY else f"rank {members[self.root]}"
+            words += [f"{'to' if self.op == 'send' else 'from'} {side}"]
+        elif self.root != ANY:
+            words += [f"root {members[self.root]}"]
+        return f"{self.op}({', '.join(words)})"
 
 
 class _Work(_c10d.Work):  # type: ignore[misc]
@@ -141,7 +157,8 @@ class _Rank:
         first = next(iter((*step.inputs, *step.outputs)), None)
         kind = "" if first is None or step.op == "barrier" else f"{str(first.dtype)[6:]}[{first.numel()}]"
         step.number, self._count = self._count, self._count + 1
-        step.post = Post(step.number, step.op, group, members, [], kind, step.root, step.reduction, step.tag)
+        text, key = step.describe(kind, members), kind if step.op in _ALIKE else kind.partition("[")[0]
+        step.post = Post(step.number, step.op, group, members, [], text, key, step.root, step.reduction, step.tag)
         if not self.late:
             self._read(step)
             for y in step.outputs:
@@ -154,7 +171,7 @@ class _Rank:
         assert step.post is not None
         if not step.post.tensors and step.inputs:
             copies = [t.detach().cpu().clone() for t in step.inputs]
-            step.post = msgspec.structs.replace(step.post, tensors=copies)
+            step.post = replace(step.post, tensors=copies)
 
     def await_step(self, step: RankCall) -> int:
         """Wait for a collective, and write what this rank gets of it; the member that it came from."""

@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch.distributed.tensor import Partial, Replicate, Shard
 
+from opassay.impl.comm.ranks.meeting import ANY, Delivery, Meeting, MeetingError, Post, Turn
 from opassay.properties.candidates.placements import PartsError, Placements, placements_of
 from opassay.properties.candidates.question_plan import mesh_of
-from opassay.properties.candidates.ranks.meeting import Meeting, MeetingError
-from opassay.properties.candidates.ranks.posts import ANY, POSTED, Delivery, Post, Turn
+from opassay.properties.candidates.ranks.collectives import POSTED, RankCall
 from opassay.properties.places import wire
 from tests.properties.candidates import over_ranks
 
@@ -27,7 +27,9 @@ _KERNELS = Path(over_ranks.__file__).parent
 
 def _post(number: int, op: str, *tensors: Any, size: int = 2, **others: Any) -> Post:
     tensors = tuple(torch.tensor(each) for each in tensors)
-    return Post(number, op, "world", list(range(size)), list(tensors), "float32[2]", **others)
+    words = {name: others[name] for name in ("root", "reduction") if name in others}
+    text = RankCall(op, **words).describe("float32[2]", range(size))
+    return Post(number, op, "world", list(range(size)), list(tensors), text, **others)
 
 
 def _meet(meeting: Meeting, *programs: Callable[[Callable[[Turn], Delivery]], Any]) -> list[Any]:
@@ -93,19 +95,20 @@ def test_messages_come_in_the_order_of_their_channel() -> None:
 
 def test_two_that_send_to_each_other_wait_for_good() -> None:
     first, second = _meet(Meeting(2), _one(_post(0, "send", [1.0], root=1)), _one(_post(0, "send", [1.0], root=0)))
-    assert first == second == "rank 0 waits in send(float32[2], to rank 1); rank 1 waits in send(float32[2], to rank 0)"
+    calls = (f"rank {i} waits in call 1, send(float32[2], to rank {1 - i})" for i in range(2))
+    assert first == second == "; ".join(calls)
 
 
 def test_a_rank_that_leaves_is_named() -> None:
     words, _ = _meet(Meeting(2), _one(_post(0, "all_reduce", [1.0], reduction="sum")), lambda take: None)
-    assert words == "rank 0 waits in all_reduce(float32[2], sum); rank 1 has returned"
+    assert words == "rank 0 waits in call 1, all_reduce(float32[2], sum); rank 1 has returned after call 0"
 
 
 def test_different_calls_are_named() -> None:
     posts = _post(0, "all_reduce", [1.0], reduction="sum"), _post(0, "all_reduce", [1.0], reduction="max")
     first, second = _meet(Meeting(2), *map(_one, posts))
-    need = "different calls: rank 0 makes all_reduce(float32[2], sum); rank 1 makes all_reduce(float32[2], max)"
-    assert first == second == need
+    calls = (f"rank {i} waits in call 1, all_reduce(float32[2], {kind})" for i, kind in enumerate(("sum", "max")))
+    assert first == second == f"different calls: {'; '.join(calls)}"
 
 
 def test_a_message_of_any_rank_is_of_the_first_in_the_order() -> None:
@@ -122,7 +125,7 @@ def test_who_waits_for_a_lost_rank_is_told() -> None:
     posts = [_post(0, "all_reduce", [1.0], reduction="sum") for _ in range(2)]
     first, second = _meet(meeting, *map(_one, posts))
     assert second == "rank 1 has lost its connection to all others"
-    assert first.startswith("rank 0 waits in all_reduce")
+    assert first.startswith("rank 0 waits in call 1, all_reduce")
     assert meeting.victims == {0, 1}
 
 
@@ -242,7 +245,7 @@ def test_a_half_type_may_travel_where_it_is_the_dtype() -> None:
     [
         ("sums", "wrong_without_wait", ["-k", "FWD:given"], "FWD:given"),
         ("sums", "wrong_swallowed", ["-k", "FWD:given", "-k", "COMM:errors"], "COMM:errors"),
-        ("experts", "wrong_without_tokens", ["-k", "SIZE"], "waits in all_to_all"),
+        ("experts", "wrong_without_tokens", ["-k", "SIZE"], ", all_to_all"),
     ],
 )
 def test_what_ranks_alone_have_wrong_is_found(file: str, kernel: str, words: list[str], words_of_card: str) -> None:

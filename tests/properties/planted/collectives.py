@@ -14,7 +14,7 @@ from opassay.properties.catalog.collectives.moving import Moves
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-OF_RANKS = ("base", "lockstep", "collective")
+OF_RANKS = ("meeting", "base", "lockstep", "collective")
 OF_DEVICES = ("planner", "fabric", "logical", "host_fabric", "movement", "differentiable")
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
 NOTICED = (*WRONG, Code.RAISED, Code.NOT_RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
@@ -211,13 +211,13 @@ FAULTS = (
     _fault("scatter", "two devices mixed", "logical", "t.device != device and", "False and"),
     _fault("broadcast", "sparse tensors in a bucket", "movement", "(kind, i if sparse else -1)", "kind"),
     _fault("broadcast", "cast by autocast", "movement", "with torch.autocast(kind, enabled=False):", "if True:"),
-    _fault("gather", "calls that differ", "lockstep", "if len({call.key() for call in calls}) > 1:", "if False:"),
+    _fault("gather", "calls that differ", "meeting", "if len({each.agreed for each in posts}) > 1:", "if False:"),
     _fault(
         "gather",
         "what was raised is no cause",
         "lockstep",
-        "CommError(self._failed) from raised",
-        "CommError(self._failed)",
+        "CommError(meeting.failed) from next(iter(errors), None)",
+        "CommError(meeting.failed)",
     ),
     _fault("broadcast", "sizes that are changed later", "collective", "tuple(sizes), f", "sizes, f"),
     _fault(
