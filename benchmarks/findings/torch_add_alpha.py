@@ -1,8 +1,9 @@
 """`torch.add` and `torch.sub` of half types on CPUs: `alpha` is rounded to the half type
 
 x + alpha·y of bfloat16 or float16 is computed with an alpha that is rounded to that type: 900 − 0.9·1000 is 1.5625
-where 0.9 becomes 0.8984375, as in bfloat16. `torch._foreach_add` and `_foreach_sub` do the same. Elements behind the
-last whole vector get the alpha that was given, so that a result depends on its place; `y * 0.9` has it everywhere.
+where 0.9 becomes 0.8984375, as in bfloat16. `torch._foreach_add` and `_foreach_sub` do the same. Of elements behind the
+last whole vector the product is rounded to the type as well, so that a result depends on its place: so it is of all of
+66,400 such elements of each type, and of none of 76,800 others. `y * 0.9` has neither.
 
 **Documented**: input + alpha × other, with alpha a number and no tensor of the type.
 
