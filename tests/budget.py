@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 116_277
+TOTAL = 116_302
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 228),
@@ -42,7 +42,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 3_069),
-    "command line": ("reports/cli", 5_260),
+    "command line": ("reports/cli", 5_285),
     "reports": ("reports", 5_697),
 }  # fmt: skip
 

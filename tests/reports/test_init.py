@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from opassay.properties.table import TABLE
 from opassay.reports.cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -84,6 +87,25 @@ def test_nothing_is_overwritten_and_settings_are_added(tmp_path: Path, capsys: p
     assert main(["init", str(tmp_path), "--module", "assay", "--no-ci"]) == 0
     assert (tmp_path / "pyproject.toml").read_text() == after
     assert "added" not in capsys.readouterr().out
+
+
+def test_the_skill_is_written_alone_and_its_example_is_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path), "--skill"]) == 0
+    (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert file == tmp_path / "skills/opassay/SKILL.md"
+    text = file.read_text()
+    assert text.startswith("---\nname: opassay\ndescription: ")
+    assert len(text.splitlines()) <= 120
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.py").write_text(textwrap.dedent(f"   {example.lstrip()}"))
+    capsys.readouterr()
+    assert main(["judge", str(tmp_path / "mine.py"), "--json"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    # Every code that the page names is one, and every field.
+    assert set(re.findall(r"\b[A-Z]+:[a-z]+\b", text)) <= {*TABLE}
+    assert {*re.findall(r"^- `(\w+)`: ", text, re.MULTILINE)} <= {*line}
 
 
 def test_the_workflow_names_the_version_of_torch_that_is_here(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ _KERNEL = (
     ("kernel.txt", "a kernel, what it means, and inputs"), ("test_kernel.txt", "one line for pytest"), _IGNORED
 )  # fmt: skip
 _SETTINGS = "pyproject.toml"
+_SKILL = "skills/opassay/SKILL.md"
 _WORKFLOW = ".github/workflows/opassay.yml"
 
 
@@ -35,8 +36,11 @@ _WORKFLOW = ".github/workflows/opassay.yml"
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
 @click.option("--module", default="opassay_example", show_default=True, help="The name of the example's module.")
 @click.option("--kernel", is_flag=True, help="A kernel beside its spec, for `opassay judge`, in place of an op.")
+@click.option(
+    "--skill", is_flag=True, help="Write skills/opassay/SKILL.md, for programs that write code, and nothing else."
+)
 @click.option("--ci/--no-ci", default=True, show_default=True, help="Write a workflow for GitHub Actions.")
-def init_command(folder: Path, module: str, kernel: bool, ci: bool) -> int:
+def init_command(folder: Path, module: str, kernel: bool, skill: bool, ci: bool) -> int:
     """Write an example op, its test, settings and a CI workflow into FOLDER, by default the current one.
 
     Nothing that exists is overwritten. The settings are added to the end of a pyproject.toml that is there already.
@@ -47,20 +51,30 @@ def init_command(folder: Path, module: str, kernel: bool, ci: bool) -> int:
     """
     if not module.isidentifier():
         raise Stop(exit_codes.USAGE, f"--module: got {module!r}, need a name that Python can import")
+    if skill:
+        with as_usage():
+            _tell_notes(
+                [_new(folder / _SKILL, source_of(__package__, "SKILL.md"), "how a program that writes code judges it")]
+            )
+        return exit_codes.OK
     # The settings come first: a pyproject.toml that cannot be read must not leave half of the files behind.
     with as_usage():
         settings = () if kernel else _settings(folder, module)
         command = f"opassay judge {module}.py --report-dir opassay-report" if kernel else "opassay run"
         example = _example(folder, module, _KERNEL if kernel else _OP)
         notes = [*settings, *example, *(_workflow(folder, command) if ci else ())]
-    width = max(len(str(path)) for _, path, _ in notes)
-    for word, path, about in notes:
-        click.echo(clean(f"{word:<6}  {path!s:<{width}}  {about}"))
+    _tell_notes(notes)
     place = "" if folder == Path() else f"cd {clean(str(folder))} && "
     click.echo(f"next    {place}{command}    # judges the example; the report is opassay-report/report.html")
     if ci:
         click.echo("then    say in the workflow, under OPASSAY, where pip finds opassay")
     return exit_codes.OK
+
+
+def _tell_notes(notes: Sequence[FileNote]) -> None:
+    width = max(len(str(path)) for _, path, _ in notes)
+    for word, path, about in notes:
+        click.echo(clean(f"{word:<6}  {path!s:<{width}}  {about}"))
 
 
 def _example(folder: Path, module: str, files: Sequence[tuple[str, str]]) -> Iterator[FileNote]:

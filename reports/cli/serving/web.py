@@ -22,6 +22,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ....properties.candidates.host.isolation import offer
+from ....properties.engine.environment import versions
+from ...schemas.documents import schema_of
 from .judges import ItemJudge, require_request
 from .queue import FullError, JudgementQueue, OtherContentError, ProblemRequest, QueueItem
 from .slots import Slot
@@ -68,6 +71,7 @@ class Service:
         routes = [
             Route("/judgements", self._guarded(self.add), methods=["POST"]),
             Route("/judgements/{id}", self._guarded(self.find), methods=["GET"]),
+            Route("/", self._guarded(self.describe_itself), methods=["GET"]),
             Route("/health", self._guarded(self.health), methods=["GET"]),
         ]
         return Starlette(routes=routes)
@@ -121,6 +125,13 @@ class Service:
             if item.state == "done" or not time.monotonic() < until:
                 return json_response(describe(item))
             await asyncio.sleep(_TICK)
+
+    async def describe_itself(self, request: Request) -> Response:
+        """GET /: the schemas of a request and of a judgement, and by what candidates are isolated here."""
+        isolation = await run_in_threadpool(offer)
+        schemas = {"request": msgspec.json.schema(ProblemRequest), "judgement": schema_of("judgement")}
+        own = {"opassay": versions().get("opassay", "unknown"), "isolation": isolation.by, "reachable": isolation.lacks}
+        return json_response({**own, **schemas})
 
     async def health(self, request: Request) -> Response:
         """GET /health: how many items wait, are running and are done, and slots that judge; 503 where none does."""

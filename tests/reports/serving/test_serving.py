@@ -23,6 +23,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from opassay.properties.candidates.host.isolation import offer
 from opassay.reports.cli.serving.judges import require_request
 from opassay.reports.cli.serving.queue import JudgementQueue
 from opassay.reports.cli.serving.web import Service
@@ -85,6 +86,12 @@ def test_requests_and_refusals(tmp_path: Path) -> None:
     with _server(tmp_path / "queue") as (client, process):
         assert client.ask("/health", token="other")[0] == 401
         assert client.ask("/judgements", {"candidate": "x", "spec": ""}, token="")[0] == 401
+        assert client.ask("/", token="")[0] == 401
+        status, itself = client.ask("/")
+        assert status == 200
+        assert {"candidate", "spec", "limits"} <= {*itself["request"]["$defs"]["ProblemRequest"]["properties"]}
+        assert "verdict" in json.dumps(itself["judgement"])
+        assert (itself["reachable"], bool(itself["isolation"])) == (offer().lacks, True)
         for body in (b"{", {"spec": "x"}, {"candidate": "x", "spec": "", "sort": 1}, {"candidate": 3, "spec": ""}):
             assert client.ask("/judgements", body)[0] == 422
         status, output = client.ask("/judgements", {"candidate": "x", "spec": "", "questions": ["GIVN"]})
