@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...verdicts.violation import Code, Violation
 from .chunk import Chunk
 from .formats import BITS, NUMBERS, WIDTHS, WINDOWS, Lanes
 from .grammar import unknown
@@ -119,9 +120,10 @@ def load(instruction: Instruction, entry: Listing) -> Step:
     if instruction.modifiers[0] == "param":
         return _load_parameter(instruction, entry)
     target, source = instruction.operands
-    names = [destination(instruction, name, entry) for name in elements(target)]
+    names = [name if name == "_" else destination(instruction, name, entry) for name in elements(target)]
     kind, label, strong = instruction.kind, str(instruction), is_strong(instruction)
     shape = WIDTHS[kind], len(names)
+    used = [number for number, name in enumerate(names) if name != "_"]
     _require_count(instruction, len(names))
     place, where = places(instruction, source, entry), active(instruction)
 
@@ -132,13 +134,23 @@ def load(instruction: Instruction, entry: Listing) -> Step:
             return
         loaded = [np.empty(lanes.size, BITS[shape[0]]) for _ in names]
         for memory, access, own in place(chunk, lanes, shape, label):
-            for whole, part in zip(loaded, memory.load(access, strong), strict=True):
-                whole[own] = part
-        for name, value in zip(names, loaded, strict=True):
+            for number, part in zip(used, _read(memory, access, used, strong), strict=True):
+                loaded[number][own] = part
+        for number in used:
             # The sign of a signed type goes on into a wider register.
-            chunk.write(name, spread_over(chunk, lanes, value.view(NUMBERS[kind]), threads), threads)
+            value = loaded[number].view(NUMBERS[kind])
+            chunk.write(names[number], spread_over(chunk, lanes, value, threads), threads)
 
     return step
+
+
+def _read(memory: Space, access: Access, used: list[int], strong: bool) -> list[Lanes]:
+    """The elements of rows that are used; the others may be written meanwhile, but the row's place is that of all."""
+    if len(used) == access.count:
+        return memory.load(access, strong)
+    if (access.addresses % access.whole).any():
+        raise Violation(Code.MISALIGNED, f"{access.where}: an address is no multiple of {access.whole}")
+    return [part for number in used for part in memory.load(access.element(number), strong)]
 
 
 def _require_count(instruction: Instruction, count: int) -> None:

@@ -66,6 +66,10 @@ class Access:
         """The addresses of elements, by their places in a row."""
         return [self.addresses + number * self.width for number in range(self.count)]
 
+    def element(self, number: int) -> Access:
+        """The access of one element of each row."""
+        return Access(self.elements()[number], self.threads, self.width, 1, self.where, self.homes)
+
     def choose(self, choice: Any) -> Access:
         """The access of some of the threads."""
         homes = None if self.homes is None else self.homes[choice]

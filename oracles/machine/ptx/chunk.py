@@ -164,6 +164,7 @@ class Chunk:
     def _special_registers(self) -> dict[str, Any]:
         threads, geometry = self.context.threads, self.context.geometry
         registers: dict[str, Any] = {"%laneid": (self.within % WARP).astype(np.uint32)}
+        registers["%dynamic_smem_size"] = np.uint32(geometry.shared)
         registers |= {"%warpid": (self.within // WARP).astype(np.uint32), "%nwarpid": np.uint32(threads // WARP)}
         blocks = np.repeat(self.blocks, threads)
         ranks = self.block % self.context.joined

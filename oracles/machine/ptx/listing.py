@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from .formats import WIDTHS, read_number
+from .plain_text import simplify
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(")
 _BODY = re.compile(r"\.(?:entry|func)\b[^;{]*\{")
@@ -153,7 +154,7 @@ def read_entry(text: str, name: str = "") -> Listing:
     Raises:
         ValueError: the module has no such entry.
     """
-    text = _without_comments(text)
+    text = simplify(text)
     files = {number: path.rpartition("/")[2] for number, path in _FILE.findall(text)}
     head = next((each for each in _ENTRY.finditer(text) if name in ("", each[1])), None)
     if head is None:
@@ -195,11 +196,6 @@ def _split(text: str) -> tuple[dict[str, _Function], str]:
             formals = tuple(_FORMAL.findall(f"{function[1] or ''}{function[3] or ''}"))
             functions[function[2]] = _Function(formals, text[head.end() : end], text.count("\n", 0, head.end()) + 1)
     return functions, outside + text[end:]
-
-
-def _without_comments(text: str) -> str:
-    text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL)
-    return re.sub(r"//[^\n]*", "", text)
 
 
 class _Body:

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"\[\s*([%\w$.@]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 _CLOCKS = frozenset({"%clock", "%clock64", "%globaltimer"})
 _SPECIAL = frozenset({
     "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%clusterid", "%nclusterid",
-    "%cluster_ctaid", "%cluster_nctaid", "%cluster_ctarank", "%cluster_nctarank",
+    "%cluster_ctaid", "%cluster_nctaid", "%cluster_ctarank", "%cluster_nctarank", "%dynamic_smem_size",
 })  # fmt: skip
 
 
