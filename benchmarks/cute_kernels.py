@@ -1,8 +1,10 @@
-"""Judges QuACK's kernels of CuTe DSL as they stand, or copies with a planted fault; prints verdict and seconds of each.
+"""Judges kernels of CuTe DSL as they stand, or copies with a planted fault; prints verdict and seconds of each.
 
     python benchmarks/cute_kernels.py [WORD ...] [--planted] [--verbose] [--keyword QUESTION ...]
 
-WORD is a part of a name or a dtype. It needs `pip install ".[cute]"` and `pip install --no-deps quack-kernels==0.6.5`.
+WORD is a part of a name or a dtype. It needs `pip install ".[cute]"`; QuACK's rows `pip install --no-deps
+quack-kernels==0.6.5`, those of Liger (`liger`) `pip install --no-deps liger-kernel==0.8.5`, and torch's own (`native`)
+`pip install nvidia-cutlass-dsl==4.5.2`, for which torch has them, in an environment of their own.
 Every row is judged in a process of its own, with all usual questions unless some are named; a planted fault is a line
 of the package's source that is another one in a copy (`cute/planted.py`), asked what the right ones, which stand
 before, are accepted at. Ends with 1 where a verdict is not the wanted one.
@@ -38,12 +40,19 @@ def read_rows() -> dict[str, Any]:
     return quack_rows.ROWS | liger_rows.ROWS | native_rows.ROWS
 
 
+def read_faults() -> dict[str, Any]:
+    """All planted faults by name."""
+    from cute import liger_planted, planted
+
+    return planted.PLANTED | liger_planted.PLANTED
+
+
 def judge_row(name: str, dtype: str, edit: str, questions: list[str]) -> dict[str, Any]:
     """The verdict of a row, in this process, which rehearses."""
-    from cute.planted import PLANTED, plant
-
     if edit:
-        plant(PLANTED[edit])
+        from cute.planted import plant
+
+        plant(read_faults()[edit])
     import torch
 
     import opassay
@@ -88,10 +97,8 @@ def ask(name: str, dtype: str, edit: str, questions: list[str]) -> dict[str, Any
 
 def rows_of(options: argparse.Namespace) -> list[tuple[str, str, str, str]]:
     """Name, dtype, planted fault and wanted verdict of every row that is asked for."""
-    from cute.planted import PLANTED
-
     if options.planted:
-        faults = [(fault.row, fault.dtype, key, "rejected") for key, fault in PLANTED.items()]
+        faults = [(fault.row, fault.dtype, key, "rejected") for key, fault in read_faults().items()]
         right = dict.fromkeys((name, dtype, "", "accepted") for name, dtype, _, _ in faults)
         rows = [*right, *faults]
     else:

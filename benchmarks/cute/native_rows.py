@@ -17,6 +17,7 @@ from .row import COLUMNS, EPS, ROWS_OF_X, Row, normal, rows_with
 
 
 def _module(name: str) -> Any:
+    importlib.import_module("torch._vendor.quack")  # whose imports add filters of warnings, and no call of a kernel
     return importlib.import_module(f"torch._native.ops.{name}")
 
 

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 
 class SourceEdit(NamedTuple):
-    """A fault: the row of `quack_rows` that has it, its dtype, and what stands in the place of what in a file."""
+    """A fault: the row that has it, its dtype, and what stands in the place of what in a file of a package."""
 
     row: str
     dtype: str
     file: str
     old: str
     new: str
+    package: str = "quack"
 
 
 _NORMS, _LOSS = "rmsnorm.py", "cross_entropy.py"
@@ -283,17 +284,18 @@ PLANTED = {
 
 
 def plant(fault: SourceEdit) -> None:
-    """Have this process import a copy of QuACK that has a fault; it must not have been imported.
+    """Have this process import a copy of a package that has a fault; it must not have been imported.
 
     Raises:
+        ModuleNotFoundError: the package is not installed.
         ValueError: the file has not what is to be replaced, or has it more than once: another version.
     """
-    package = importlib.util.find_spec("quack")
+    package = importlib.util.find_spec(fault.package)
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("quack is not installed: pip install --no-deps quack-kernels==0.6.5", name="quack")
+        raise ModuleNotFoundError(f"{fault.package} is not installed", name=fault.package)
     folder = Path(tempfile.mkdtemp(prefix="planted-"))
-    shutil.copytree(Path(package.origin).parent, folder / "quack")
-    file = folder / "quack" / fault.file
+    shutil.copytree(Path(package.origin).parent, folder / fault.package)
+    file = folder / fault.package / fault.file
     text = file.read_text()
     if text.count(fault.old) != 1:
         raise ValueError(f"{fault.file}: got {text.count(fault.old)} times {fault.old!r}, need it once")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 _USED = re.compile(
-    r'(\.pragma\s+"used_bytes_mask\s+(\w+)"\s*;\s*(?:@!?[%\w$.]+\s+)?ld[\w.:]*\.[busf](\d+)\s*)\{([^}]*)\}'
+    r'(\.pragma\s+"used_bytes_mask\s+(\w+)"\s*;\s*(?:@!?[%\w$.]+\s+)?ld(?!\.param)[\w.:]*\.[busf](\d+)\s*)\{([^}]*)\}'
 )
 
 

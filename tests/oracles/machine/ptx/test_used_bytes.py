@@ -52,4 +52,5 @@ def test_lines_stay_and_other_loads_are_as_they_were() -> None:
     loads = "@!%p1 ld.global.v2.b64 {%rd1,\n %rd2}, [%rd0];\nld.global.v2.u32 {%r1, %r2}, [%rd0];"
     text = f'.pragma "used_bytes_mask 15";\n{loads}'
     assert simplify(text) == text.replace(" %rd2", " _")
+    assert simplify(text.replace("global", "param")) == text.replace("global", "param")
     assert simplify("a; // b\n/* c\n */ d;") == "a; \n\n d;"
