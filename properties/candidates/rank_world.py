@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...impl.comm.ranks.meeting import Delivery, Meeting, Turn
 from ...oracles.process import interrupt
@@ -32,10 +32,10 @@ _TICK = 0.05
 
 @dataclass
 class _Staying:
-    """The outputs of one call that are looked at in the end: as they were, and whether the ranks have kept theirs."""
+    """The outputs of one call that are looked at in the end, as they were; and how many of it each rank has kept."""
 
     outputs: Sequence[Tensor]
-    stays_there: bool
+    counts: Sequence[int]
     is_judged: bool
 
 
@@ -54,7 +54,7 @@ class RankGroup:
     is_uneven: bool = False
     _latest: Sequence[Tensor] = ()
     _staying: list[_Staying] = field(default_factory=list)
-    _count: int = 0
+    _counts: dict[int, int] = field(default_factory=dict)
     _meeting: Meeting | None = None
 
     def __post_init__(self) -> None:
@@ -184,16 +184,16 @@ class RankGroup:
         try:
             answer, outputs = self.parts.join(call, parts, answers)
         except PartsError as err:
-            return Answer(raised=f"PartsError: {err}")
-        if not answer.raised:
-            self._note_staying(call, parts, answers, outputs)
-            self._latest = outputs
+            answer, outputs = Answer(raised=f"PartsError: {err}"), ()
+        self._note_staying(call, parts, answers, None if answer.raised else outputs)
+        self._latest = self._latest if answer.raised else outputs
         return answer
 
     def ask_broken(self, call: CandidateCall, rank: int) -> tuple[list[Answer], set[int]]:
         """The answers of all ranks where one has lost the others; and which of them were told that a call failed."""
         parts = [self.parts.cut(call, each) for each in range(self.size)]
         answers = self._together(lambda each: self.aparts[each].ask(parts[each]), broken=rank)
+        self._note_staying(call, parts, answers, None)
         assert self._meeting is not None
         return answers, self._meeting.victims
 
@@ -206,12 +206,10 @@ class RankGroup:
         answers = self._together(lambda rank: self.aparts[rank].review())
         now, outputs = [list(each.earlier) for each in answers], list[Tensor]()
         for call in self._staying:
-            if call.stays_there:
-                parts = [[each.pop(0) for _ in call.outputs] for each in now if len(each) >= len(call.outputs)]
-                whole = self.parts.join_each(parts, [self.parts.names.output(i) for i in range(len(call.outputs))])
-                outputs += whole if call.is_judged else []
-            elif call.is_judged:
-                outputs += call.outputs
+            parts = [[each.pop(0) for _ in range(min(n, len(each)))] for each, n in zip(now, call.counts, strict=True)]
+            if call.is_judged:
+                names = [self.parts.names.output(i) for i in range(len(call.outputs))]
+                outputs += self.parts.join_each(parts, names) if {*call.counts} == {len(names)} else call.outputs
         changed = [f"rank {rank}: {line}" for rank, each in enumerate(answers) for line in each.changed]
         return Answer(earlier=outputs, changed=changed)
 
@@ -230,11 +228,13 @@ class RankGroup:
             each.close()
 
     def _note_staying(
-        self, call: CandidateCall, parts: Sequence[CandidateCall], answers: Sequence[Answer], outputs: Sequence[Tensor]
-    ) -> None:
-        """Keep which calls are looked at again in the end, by the ranks and by the judge."""
-        stays_there = all(stays(part, each.outputs, self._count) for part, each in zip(parts, answers, strict=True))
-        is_judged = stays(call, outputs, sum(each.is_judged for each in self._staying))
-        self._count += stays_there
-        if stays_there or is_judged:
-            self._staying.append(_Staying(outputs, stays_there, is_judged))
+        self, call: CandidateCall, parts: Sequence[CandidateCall], answers: Sequence[Answer], outputs: Any
+    ) -> None:  # fmt: skip
+        """Keep which calls are looked at again in the end, by the ranks, and by the judge where it has outputs."""
+        counts = [0] * self.size
+        for rank, (part, each) in enumerate(zip(parts, answers, strict=True)):
+            if not each.raised and stays(part, each.outputs, self._counts.get(rank, 0)):
+                self._counts[rank] = self._counts.get(rank, 0) + 1
+                counts[rank] = len(each.outputs)
+        is_judged = outputs is not None and stays(call, outputs, sum(each.is_judged for each in self._staying))
+        self._staying.append(_Staying(outputs or (), counts, is_judged))

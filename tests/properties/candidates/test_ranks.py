@@ -9,15 +9,19 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch.distributed.tensor import Partial, Replicate, Shard
 
 from opassay.impl.comm.ranks.meeting import ANY, Delivery, Meeting, MeetingError, Post, Turn
+from opassay.properties.candidates.arguments import CallArguments
+from opassay.properties.candidates.host.calls import Answer, CandidateCall
 from opassay.properties.candidates.placements import PartsError, Placements, placements_of
 from opassay.properties.candidates.question_plan import mesh_of
+from opassay.properties.candidates.rank_parts import CallNames, CallParts
+from opassay.properties.candidates.rank_world import RankGroup
 from opassay.properties.candidates.ranks.collectives import POSTED, RankCall
 from opassay.properties.places import wire
 from tests.properties.candidates import over_ranks
@@ -328,3 +332,30 @@ def test_a_mean_over_ranks_gives_each_its_share_of_the_cotangent() -> None:
 @pytest.mark.parametrize(("kernel", "need"), [("right", "accepted"), ("wrong_sum", "rejected")])
 def test_gradients_that_are_averaged_afterwards_are_those_of_the_mean(kernel: str, need: str) -> None:
     assert _judge("averaged", kernel, "-k", "FWD:given", "-k", "VJP:grad", world="2")[0] == need
+
+
+class _Rank:
+    """A candidate that gives these answers, and keeps what it has returned."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers, self.outputs = list(answers), list[torch.Tensor]()
+
+    def ask(self, _: CandidateCall) -> Answer:
+        answer = self.answers.pop(0)
+        self.outputs += answer.outputs
+        return answer
+
+    def review(self) -> Answer:
+        return Answer(earlier=self.outputs)
+
+
+@pytest.mark.parametrize("other", [Answer(raised="ValueError: rows"), Answer([torch.ones(2).bfloat16()], "*")])
+def test_outputs_that_stay_are_those_of_their_call(other: Answer) -> None:
+    """Where one rank refused a call before, or gave no part of it, the others have kept what they gave."""
+    first, second = Answer([torch.ones(2)], "*"), Answer([torch.full((2,), 7.0)], "*")
+    parts = CallParts(Placements((2,)), CallNames((), (("return", torch.float32),)))
+    ranks = RankGroup(parts, cast(Any, [_Rank(first, second), _Rank(other, second)]))
+    call = CandidateCall.of(CallArguments.of(()))
+    assert ranks.ask(call).raised
+    assert ranks.ask(call).outputs[0].tolist() == [7.0, 7.0]
+    assert [y.tolist() for y in ranks.review().earlier] == [[7.0, 7.0]]
