@@ -30,6 +30,7 @@ _HEAD = """\
 Each row is a kernel of a public library, judged by plain PyTorch with the questions of `opassay judge`: values at given
 and hostile inputs, sizes, strides, NaN and infinities, gradients where the library has them, what calls leave behind.
 float32, on the CPU; kernels in Triton are compiled for `sm_80`, and their PTX is executed, in half types for `sm_90`.
+Libraries whose host code asks for a GPU run as they stand on the [rehearsal device](rehearsed.md), in half types.
 {day}.
 
 ```
@@ -128,8 +129,10 @@ def page_of(data: Mapping[str, Any]) -> str:
             how = LIBRARIES[name].how
             parts.append(f"\n## {name} {mine[0]['version']}\n\n{how[0].upper()}{how[1:]}.\n")
             parts += ["| kernel | spec | contract | verdict | keeps | sees | elements |", "|---" * 7 + "|"]
-            parts += [_row(each) for each in mine if dtype_of(each) == "float32"]
-            if halves := [each for each in mine if dtype_of(each) != "float32"]:
+            # A library that is judged in half types alone has its specs in the rows of those.
+            whole = [each for each in mine if dtype_of(each) == "float32"] or mine
+            parts += [_row(each) for each in whole]
+            if halves := [each for each in mine if each not in whole]:
                 parts.append("\nIn half types, forward and backward, compiled for `sm_90`:\n")
                 parts += ["| kernel | dtype | verdict | keeps | sees | elements | mutants refused |", "|---" * 7 + "|"]
                 parts += [_half_row(each, data.get("mutants", {})) for each in halves]
@@ -171,6 +174,7 @@ def _verdict_of(row: Mapping[str, Any]) -> str:
 def _row(row: Mapping[str, Any]) -> str:
     meaning = "itself" if row.get("meaning") == "itself" else f"`{row.get('meaning', '')}`"
     contract = row.get("contract", "") if row.get("contract") != "torch" else ""
+    contract = f"{dtype_of(row)} {contract}" if dtype_of(row) != "float32" else contract
     contract += " ".join(["", *row.get("where", ())]).replace("may be written", "written")
     sees = "" if row.get("sees") is None else f"{row['sees']:g}"
     columns = (
