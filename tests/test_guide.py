@@ -70,7 +70,7 @@ def test_the_page_on_judging_kernels_runs_as_written(
         exec(compile(program, f"{page}, block {number}", "exec"), names)
         assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(view).strip()
     commands = re.findall(r"```\n\$ opassay (.*?)\n(.*?)```", text, re.DOTALL)
-    assert [command.split()[0] for command, _ in commands] == ["judge", "audit-task"]
+    assert [command.split()[0] for command, _ in commands] == ["judge", "tolerances"]
     for command, view in commands:
         assert main(command.split()) == 1
         assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(view).strip()

@@ -46,7 +46,6 @@ PUBLISHED_NAMES = {
     "oracles/verdicts/verdict.py: refused",
     "properties/candidates/cases.py: given",
     "properties/candidates/judgement.py: kept",
-    "reports/cli/judge/audit_task.py: given",
     "reports/cli/serving/queue.py: given",
 }
 

@@ -7,6 +7,7 @@ explains a failure, which takes longer than the comparison, is looked for only w
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import linecache
 import sys
@@ -198,12 +199,12 @@ def _as_tensors(value: Any, dtype: torch.dtype | None = None) -> Any:
     Numbers of Python take the dtype if it has all of them, so that nothing is rounded before it is compared.
     """
     leaves = pytree.tree_leaves(value)
-    if dtype is not None and leaves and all(isinstance(each, int | float | complex) for each in leaves):
+    if dtype is not None and leaves and all(isinstance(each, int | float) for each in leaves):
+        kind = torch.float64 if any(isinstance(each, float) for each in leaves) else None
         try:
-            tensor = torch.tensor(value)
+            exact = torch.tensor(value, dtype=kind)
         except (ValueError, TypeError, RuntimeError):  # rows of several lengths, or dictionaries
             return value
-        exact = torch.tensor(value, dtype=torch.float64) if tensor.is_floating_point() else tensor
         return exact.to(dtype) if same_bits(exact.to(dtype).to(exact.dtype), exact) else exact
     return pytree.tree_map_only(np.ndarray, torch.tensor, value)
 
@@ -242,17 +243,14 @@ def _name_of(candidate: Any) -> str:
 
 def _read_expression(frame: FrameType) -> str:
     """The first argument of the call that a frame is in, as its source has it; empty where that is not known."""
-    first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[(first or 1) - 1 : last]
-    if not lines or start is None or end is None:
-        return ""
-    raw = [line.encode() for line in lines]  # the columns of positions count bytes
-    raw[-1] = raw[-1][:end]
-    raw[0] = raw[0][start:]
-    try:
-        (statement,) = ast.parse(b"".join(raw)).body
-    except (SyntaxError, ValueError):
-        return ""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    text = ast.unparse(call.args[0]) if isinstance(call, ast.Call) and call.args else ""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    with contextlib.suppress(Exception):  # a source that is not there, or changed, only leaves a title shorter
+        first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+        assert first is not None
+        lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[first - 1 : last]
+        raw = [line.encode() for line in lines]  # the columns of positions count bytes
+        raw[-1] = raw[-1][:end]
+        raw[0] = raw[0][start:]
+        node = ast.parse(b"".join(raw), mode="eval").body
+        text = ast.unparse(node.args[0]) if isinstance(node, ast.Call) and node.args else ""
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return ""

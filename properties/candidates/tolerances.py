@@ -2,7 +2,7 @@
 
 The difference of two evaluations that a contract allows is at most twice the half-width of an element's accept set, and
 from the exact value, rounded, it is that half-width and half an ulp. A pair (atol, rtol) has to cover these points for
-all elements. Of all that do, the one with the least allowance on average is an edge of their upper hull.
+all elements; of all that do, the one with the least allowance on average is taken.
 
 The tolerances here are told to somebody, and decide nothing of opassay's own.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, NamedTuple
 
@@ -30,7 +30,6 @@ from .results import SpecRun
 from .rewrites import Rewritten, rewrites_of
 from .specification import Specification, specification
 from .spoils import SPOILS
-from .tasks import outputs_in
 
 #: Changes of a spec that are tried, at most.
 _MOST = 40
@@ -49,6 +48,9 @@ class AtolRtol(NamedTuple):
             return bool(np.all(same | (np.abs(computed - expected) <= self.atol + self.rtol * np.abs(expected))))
 
 
+_EQUAL = AtolRtol(0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Tolerance:
     """What suffices for one output at inputs of one kind.
@@ -60,31 +62,33 @@ class Tolerance:
             of that of the output.
         elements, unbounded: how many elements were looked at, and how many have no bound: no number covers those.
         misses: faults that `pair` accepts and accept sets do not. sees: how many of the faults it refuses.
+        constant: whether the right output is the same at all inputs that were drawn, so that no check of it sees much.
     """
 
     dtype: str
     case: str
     output: str
-    pair: AtolRtol
-    exact: AtolRtol
-    ulp: float
-    rms: float
-    elements: int
-    unbounded: int
-    misses: tuple[str, ...]
-    sees: int
+    pair: AtolRtol = _EQUAL
+    exact: AtolRtol = _EQUAL
+    ulp: float = 0.0
+    rms: float = 0.0
+    elements: int = 0
+    unbounded: int = 0
+    misses: tuple[str, ...] = ()
+    sees: int = 0
+    constant: bool = False
 
 
 def derive_tolerances(
     address: str, dtypes: Sequence[str], cases: Sequence[Mapping[str, Any]], contract: str | Terms, *, seed: int = 0,
-    draws: int = 8,
+    draws: int = 8, own: AtolRtol | None = None,
 ) -> Iterator[Tolerance]:  # fmt: skip
     """The tolerances of a spec's file, by dtype, case and output.
 
     Args:
         address: of the spec, with what draws its inputs. dtypes: to which floating inputs and parameters are cast.
         cases: arguments of what draws the inputs, by name, for each case. contract: as for `judge`.
-        seed, draws: the first seed of the inputs, and how many follow.
+        seed, draws: the first seed of the inputs, and how many follow. own: what is asked in place of the least pair.
 
     Raises:
         GivenError, SpecError: the file lacks something, the contract is none, or the spec cannot be read.
@@ -103,44 +107,40 @@ def derive_tolerances(
             rows.append((arguments, run, bounds_of(spec, run, arguments, allowed)))
         words = " ".join(f"{name}={value}" for name, value in case.items())
         for position in rows[0][2]:
-            yield _of_output(spec, rows, position, dtype, words)
+            yield _of_output(spec, rows, position, own, Tolerance(dtype, words, rows[0][1].names[position]))
 
 
 def _of_output(
-    spec: Specification, rows: Sequence[tuple[CallArguments, SpecRun, Mapping[int, Bound]]], position: int, dtype: str,
-    case: str,
+    spec: Specification, rows: Sequence[tuple[CallArguments, SpecRun, Mapping[int, Bound]]], position: int,
+    own: AtolRtol | None, row: Tolerance,
 ) -> Tolerance:  # fmt: skip
     """The tolerance of the output at a position, from all draws."""
     arguments, run, first = rows[0]
-    native = tensors_asked(run)[position]
-    fmt = EVERY_FORMAT[dtype_name(native.dtype)]
+    native, every = tensors_asked(run)[position], [bounds[position] for *_, bounds in rows]
     centre, width = (
-        np.concatenate([to_array(getattr(bounds[position], name)).ravel() for *_, bounds in rows])
-        for name in ("centre", "half_width")
+        np.concatenate([to_array(part).ravel() for part in parts])
+        for parts in ([each.centre for each in every], [each.half_width for each in every])
     )
     known = np.isfinite(centre) & np.isfinite(width)
     c, w = np.abs(centre[known]), width[known]
-    ulp = ulp_array(fmt, c)
-    pair = fit(np.maximum(c - w, 0.0), 2.0 * w)
-    misses, sees = [], 0
+    ulp = ulp_array(EVERY_FORMAT[dtype_name(native.dtype)], c)
+    pair, misses, sees = own or fit(np.maximum(c - w, 0.0), 2.0 * w), list[str](), 0
     for name, outputs in faults_of(spec, arguments, run):
-        y, right, edge = outputs[position], to_array(native), first[position]
-        if y.shape != native.shape:
-            continue
-        values, reach = to_array(y), to_array(edge.half_width)
+        y, reach = to_array(outputs[position]), to_array(first[position].half_width)
         with np.errstate(all="ignore"):
-            wrong = ~(np.abs(values - to_array(edge.centre)) <= reach) & np.isfinite(reach)
-        if wrong.any():
-            misses += [name] if (is_missed := pair.covers(values, right)) else []
-            sees += not is_missed
-    share = max(
-        (_root_mean_square(row.half_width) / max(_root_mean_square(row.centre), 5e-324))
-        for *_, bounds in rows
-        for row in [bounds[position]]
-    )
-    return Tolerance(
-        dtype, case, run.names[position], pair, fit(c, w + 0.5 * ulp), round_up(float(np.max(w / ulp, initial=0.0))),
-        round_up(share), centre.size, int(np.count_nonzero(~known)), tuple(dict.fromkeys(misses)), sees,
+            is_fault = y.shape == reach.shape and np.any(~(np.abs(y - to_array(first[position].centre)) <= reach))
+        if is_fault and pair.covers(y, to_array(native)):
+            misses.append(name)
+        elif is_fault:
+            sees += 1
+    sums = [(_root_mean_square(each.half_width), _root_mean_square(each.centre)) for each in every]
+    shares = [width / size if size else math.inf for width, size in sums if width]
+    alike = [each for each in every if each.centre.shape == every[0].centre.shape]
+    meets = [((each.centre - every[0].centre).abs() <= each.radius + every[0].radius).all() for each in alike[1:]]
+    return replace(
+        row, pair=pair, exact=fit(c, w + 0.5 * ulp), ulp=round_up(float(np.max(w / ulp, initial=0.0))),
+        rms=round_up(max(shares, default=0.0)), elements=centre.size, unbounded=int(np.count_nonzero(~known)),
+        misses=tuple(dict.fromkeys(misses)), sees=sees, constant=bool(meets) and all(map(bool, meets)),
     )  # fmt: skip
 
 
@@ -156,29 +156,21 @@ def fit(sizes: Any, errors: Any) -> AtolRtol:
         sizes, errors: of elements, no negative ones, in one dimension.
     """
     if not sizes.size:
-        return AtolRtol(0.0, 0.0)
-    order = np.lexsort((errors, sizes))
-    hull: list[tuple[float, float]] = []
-    for x, y in zip(sizes[order].tolist(), errors[order].tolist(), strict=True):
-        if hull and y <= hull[-1][1]:
-            continue  # A tolerance that does not fall with the size covers it by an earlier point.
-        while len(hull) > 1 and _turns_left(hull[-2], hull[-1], (x, y)):
-            hull.pop()
-        if hull and hull[-1][0] == x:
-            hull.pop()
-        hull.append((x, y))
+        return _EQUAL
     mean = float(np.mean(sizes))
-    # Through the origin, at a slope that covers all, if that is possible; then along the edge above the mean.
-    edges = [((0.0, 0.0), hull[0]), *itertools.pairwise(hull), (hull[-1], (math.inf, hull[-1][1]))]
-    (x, y), (right, top) = next(edge for edge in edges if edge[1][0] >= mean and edge[1][0] > edge[0][0])
-    slope = (top - y) / (right - x) if math.isfinite(right) else 0.0
-    rtol = round_up(slope)
-    # Over all points again, because a slope that was rounded up may leave atol less to do.
-    return AtolRtol(round_up(max(float(np.max(errors - rtol * sizes)), 0.0)), rtol)
 
+    def rest(slope: float) -> float:
+        return max(float(np.max(errors - slope * sizes)), 0.0)
 
-def _turns_left(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    return (b[0] - a[0]) * (c[1] - a[1]) >= (b[1] - a[1]) * (c[0] - a[0])
+    # What is allowed on average is convex in rtol, because a largest difference is.
+    low, high = 0.0, float(np.max(np.divide(errors, sizes, out=np.zeros_like(errors), where=sizes > 0)))
+    for _ in range(100):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        falls = rest(left) + left * mean > rest(right) + right * mean
+        low, high = (left, high) if falls else (low, right)
+    # Of a slope that was rounded up atol has less to do.
+    slope = round_up(high) if high * mean > 1e-9 * float(np.max(errors)) else 0.0
+    return AtolRtol(round_up(rest(slope)), slope)
 
 
 def round_up(number: float) -> float:
@@ -195,7 +187,7 @@ def faults_of(spec: Specification, arguments: CallArguments, run: SpecRun) -> It
         return
     for half in (getattr(torch, name) for name in HALF_TYPES):
         if any(y.dtype.is_floating_point and y.dtype.itemsize > half.itemsize for y in native):
-            yield f"all of it in {dtype_name(half)}", outputs_in(spec, arguments, half, native)
+            yield f"all of it in {dtype_name(half)}", _in_dtype(spec, arguments, half, native)
     if spec.numpy:
         return
     graph, operands = spec.traced_at(arguments, spec.state).graph, (*spec.state.values(), *arguments.tensors)
@@ -206,3 +198,13 @@ def faults_of(spec: Specification, arguments: CallArguments, run: SpecRun) -> It
         except Exception:
             continue
         yield name, outputs[: len(native)]
+
+
+def _in_dtype(spec: Specification, arguments: CallArguments, dtype: torch.dtype, like: Sequence[Tensor]) -> Any:
+    """The outputs of a spec of which all is computed in a dtype, in the dtypes of others."""
+
+    def cast(t: Tensor) -> Tensor:
+        return t.to(dtype) if t.dtype.is_floating_point else t
+
+    outputs = spec.run(arguments.changed(cast), {name: cast(value) for name, value in spec.state.items()}).outputs
+    return [y.to(right.dtype) for y, right in zip(outputs, like, strict=True)]

@@ -39,8 +39,8 @@ COMMANDS: Table = {
     "explain": (".project.explain", "Say what a code, a property or another word means."),
     "list": (".list", "Show the ops, and the cells of those that are named."),
     "doctor": (".doctor", "Show the environment and what it lacks."),
-    "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
     "tolerances": (".judge.tolerances", "Print the least tolerances that miss no right kernel."),
+    "audit-tests": (".judge.audit_tests", "Say which faults the comparisons of tests let pass."),
     "serve": (".serving.serve", "Judge what is asked over HTTP."),
 }  # fmt: skip
 

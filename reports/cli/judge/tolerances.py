@@ -31,40 +31,51 @@ _HEAD = ("dtype", "inputs", "output", "atol", "rtol", "atol exact", "rtol exact"
 @click.option("--input", "words", multiple=True, metavar="NAME=VALUE",
               help="For what gives the inputs; a name with several values makes several cases.")  # fmt: skip
 @click.option("--contract", default="torch", show_default=True, help="What an evaluation may do.")
+@click.option("--atol", "absolute", type=float, help="Of yours: say what it misses, with the other one, or 0.")
+@click.option("--rtol", "relative", type=float, help="The same.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the first inputs.")
 @click.option("--draws", type=click.IntRange(1, 1000), default=8, show_default=True, help="Inputs of each case.")
 @click.option("--format", "form", type=click.Choice(("table", "python", "torch", "yaml")), default="table",
               show_default=True, help="torch: for toleranceOverride, by dtype.")  # fmt: skip
 def tolerances_command(
-    reference: str, dtypes: tuple[str, ...], words: tuple[str, ...], contract: str, seed: int, draws: int, form: str
-) -> int:
+    reference: str, dtypes: tuple[str, ...], words: tuple[str, ...], contract: str,
+    absolute: float | None, relative: float | None, seed: int, draws: int, form: str,
+) -> int:  # fmt: skip
     """Print the least tolerances that miss no allowed evaluation of REFERENCE, and what they do not see.
 
     atol and rtol are for a test that computes REFERENCE in the same dtype, those called exact for one that computes it
     in float64 and rounds. ulp and rms are errors against the exact value. Inputs are those of REFERENCE's file.
-    Exit codes: 0, 2 usage, 4 some elements have no bound.
+    With --atol or --rtol it tries these in place of the least ones.
+    Exit codes: 0, 1 a pair of yours misses a fault, 2 usage, 4 some elements have no bound.
     \f
 
     Args:
         reference: a file, or MODULE:NAME. dtypes, words, contract, seed, draws: as for `derive_tolerances`.
-        form: of what is printed.
+        absolute, relative: its `own`. form: of what is printed.
     """
     require_in_file(reference)
     require("torch", "mpmath", "msgspec")
-    from ....properties.candidates.tolerances import derive_tolerances
+    from ....properties.candidates.tolerances import AtolRtol, derive_tolerances
 
+    own = None if absolute is relative is None else AtolRtol(absolute or 0.0, relative or 0.0)
     names = [dtype_of(name) for name in dtypes or _DTYPES]
     values = defaultdict(list)
     for word in words:
         for name, value in parse_inputs((word,)).items():
             values[name].append(value)
     cases = [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
-    rows = run_on_user_files(lambda: list(derive_tolerances(reference, names, cases, contract, seed=seed, draws=draws)))
+    rows = run_on_user_files(
+        lambda: list(derive_tolerances(reference, names, cases, contract, seed=seed, draws=draws, own=own))
+    )
     title = f"opassay tolerances {reference}: contract {contract}, seeds {seed} to {seed + draws - 1}"
     click.echo("\n".join([title if form == "table" else f"# {title}", *_FORMS[form](rows)]))
     for row in [row for row in rows if row.unbounded]:
         text = f"{row.dtype} {row.output}: {row.unbounded} of {row.elements} elements have no bound, and no tolerance"
         click.echo(text, err=True)
+    for row in [row for row in rows if row.constant]:
+        click.echo(f"{row.dtype} {row.output}: the right value is the same whatever the input", err=True)
+    if own is not None and any(row.misses for row in rows):
+        return exit_codes.FAILED
     return exit_codes.INCOMPLETE if any(row.unbounded for row in rows) else exit_codes.OK
 
 

@@ -186,7 +186,7 @@ def test_a_spec_that_raises_logs_nothing(caplog: pytest.LogCaptureFixture, capfd
         (["judge", "mine.py:spec"], "--spec: got none, as in `opassay judge mine.py:kernel --spec mine.py:reference`"),
         (["judge", "open.py", "--spec", "mine.py"], "open.py does not compile: SyntaxError: '(' was never closed"),
         (["judge", "mine.py", "--spec", "open.py:spec"], "(open.py, line 2): return (x"),
-        (["audit-task", "min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
+        (["tolerances", "min.py"], "min.py: no such file (did you mean 'mine.py'?)"),
         (["run", "min.py:OP"], "min.py: no such file (did you mean 'mine.py'?)"),
         (["list", "mine.py:kernal"], "mine.py:kernal: has no kernal (did you mean 'kernel'?)"),
         (["list", "mine.py"], "mine.py: got a file, need mine.py:NAME of an op or a function in it"),

@@ -13,7 +13,6 @@ from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.question_plan import QuestionPlan
-from opassay.properties.candidates.tasks import audit_task
 from opassay.reports.cli.main import main
 
 SPEC = """
@@ -160,9 +159,6 @@ def test_a_spec_without_a_reading_is_no_verdict_on_the_candidate(
     assert "bessel_j0" in capsys.readouterr().out
 
 
-# --------------------------------------------------------------------------------------------------------- audit-task
-
-
 RMS_SPEC = """
 import torch
 
@@ -229,29 +225,3 @@ def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
         address, str(tmp_path / "rms_spec.py"), contract="torch", plan=QuestionPlan((*QUICK, "VJP:grad"))
     )
     assert judgement.verdict == Ruling.ACCEPTED, judgement
-
-
-def test_an_audit_names_the_trivial_programs_that_a_check_accepts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, spec = _write(tmp_path, "audited", "pass")
-    loose = audit_task(spec, 1e-2, 1e-2)
-    passing = [row.name for row in loose.passing]
-    assert "all of it in torch.bfloat16" in passing
-    assert audit_task(spec, 0.0, 10.0).passing[0].name == "all zeros"
-    assert any("softmax" in row.name and not row.passes for row in loose.rows)
-    assert any(row.name.startswith("without aten") and " in line " in row.name for row in loose.rows)
-    assert main(["audit-task", spec, "--rtol", "0", "--atol", "0", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["passing"] == []
-
-
-def test_an_audit_says_where_the_right_output_is_constant(tmp_path: Path) -> None:
-    path = tmp_path / "constant.py"
-    path.write_text(
-        "import torch\n"
-        "def ref_kernel(x): return x.amax(1, keepdim=True) - x.amax(1, keepdim=True).mean(1, keepdim=True)\n"
-        "inputs = [torch.randn(4, 5)]\n"
-    )
-    result = audit_task(str(path), 1e-5, 1e-8)
-    assert "the same whatever the input" in result.constant[0]
-    assert result.passing[0].name == "all zeros"

@@ -24,6 +24,9 @@ def cancelling(x):
 def both(x):
     return x.exp(), (x > 0).sum(-1), x.sum(-1)
 
+def zero(x):
+    return x.amax(1, keepdim=True) - x.amax(1, keepdim=True).mean(1, keepdim=True)
+
 def overflowing(x):
     return torch.exp(x * 80) / 2
 
@@ -76,6 +79,18 @@ def test_elements_that_may_overflow_are_counted(specs: str) -> None:
     (row,) = derive_tolerances(f"{specs}:overflowing", ["float32"], [{}], "torch", draws=1)
     assert row.unbounded > 0
     assert np.isfinite(row.pair).all()
+
+
+def test_a_pair_of_somebody_is_tried_and_a_constant_output_is_told(specs: str) -> None:
+    (loose,) = derive_tolerances(f"{specs}:softmax", ["float32"], [{}], "torch", own=AtolRtol(1e-2, 1e-2))
+    assert loose.pair == (1e-2, 1e-2)
+    assert "all of it in bfloat16" in loose.misses
+    assert not loose.constant
+    (tight,) = derive_tolerances(f"{specs}:softmax", ["float32"], [{}], "torch", own=AtolRtol(0.0, 0.0))
+    assert tight.misses == ()
+    (constant,) = derive_tolerances(f"{specs}:zero", ["float32"], [{}], "torch", own=AtolRtol(1e-5, 1e-8))
+    assert constant.constant
+    assert constant.rms == np.inf
 
 
 @pytest.mark.parametrize(

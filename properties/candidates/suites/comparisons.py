@@ -1,0 +1,120 @@
+"""A plugin of pytest that tries each comparison of somebody's tests with outputs that are wrong on purpose.
+
+What this is for: a tolerance that was chosen lets faults pass, and nobody sees which. So wherever a test compares
+numbers and is content, the same comparison is made of spoiled ones as well, and the test goes on as ever. What came of
+it is appended to the file that the environment variable `OPASSAY_COMPARISONS` names, a line each.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from ....oracles.op.bits import same_bits
+from ..spoils import SPOILS
+
+#: Where the functions are that compare, and their names.
+_COMPARERS: tuple[tuple[Any, str], ...] = (
+    (torch.testing, "assert_close"), (torch, "allclose"), (torch.Tensor, "allclose"),
+    (np, "allclose"), (np.testing, "assert_allclose"), (np.testing, "assert_array_almost_equal"),
+)  # fmt: skip
+_FUNCTIONS = frozenset(name for _, name in _COMPARERS)
+#: What the first two arguments may be called.
+_NAMES = (("actual", "input", "a", "x"), ("expected", "desired", "other", "b", "y"))
+#: The environment variable that names a file.
+_FILE = "OPASSAY_COMPARISONS"
+
+
+def pytest_configure() -> None:
+    """Put a function that tries faults in the place of each that compares, before a test imports it."""
+    for owner, name in _COMPARERS:
+        setattr(owner, name, _with_faults(getattr(owner, name)))
+
+
+def _with_faults(compare: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compare)
+    def compare_all(*args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        answer = compare(*args, **options)  # one that fails by itself raises here, and says nothing of faults
+        if answer is None or bool(answer):
+            _note(compare, args, options, sys._getframe(1))
+        return answer
+
+    return compare_all
+
+
+def _note(compare: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], frame: FrameType) -> None:
+    """Compare again with each fault, and write which are seen."""
+    key = "" if args else next((name for name in _NAMES[0] if name in options), "")
+    actual, sees, misses = args[0] if args else options.get(key), list[str](), list[str]()
+    before = pytree.tree_leaves(actual)
+    for name, spoil in SPOILS.items():
+        wrong = pytree.tree_map(functools.partial(_spoil, spoil), actual)
+        if all(one is other for one, other in zip(before, pytree.tree_leaves(wrong), strict=True)):
+            continue
+        try:
+            answer = compare(wrong, *args[1:], **options) if args else compare(**{**options, key: wrong})
+        except AssertionError:
+            answer = False
+        except Exception:
+            continue
+        (misses if answer is None or answer else sees).append(name)
+    if sees or misses:
+        row = {
+            "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
+            "line": f"{frame.f_code.co_filename}:{frame.f_lineno}", "by": compare.__name__,
+            "sees": sees, "misses": misses, "instead": next(_assertions(frame), ""),
+        }  # fmt: skip
+        with open(os.environ[_FILE], "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _spoil(spoil: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """A floating tensor or array with a fault; the same object where it is none, or the fault changes nothing."""
+    is_array = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    if not is_array and not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+        return value
+    own = torch.tensor(value) if is_array else value.detach()
+    wrong = spoil(own) if own.numel() else own
+    if same_bits(wrong, own):
+        return value
+    return wrong.numpy() if is_array else wrong
+
+
+def _assertions(frame: FrameType) -> Iterator[str]:
+    """The assertion by a reference that would stand in a line, where the source shows how the right value is made."""
+    first, lines = frame.f_code.co_firstlineno, linecache.getlines(frame.f_code.co_filename)
+    nodes = list(ast.walk(ast.parse("".join(lines))))
+    calls = [node for node in nodes if isinstance(node, ast.Call) and node.lineno == frame.f_lineno]
+    for call in [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")) in _FUNCTIONS]:
+        named = {each.arg: each.value for each in call.keywords}
+        pair = [*_owner_of(call, frame), *call.args]
+        pair += [named[name] for names in _NAMES for name in names if name in named]
+        right = pair[1] if len(pair) > 1 else None
+        if isinstance(right, ast.Name):  # what the function has made it last
+            above = [
+                node.value for node in nodes if isinstance(node, ast.Assign) and first <= node.lineno < call.lineno
+                and ast.unparse(node.targets[0]) == right.id
+            ]  # fmt: skip
+            right = above[-1] if above else right
+        if isinstance(right, ast.Call) and not right.keywords and not _owner_of(right, frame):
+            yield f"assert_conforms({', '.join(map(ast.unparse, [pair[0], right.func, *right.args]))})"
+
+
+def _owner_of(call: ast.Call, frame: FrameType) -> list[ast.expr]:
+    """The tensor of whose method a call is, as an expression; nothing where it is none."""
+    owner = getattr(call.func, "value", None)
+    places = {**frame.f_globals, **frame.f_locals}
+    module = isinstance(owner, ast.Name) and not isinstance(places.get(owner.id), torch.Tensor)
+    return [] if owner is None or module or isinstance(owner, ast.Attribute) else [owner]

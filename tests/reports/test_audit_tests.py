@@ -1,0 +1,68 @@
+"""`opassay audit-tests`: which faults comparisons let pass, and that tests run as ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+THEIRS = """
+import numpy as np
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+X = torch.arange(1.0, 65.0).reshape(4, 16) / 7
+
+
+def test_tight():
+    assert_close(F.silu(X), F.silu(X))
+
+
+def test_loose():
+    expected = F.gelu(X)
+    assert_close(F.gelu(X), expected, atol=1.0, rtol=0.1)
+
+
+def test_of_methods_and_arrays():
+    assert (X * 2).allclose(torch.add(X, X), atol=100.0)
+    np.testing.assert_allclose(actual=X.numpy() * 2, desired=np.add(X, X), rtol=0.1)
+    assert not torch.allclose(X, X + 1)
+    assert_close(X.softmax(-1), X.softmax(-1), atol=1.0, rtol=0.0)
+
+
+def test_of_integers():
+    assert_close(torch.arange(3), torch.arange(3))
+
+
+def test_red():
+    assert_close(X, X + 1)
+"""
+
+
+def _audit(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_theirs.py").write_text(text)
+    command = [sys.executable, "-m", "opassay", "audit-tests", "test_theirs.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_what_comparisons_miss_is_told_with_what_would_see_it(tmp_path: Path) -> None:
+    done = _audit(tmp_path, THEIRS)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1, done.stderr
+    assert "1 failed, 4 passed" in done.stderr
+    assert lines[0] == "test_theirs.py:11 test_tight: assert_close misses nothing; sees 8"
+    assert lines[1].startswith("test_theirs.py:16 test_loose: assert_close misses all times 1.05, rounded to bfloat16;")
+    assert lines[2] == "    instead: assert_conforms(F.gelu(X), F.gelu, X)"
+    assert "allclose misses all zeros, a constant: the mean, the other sign," in lines[3]
+    assert "assert_allclose misses all times 1.05, rounded to bfloat16; sees 6" in "\n".join(lines)
+    assert any(line.startswith("5 comparisons in 3 tests let ") for line in lines)
+    assert "X.softmax," not in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["test_theirs.py"]
+
+
+def test_the_end_says_whether_anything_was_compared(tmp_path: Path) -> None:
+    assert _audit(tmp_path, "def test_nothing(): pass\n").returncode == 5
+    done = _audit(tmp_path, "def test_nothing(:\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pytest ended with 2" in done.stderr
