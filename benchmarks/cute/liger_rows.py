@@ -1,6 +1,6 @@
 """Liger's kernels of CuTe DSL as they stand: what is called, what it means in plain PyTorch, and its inputs.
 
-`ops.backends._cutedsl` has those that its dispatcher takes; `ops.cutedsl` those of LIGER_KERNEL_IMPL=cutedsl.
+`ops.backends._cutedsl` has those that its dispatcher takes; `ops.cutedsl` those of LIGER_KERNEL_IMPL=cutedsl (opted).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from .row import APPROXIMATE, COLUMNS, EPS, ROWS_OF_X, TANH, Row, rows_alone, rows_with
+from .row import APPROXIMATE, COLUMNS, EPS, ROWS_OF_X, TANH, Row, normal, rows_alone, rows_with
 
 _ALL = ("float32", "bfloat16", "float16")
 
@@ -79,6 +79,7 @@ def _kl_div() -> tuple[Any, Any]:
     def spec(x: Any, t: Any) -> Any:
         return F.kl_div(torch.log_softmax(x.float(), -1), torch.softmax(t.float(), -1), reduction="batchmean")
 
+    # The target gets no gradient.
     return lambda x, t: function(torch.log_softmax(x.float(), -1), torch.softmax(t.float(), -1)), spec
 
 
@@ -97,7 +98,9 @@ ROWS = {
     "liger layer_norm": Row(_layer_norm, lambda d: rows_with(d, vectors=2), dtypes=_ALL, why=_PADDED),
     "liger softmax": Row(_softmax, rows_alone, dtypes=_ALL),
     "liger swiglu": Row(_swiglu, lambda d: rows_with(d, matrices=1), dtypes=_ALL, why=TANH),
-    "liger kl_div": Row(_kl_div, lambda d: rows_with(d, matrices=1), "torch+lse", dtypes=_ALL),
+    "liger kl_div": Row(
+        _kl_div, lambda d: (*rows_alone(d), normal(ROWS_OF_X, COLUMNS, dtype=d, grad=False)), "torch+lse", dtypes=_ALL
+    ),
     "liger geglu": Row(_geglu, lambda d: rows_with(d, matrices=1), dtypes=_ALL, why=TANH),
     "liger geglu, allowed": Row(_geglu, lambda d: rows_with(d, matrices=1), APPROXIMATE, dtypes=_ALL),
     "liger cross_entropy": Row(_cross_entropy, _rows_and_labels, "torch+lse", dtypes=_ALL),

@@ -1,4 +1,4 @@
-"""What is wrong in QuACK's sources, shown without opassay and without a GPU: the lines' arithmetic in NumPy.
+"""What is wrong in QuACK's and Liger's sources, shown without opassay or a GPU: the lines' arithmetic in NumPy.
 
 python benchmarks/cute/proofs.py
 """
@@ -43,6 +43,37 @@ def residual_alone() -> str:
     return f"rmsnorm: `{line}`; the operands are x, weight, bias, residual"
 
 
+def variance_of_padded_rows() -> str:
+    """Liger's `(x - mean) * (x - mean)` over all columns of a tile of 1792, of which 192 lie behind a row of 1600."""
+    x = np.random.default_rng(0).normal(1.0, 1.0, 1600)
+    tile = np.concatenate([x, np.zeros(192)])
+    counted = ((tile - x.mean()) ** 2).sum() / x.size
+    share = np.sqrt(x.var() / counted)
+    return f"layer_norm of 1600: variance {x.var():.4f}, counted {counted:.4f}: outputs {share:.4f} of what they are"
+
+
+def rows_behind_a_matrix() -> str:
+    """Liger's copy of the gradient of the sum asks for no row; a block of 128 threads has 4 rows of 256 elements."""
+    rows, tile = 6, 128 // 32
+    behind = range(rows, -(-rows // tile) * tile)
+    return (
+        f"fused_add_rms_norm: of {rows} rows {-(-rows // tile)} blocks read {tile} each: rows {[*behind]} are nobody's"
+    )
+
+
+def functions_of_tanh() -> str:
+    """What an error of tanh does to x sigmoid(x) and to gelu: as the ISA allows it, and as an H100 had it."""
+    lines = []
+    for text, error in (("2^-11", 2.0**-11), ("1.11e-5", 1.11e-5)):
+        for name, x, u in (("silu", -8.0, -4.0), ("gelu", -3.0, -0.7978845608 * (3.0 + 0.044715 * 27.0))):
+            lines.append(f"{name}({x:g}) off by {error * abs(np.tanh(u)) / (1.0 + np.tanh(u)):.2%}")
+        lines[-2] = f"tanh off by {text}: {lines[-2]}"
+    return "; ".join(lines) + "; a half unit of bfloat16 is 0.39% at most"
+
+
 if __name__ == "__main__":
-    for proof in (softmax_of_large_numbers, top_of_float32, residual_alone):
+    for proof in (
+        softmax_of_large_numbers, top_of_float32, variance_of_padded_rows, rows_behind_a_matrix, functions_of_tanh,
+        residual_alone,
+    ):  # fmt: skip
         print(proof())

@@ -1,4 +1,4 @@
-"""Of a vector load that a compiler made of two loads, only the bytes that its pragma names are read."""
+"""What a compiler says of a load, that some bytes are not used, and of a launch, how much memory its blocks share."""
 
 from __future__ import annotations
 
@@ -54,3 +54,10 @@ def test_lines_stay_and_other_loads_are_as_they_were() -> None:
     assert simplify(text) == text.replace(" %rd2", " _")
     assert simplify(text.replace("global", "param")) == text.replace("global", "param")
     assert simplify("a; // b\n/* c\n */ d;") == "a; \n\n d;"
+
+
+def test_the_size_of_dynamic_shared_memory_is_that_of_the_launch() -> None:
+    y = torch.zeros(32, dtype=torch.int32)
+    body = "mov.u32 %r1, %dynamic_smem_size;\n" + at(0, 4) + "st.global.b32 [%rd60], %r1;\n"
+    run(entry(body, 1), [y], shared=1040)
+    assert (y == 1040).all()
