@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -22,9 +21,9 @@ from ..oracles.verdicts.verdict import FAILED, REPORT_FOLDER, Verdict, charged, 
 from ..oracles.verdicts.witnesses import WITNESSES
 from . import exit_codes
 from .baseline import Known, why_not_covered
-from .cli.write import keep_case, read_commit, write_reports
+from .cli.write import keep_case, make_record, write_reports
 from .collect import worse
-from .record import Run, plan_digest
+from .record import Run
 from .store.folder import Folder
 from .text import headline
 
@@ -46,7 +45,6 @@ class SessionReport:
     environment: Callable[[], dict[str, str]]
     known: Known = field(default_factory=dict)
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
-    began: float = field(default_factory=time.monotonic)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
@@ -142,22 +140,12 @@ class SessionReport:
             reasons.append((exit_codes.FAILED, text))
         if exitstatus == pytest.ExitCode.INTERRUPTED:
             reasons.insert(0, (exit_codes.INTERRUPT, "the session was interrupted"))
-        commit, dirty = read_commit()
-        return Run(
-            version=self.facts.get("opassay", "unknown"),
-            profile=config.getoption("opassay_profile"),
-            seed=config.getoption("opassay_seed") or 0,
-            plan_digest=plan_digest(verdict.cell for verdict in verdicts),
-            started=self.started.isoformat(timespec="seconds"),
-            commit=commit,
-            dirty=dirty,
-            command=("pytest", *map(str, config.invocation_params.args)),
-            verdicts=verdicts,
-            environment=self.facts,
-            seconds=time.monotonic() - self.began,
-            exit_code=exit_codes.most_urgent(reasons),
-            exit_reasons=tuple(text for _, text in reasons),
-        )
+        return make_record(
+            verdicts, reasons, self.started,
+            profile=config.getoption("opassay_profile"), seed=config.getoption("opassay_seed") or 0,
+            command=("pytest", *map(str, config.invocation_params.args)), environment=self.facts,
+            seconds=(datetime.now(UTC) - self.started).total_seconds(),
+        )  # fmt: skip
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """One line: how many cells, and where the page is."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 116_312
+TOTAL = 116_286
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 228),
@@ -42,8 +42,8 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 3_069),
-    "command line": ("reports/cli", 5_313),
-    "reports": ("reports", 5_697),
+    "command line": ("reports/cli", 5_299),
+    "reports": ("reports", 5_685),
 }  # fmt: skip
 
 

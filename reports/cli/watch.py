@@ -18,16 +18,15 @@ import click
 from ...oracles.verdicts.data import decode_watched
 from ...oracles.verdicts.verdict import FAILED, HELD, REPORT_FOLDER, Outcome, Verdict
 from ...oracles.verdicts.watched import ProgramComparison, Watched
-from ...properties.engine.environment import versions
 from ...properties.watch import DEMO
 from .. import exit_codes
 from ..exit_codes import Reason
-from ..record import RecordError, Run, plan_digest
+from ..record import RecordError, Run
 from ..store.folder import Folder, FolderError
 from ..text import one_line
 from .host import Stop, require
 from .run import claim_folder
-from .write import read_commit, write_reports
+from .write import make_record, write_reports
 
 #: The program of the process that runs and judges.
 _PROGRAM = (sys.executable, "-m", "opassay.properties.watch.program")
@@ -184,29 +183,16 @@ def _record_of(watched: Watched, words: Sequence[str], options: dict[str, Any], 
     from ..watch.verdicts import verdicts_of
 
     verdicts, seconds = verdicts_of(watched, end.device), (datetime.now(UTC) - began).total_seconds()
-    commit, dirty = read_commit()
     reasons = _reasons(verdicts, end) + _reasons_of(watched.against)
     if watched.special is not None:
         place = watched.sites[watched.special.site].place
         text = f"{place.text}: {watched.special.what}: {watched.special.why}"
         reasons.append((exit_codes.INCOMPLETE, text))
-    return Run(
-        version=versions().get("opassay", "unknown"),
-        profile="watch",
-        seed=options["seed"],
-        plan_digest=plan_digest(verdict.cell for verdict in verdicts),
-        started=began.isoformat(timespec="seconds"),
-        verdicts=verdicts,
-        commit=commit,
-        dirty=dirty,
-        command=("opassay", "watch", *_words_of(options), *words),
-        settings={"choice": watched.choice},
+    return make_record(
+        verdicts, reasons, began, profile="watch", seed=options["seed"], seconds=seconds, notes=tuple(end.faults),
+        command=("opassay", "watch", *_words_of(options), *words), settings={"choice": watched.choice},
         environment=end.environment,
-        seconds=seconds,
-        notes=tuple(end.faults),
-        exit_code=exit_codes.most_urgent(reasons),
-        exit_reasons=tuple(text for _, text in reasons),
-    )
+    )  # fmt: skip
 
 
 def _words_of(options: dict[str, Any]) -> list[str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
 
-from ...oracles.verdicts.verdict import REPORT_FOLDER, Outcome
+from ...oracles.verdicts.verdict import REPORT_FOLDER, Outcome, Verdict
+from ...properties.engine.environment import versions
 from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
@@ -100,6 +103,16 @@ def require_stands(folder: Folder, run: Run) -> None:
 
 def _outcomes_of(run: Run) -> list[tuple[Outcome, str]]:
     return [(verdict.outcome, verdict.cell.key) for verdict in run.verdicts]
+
+
+def make_record(verdicts: Sequence[Verdict], reasons: Sequence[Reason], started: datetime, **rest: Any) -> Run:
+    """The record of verdicts that no plan came before; `rest` has the fields that are not made of them."""
+    commit, dirty = read_commit()
+    return Run(
+        version=versions().get("opassay", "unknown"), plan_digest=plan_digest(verdict.cell for verdict in verdicts),
+        started=started.isoformat(timespec="seconds"), verdicts=tuple(verdicts), commit=commit, dirty=dirty,
+        exit_code=exit_codes.most_urgent(reasons), exit_reasons=tuple(text for _, text in reasons), **rest,
+    )  # fmt: skip
 
 
 def read_commit() -> tuple[str, bool]:

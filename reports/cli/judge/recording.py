@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from ....properties.engine.environment import environment, versions
+from ....properties.engine.environment import environment
 from ... import exit_codes
-from ...record import RecordError, Run, load, plan_digest
+from ...record import RecordError, Run, load
 from ...store.folder import Folder
 from ...text import github_command
 from ..addresses import line_of
@@ -77,30 +77,17 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
         judgement: of the candidate. case: the command and its options. store: as for `verdicts_of`.
     """
     from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
-    from ..write import read_commit
+    from ..write import make_record
 
     of = judgement.assignment
     case = msgspec.structs.replace(case, seed=of.draws.origin)
     command, verdicts = case.words, verdicts_of(judgement, case, store)
-    commit, dirty = read_commit()
     digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
     draws = {"draws": of.draws.digits} if of.draws.secret else {}
     first, *more = judgement.summary.splitlines()
     code = exit_codes.OF_JUDGEMENTS[str(judgement.verdict)]
-    return Run(
-        version=versions().get("opassay", "unknown"),
-        profile="judge",
-        seed=of.draws.seed,
-        plan_digest=plan_digest(verdict.cell for verdict in verdicts),
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        verdicts=verdicts,
-        commit=commit,
-        dirty=dirty,
-        command=tuple(command),
-        settings={"spec": of.spec, "contract": of.contract, **digests, **draws},
-        environment=environment(),
-        seconds=judgement.seconds,
-        notes=tuple(line.strip() for line in more),
-        exit_code=code,
-        exit_reasons=(first,) if code else (),
-    )
+    return make_record(
+        verdicts, [(code, first)] if code else [], datetime.now(UTC), profile="judge", seed=of.draws.seed,
+        command=tuple(command), settings={"spec": of.spec, "contract": of.contract, **digests, **draws},
+        environment=environment(), seconds=judgement.seconds, notes=tuple(line.strip() for line in more),
+    )  # fmt: skip
