@@ -88,6 +88,7 @@ def _rows_and_labels(dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 _BEHIND = "backward reads the gradient of the sum in rows behind the last one of its block"
+_AGAIN = "backward scales the kept gradient in its place, and a second one once more"
 _PADDED = "the variance counts (0 - mean)^2 of columns behind the row, where a row does not fill its threads' loads"
 ROWS = {
     "liger rms_norm": Row(_rms_norm("llama"), lambda d: rows_with(d, vectors=1), dtypes=_ALL),
@@ -103,5 +104,5 @@ ROWS = {
     ),
     "liger geglu": Row(_geglu, lambda d: rows_with(d, matrices=1), dtypes=_ALL, why=TANH),
     "liger geglu, allowed": Row(_geglu, lambda d: rows_with(d, matrices=1), APPROXIMATE, dtypes=_ALL),
-    "liger cross_entropy": Row(_cross_entropy, _rows_and_labels, "torch+lse", dtypes=_ALL),
+    "liger cross_entropy": Row(_cross_entropy, _rows_and_labels, "torch+lse", dtypes=_ALL, why=_AGAIN),
 }  # fmt: skip
