@@ -41,7 +41,7 @@ def _in_order(text: list[str], words: list[str]) -> list[str]:
 
 
 def test_it_is_short() -> None:
-    assert len(README.splitlines()) <= 167
+    assert len(README.splitlines()) <= 120
 
 
 def test_it_names_the_two_commands_of_a_checkout() -> None:

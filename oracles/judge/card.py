@@ -125,7 +125,7 @@ def describe_outside(
     outside, values, fmt = ~elements.accepted, to_array(tensor), format_of(tensor.dtype)
     at, exact, own = place or (elements.worst(), None, elements)
     at, there = tuple(map(int, at)), at if np.ndim(own.value) else ()
-    here, value, computed = own.of([_flat(there, own)]), float(own.value[there]), float(values[at])
+    here, computed = own.of([_flat(there, own)]), float(values[at])
     share = scale.share(values, fmt, elements, ball.contract.roundoff, operands)
     worst = worst_at(name, at, path, computed, fmt, own, exact)
     worst = replace(worst, share=share, roundoffs=share / fmt.unit_roundoff)
@@ -135,8 +135,6 @@ def describe_outside(
         describe_relation(values, elements.value, outside), _share(values, elements.value, outside),
     )  # fmt: skip
     special = bool(elements.special[at]) or not math.isfinite(worst.ratio)
-    kinds = _kind_of(computed), _kind_of(float(round_array(fmt, np.float64(value))))
-    size = f": {kinds[0]} where {kinds[1]} is right" if special else f", {worst.ratio:.4g} times its bound"
     where = "; ".join(text for text in (outlier.place, outlier.relation) if text)
     lines = (
         f"computed   {computed!r} ({worst.computed})",
@@ -152,8 +150,23 @@ def describe_outside(
     )
     if ball.contract.roundings > 1:
         lines += (f"bound      heuristic from second order on: {ball.contract.roundings:g} roundings per operation",)
-    title = f"{worst.where} is outside its accept set{size}"
-    return Violation(Code.SPECIAL if special else Code.VALUE, title, lines, path, outlier)
+    code = Code.SPECIAL if special else Code.VALUE
+    return Violation(code, _describe_numbers(outlier, special), lines, path, outlier)
+
+
+def _describe_numbers(outlier: Outlier, special: bool) -> str:
+    """The title about an element: what was computed, and what is right."""
+    numbers = outlier.computed, outlier.exact
+    computed, exact = (f"{number:.6g}" for number in numbers)
+    computed, exact = map(repr, numbers) if computed == exact else (computed, exact)
+    size = "" if special else f", {outlier.ratio:.4g} times its bound"
+    return f"{outlier.worst.where} is {computed} where the exact value is {exact}{size}".replace(" nan", " NaN")
+
+
+def _describe_kinds(outlier: Outlier, fmt: Format, special: bool) -> str:
+    """The end of a title about an output, which is the same for failures of one cause."""
+    kinds = _kind_of(outlier.computed), _kind_of(float(round_array(fmt, np.float64(outlier.exact))))
+    return f": {kinds[0]} where {kinds[1]} is right" if special else f", {outlier.ratio:.4g} times its bound"
 
 
 def _kind_of(value: float) -> str:
@@ -208,9 +221,9 @@ def describe_worst(
     worst = card.outlier
     assert worst is not None
     # The title names the output, and not its element, so that failures of one cause have one title.
-    title, where = card.title.removeprefix(worst.worst.where), worst.worst.where
-    lines = (f"element    {where}", *card.lines)
-    violation = Violation(card.code, f"{op} {path}: {name}{title}", lines, path, worst)
+    where, kinds = worst.worst.where, _describe_kinds(worst, format_of(tensor.dtype), card.code is Code.SPECIAL)
+    title, lines = f"{op} {path}: {name} is outside its accept set{kinds}", (f"element    {where}", *card.lines)
+    violation = Violation(card.code, title, lines, path, worst)
     if expected.make_script is not None:
         element = index, worst.index, worst.worst.exact, worst.edges, f"{op} {where}"
         violation.make_script = functools.partial(of_element, expected.make_script, *element)

@@ -25,7 +25,7 @@ from ...oracles.judge.holding import OperandFacts, Reading, Standing
 from ...oracles.op.bits import same_bits
 from ...oracles.process import interrupt
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict, explanation_lines
-from ...oracles.verdicts.violation import Outlier, Violation
+from ...oracles.verdicts.violation import Violation
 from ...oracles.verdicts.witnesses import WITNESSES, tell
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor, call
@@ -133,8 +133,8 @@ class Assertion:
         lines = [*first.lines, f"input      {self.arguments.with_names(self.spec.function).text}", *advice]
         # What is said of this failure takes the place of what failures of its kind usually are.
         lines += explanation_lines(first.code)[-1 if advice or first.code is Code.ATTRIBUTE else 0 :]
-        lines += [line for each in others for line in (_first_line(each), *each.lines)]
-        return Violation(first.code, _first_line(first), lines, outlier=first.outlier)
+        lines += [line for each in others for line in (each.title, *each.lines)]
+        return Violation(first.code, first.title, lines, outlier=first.outlier)
 
     def _find_advice(self) -> list[str]:
         """What the first wrong output may be, and a contract that allows it: lines, or none."""
@@ -207,19 +207,6 @@ def _as_tensors(value: Any, dtype: torch.dtype | None = None) -> Any:
             return value
         return exact.to(dtype) if same_bits(exact.to(dtype).to(exact.dtype), exact) else exact
     return pytree.tree_map_only(np.ndarray, torch.tensor, value)
-
-
-def _first_line(wrong: Violation) -> str:
-    """The title, with what was computed and what is right."""
-    at: Outlier | None = wrong.outlier
-    if at is None:
-        return wrong.title
-    words = [f"{number:.6g}" for number in (at.computed, at.exact)]
-    computed, exact = words if words[0] != words[1] else (repr(at.computed), repr(at.exact))
-    rest = wrong.title.removeprefix(f"{at.worst.where} is outside its accept set")
-    rest = "" if rest.startswith(":") else rest
-    computed = "NaN" if computed == "nan" else computed
-    return f"{at.worst.where} is {computed} where the exact value is {exact}: outside its accept set{rest}"
 
 
 def _describe_unjudged(name: str, standing: Standing) -> str:

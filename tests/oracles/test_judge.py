@@ -173,9 +173,7 @@ def test_a_card_tells_a_candidate_what_it_tells_an_op() -> None:
     case = sample(1)
     with pytest.raises(Violation) as of_op:
         Judge(declared(wrong), "opassay", contract("float32")).hold(case)
-    with pytest.raises(
-        AssertionError, match=r"out\[2, 1\] is NaN where the exact value is .*: outside its accept"
-    ) as of:
+    with pytest.raises(AssertionError, match=r"out\[2, 1\] is NaN where the exact value is ") as of:
         assert_conforms(wrong(*case.args), scaled, *case.args)
     assert of_op.value.title.endswith("out is outside its accept set: NaN where a number is right")
     assert of_op.value.code is Code.SPECIAL

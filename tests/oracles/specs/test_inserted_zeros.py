@@ -105,7 +105,7 @@ def test_wrong_numbers_and_wrong_signs_beside_them_are_refused(spec: Kernel) -> 
         torch.where(out.isfinite(), torch.inf, out),  # one where there is none: an evaluation has NaN or the number
     ]
     for candidate in wrong:
-        with pytest.raises(AssertionError, match="outside its accept set"):
+        with pytest.raises(AssertionError, match="where the exact value is"):
             opassay.assert_conforms(candidate, spec, x, w)
 
 
@@ -116,7 +116,7 @@ def test_what_no_inserted_zero_reaches_may_not_be_nan() -> None:
     assert not ball.stray[0, 0].any()  # The weights of this channel are all finite.
     other = _throw(x, w)
     other[0, 0, 0, 0] = float("nan")
-    with pytest.raises(AssertionError, match="outside its accept set"):
+    with pytest.raises(AssertionError, match="where the exact value is"):
         opassay.assert_conforms(other, _spread, x, w)
 
 
@@ -143,7 +143,7 @@ def test_products_with_zeros_of_a_mask_may_be_left_out(value: float) -> None:
             opassay.assert_conforms(out, spec, x, w)
         wrong = kernel(x, w)
         wrong[0, 0] += 1e-3
-        with pytest.raises(AssertionError, match="outside its accept set"):
+        with pytest.raises(AssertionError, match="where the exact value is"):
             opassay.assert_conforms(wrong, spec, x, w)
 
 

@@ -51,9 +51,9 @@ def test_the_first_line_has_candidate_spec_and_numbers() -> None:
         assert_conforms(x.exp() / x.exp().sum(-1, keepdim=True), torch.softmax, x, -1)
     first = str(error.value).splitlines()[0]
     assert first.startswith("x.exp() / x.exp().sum(-1, keepdim=True) against softmax: out[0, 0] is NaN where the exact")
-    assert first.endswith("value is 0.25: outside its accept set")
+    assert first.endswith("value is 0.25")
     assert _card(rms_of_other_eps, rms, X).startswith("rms_of_other_eps against rms: out[")
-    with pytest.raises(AssertionError, match=r"^double: out\[0\] is 3 where the exact value is 2: outside"):
+    with pytest.raises(AssertionError, match=r"^double: out\[0\] is 3 where the exact value is 2, 4"):
         exec("f(x * 3, double, x)", {"f": assert_conforms, "double": double, "x": torch.ones(1)})
 
 
@@ -164,7 +164,7 @@ except AssertionError as err:
 def test_mpmath_numpy_and_torch_are_enough() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    assert "where the exact value is 4: outside its accept set" in done.stdout
+    assert "where the exact value is 4" in done.stdout
 
 
 UNDER_UNITTEST = """

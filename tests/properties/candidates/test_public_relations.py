@@ -68,8 +68,8 @@ def _rounded(function: Rule) -> Rule:
     [
         (kernel_of(_by_rows), "INV:rows", "out differs"),
         (kernel_of(backward=_slope_by_rows), "INV:rows", "gradient of logits differs"),
-        (kernel_of(_rounded(_forward)), "FWD:given", "outside its accept set"),
-        (kernel_of(backward=_rounded(_backward)), "VJP:grad", "outside its accept set"),
+        (kernel_of(_rounded(_forward)), "FWD:given", "where the exact value is"),
+        (kernel_of(backward=_rounded(_backward)), "VJP:grad", "where the exact value is"),
     ],
     ids=["I forward", "I backward", "A forward", "A backward"],
 )
