@@ -1,6 +1,6 @@
 """Judges every kernel of tests/properties/candidates/over_ranks on its ranks; prints verdict, seconds, what was wrong.
 
-    python benchmarks/kernels_of_ranks.py [WORD ...] [--seed N] [--world N] [--dtype NAME] [--first]
+    python benchmarks/kernels_of_ranks.py [WORD ...] [--seed N] [--world N] [--dtype NAME] [--wire NAME] [--first]
 
 WORD is a part of a file's or a kernel's name. A kernel whose name begins with "right" has to be accepted, and one with
 "wrong" rejected; each is asked all questions, or with --first until one is wrong. Ends with 1 where a verdict is not
@@ -37,13 +37,23 @@ def main() -> int:
     parser.add_argument("--seed", default="0")
     parser.add_argument("--world", default="4")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--wire", default="judge")
     parser.add_argument("--first", action="store_true")
     options = parser.parse_args()
     began, odd, count = time.monotonic(), 0, {"right": 0, "wrong": 0}
     for path, name in find_kernels(options.words):
         start = time.monotonic()
         command = [sys.executable, "-m", "opassay", "judge", f"{path}:{name}", "--spec", f"{path}:reference"]
-        command += ["--world", _RANKS.get(path.stem, options.world), "--seed", options.seed, "--dtype", options.dtype]
+        command += [
+            "--wire",
+            options.wire,
+            "--world",
+            _RANKS.get(path.stem, options.world),
+            "--seed",
+            options.seed,
+            "--dtype",
+            options.dtype,
+        ]
         out = subprocess.run([*command, *["-x"] * options.first], capture_output=True, text=True, check=False)
         lines = re.findall(r"^(?:accepted|rejected|weak|suspect|error).*", out.stdout, re.MULTILINE)
         verdict = lines[0] if lines else f"no verdict: {out.stderr.strip()}"

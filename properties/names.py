@@ -28,6 +28,8 @@ ON_KERNELS: tuple[str, ...] = ("triton", "ptx")
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
 #: Kinds of ranks, and of devices, for an op that runs in several places; every machine has the first kind of each.
 COMMS: tuple[str, ...] = ("lockstep", "gloo", "nccl")
+#: Over what the ranks of a candidate talk: collectives go to its judge, or to these backends of torch as they stand.
+WIRES = ("judge", *COMMS[1:])
 FABRICS: tuple[str, ...] = ("host", "folded", "cuda")
 #: The group of the entry points by which other packages declare ops.
 ENTRY_POINT_GROUP = "opassay.ops"

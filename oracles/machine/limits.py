@@ -28,6 +28,11 @@ _LACKS = re.compile(
     r"|Torch not compiled with CUDA|built without CUDA|without CUDA support|'DeviceUtilities' object"
     r"|rehearsal: (?!race|memory of)|SplitError|cuda_kernel: .* does not compile|NVRTC is not installed"
 )
+#: What a wire of torch's says of collectives that it does not have.
+_NO_COLLECTIVE = re.compile(
+    r"Cannot use ReduceOp\.\w+ with Gloo|RuntimeError: Invalid scalar type$"
+    r"|(ProcessGroup|[Bb]ackend )\w+.* does not (support|implement)"
+)
 _CUDA, _TORCH, _NUMPY = (f"{Path(file).parent}/" for file in (torch.cuda.__file__, torch.__file__, np.__file__))
 
 
@@ -55,6 +60,8 @@ def beyond_machine(err: BaseException) -> str:
         is_lacking = isinstance(cause, AttributeError | AssertionError) and file.startswith(_CUDA)
         lacks = is_lacking or _LACKS.search(text) is not None
         return f"the rehearsal device has not all of a GPU: {place}; judge it where there is one" if lacks else ""
+    if file.startswith(_TORCH) and _NO_COLLECTIVE.search(text):
+        return f"its wire has no such collective: {place}; judge it by --wire judge"
     looks = any(sign in str(frames[-1].line) for sign in _LOOKS_FOR_GPU)
     of_driver = "'_Driver' object" in text
     if of_driver or (

@@ -19,7 +19,7 @@ CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model", "kernel")
 #: The device where candidates are called.
 DEVICE = "cpu"
 #: Options of a case that are words on the command line.
-_FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+|beside=.+|invariant=.+|world=.+)$"
+_FLAGS = "^(interpret|compiled|eval|device=rehearsal|where=.+|beside=.+|invariant=.+|world=.+|wire=.+)$"
 
 
 class JudgedCase(

@@ -21,6 +21,7 @@ from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.process import interrupt
 from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
+from ..names import WIRES
 from ..places import wire
 from ..places.lifeline import hide_memory, hide_words
 from .arguments import CallArguments
@@ -42,6 +43,7 @@ from .judging import ALL, Progress, ask_all
 from .question_plan import RANKS, QuestionPlan, parts_of_beside
 from .rank_processes import RankProcesses, plan_of_ranks, terms_of_ranks
 from .rank_specs import problem_of_whole
+from .ranks.seats import Seat
 from .row_sample import Part, part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
@@ -69,7 +71,7 @@ def judge_file(
         GivenError: a file is not there, lacks a name, raised (the spec's), or does not compile (the candidate's); the
             contract names no terms; or the isolation that is required cannot be had.
     """
-    plan = plan_of_ranks(plan if spec else plan.of_relations(), confinement.mesh, spec)
+    plan = plan_of_ranks(plan if spec else plan.of_relations(), confinement, spec)
     allowed = _terms_of(contract, confinement)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
@@ -231,10 +233,18 @@ def _crew(
     copied = confinement.alone and not isinstance(seed, str)
     readable = [*_folders_of(candidate), folder]
 
-    def begin(rank: int, ranks: int) -> Quarters:
-        return Quarters(confinement, readable, copied, rank=rank, ranks=ranks)
+    meeting = os.path.join(folder, "meeting")
+    if real := confinement.wire != WIRES[0]:
+        os.mkdir(meeting, 0o700)
 
-    crew = RankProcesses(confinement.mesh, begin, RANKS in plan.others or "COMM:worlds" in plan.questions)
+    def begin(rank: int, ranks: int, times: int) -> Quarters:
+        store = os.path.join(meeting, f"{ranks}.{times}") if real else ""
+        seat = Seat(rank, ranks, confinement.wire, store, confinement.seconds)
+        # One that is begun once more must find nothing of the spec, which this process has by then.
+        return Quarters(confinement, readable, copied and not times, seat=seat)
+
+    others = RANKS in plan.others or "COMM:worlds" in plan.questions
+    crew = RankProcesses(confinement.mesh, begin, others, confinement.wire)
     if confinement.alone:
         _keep_off_the_path(candidate, spec)
     return crew

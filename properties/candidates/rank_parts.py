@@ -5,6 +5,7 @@ What is the same on several ranks must have the same bits there: where it has no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +20,11 @@ from .host.calls import Answer, BackwardCall, CandidateCall, Pulled, Repeat, Wri
 from .layouts import Placing
 from .placements import RETURN, Lying, PartsError, Placements
 
-#: What a rank says when another has failed: no cause of anything.
-_FOLLOWS = "RankError"
+#: What a rank says when another has failed, by the judge's wire and by those of torch: no cause of anything.
+_FOLLOWS, _LOST = (
+    "RankError: ",
+    re.compile(r"(RuntimeError|Dist\w+Error): .*(gloo/|NCCL|Connection (closed|reset)|Timed out waiting|Broken pipe)"),
+)
 
 
 @dataclass(frozen=True)
@@ -141,11 +145,13 @@ class CallParts:
             Violation: they do not come together.
         """
         texts = {rank: each.raised for rank, each in enumerate(answers) if each.raised}
-        causes = [rank for rank, text in texts.items() if not text.startswith(_FOLLOWS)]
+        causes = [rank for rank, text in texts.items() if not (text.startswith(_FOLLOWS) or _LOST.match(text))]
         if not causes:
             # Nobody refuses anything: without a judge the ranks would wait, or take what was meant for another call.
-            first, *lines = texts[next(iter(texts))].removeprefix(f"{_FOLLOWS}: ").splitlines()
-            raise Violation(Code.DIVERGENT, first, tuple(lines))
+            first, *lines = texts[next(iter(texts))].splitlines()
+            if not first.startswith(_FOLLOWS):
+                first = "; ".join(f"rank {each} {_describe_end(texts.get(each, ''))}" for each in range(self.size))
+            raise Violation(Code.DIVERGENT, first.removeprefix(_FOLLOWS), tuple(lines))
         rank = causes[0]
         line, *more = texts[rank].splitlines()
         if len(texts) == self.size and len({text.splitlines()[0] for text in texts.values()}) == 1:

@@ -13,11 +13,13 @@ from typing import Any
 
 from ...oracles.bound.terms import Terms, TermsOfRanks
 from ...reference.dtypes import HALF_TYPES
+from ..names import WIRES
 from ..table import KINDS, property_of
+from ..worlds import World
 from .arguments import CallArguments
 from .host.apart import CandidateApart
 from .host.module_files import GivenError
-from .host.quarters import Quarters
+from .host.quarters import Confinement, Quarters
 from .placements import placements_of
 from .question_plan import RANKS, QuestionPlan
 from .rank_parts import CallNames, CallParts
@@ -32,22 +34,33 @@ class RankProcesses:
     """The processes of a world, and of others of other sizes; or one process that is no rank.
 
     Args:
-        mesh: how many ranks there are along each axis; empty for none. begin: (rank, how many there are) -> a process.
-        others: whether there are other worlds, too.
+        mesh: how many ranks there are along each axis; empty for none.
+        begin: (rank, how many there are, how many times they were begun before) -> a process.
+        others: whether there are other worlds, too. wire: over what ranks talk, see `seats.WIRES`.
     """
 
-    def __init__(self, mesh: Sequence[int], begin: Callable[[int, int], Quarters], others: bool = True) -> None:
+    def __init__(
+        self, mesh: Sequence[int], begin: Callable[[int, int, int], Quarters], others: bool = True, wire: str = WIRES[0]
+    ) -> None:
         size = math.prod(mesh)
         more = [n for n in _OTHERS if n != size][:2] if len(mesh) == 1 and others else []
-        self._mesh, self._worlds = tuple(mesh), dict[int, list[Quarters]]()
+        self._mesh, self._worlds, self._wire = tuple(mesh), dict[int, list[Quarters]](), wire
+        self._begin, self._times = begin, dict[int, int]()
         self._begun: list[RankGroup] = []
         try:
             for count in (size, *more):
-                for rank in range(count):
-                    self._worlds.setdefault(count, []).append(begin(rank, count if mesh else 0))
+                self._begin_world(count)
         except BaseException:
             self.close()
             raise
+
+    def _begin_world(self, count: int) -> list[Quarters]:
+        """The processes of a world, begun for the first time or once more."""
+        times = self._times[count] = self._times.get(count, -1) + 1
+        self._worlds[count] = rooms = list[Quarters]()
+        for rank in range(count):
+            rooms.append(self._begin(rank, count if self._mesh else 0, times))
+        return rooms
 
     @property
     def first(self) -> Quarters:
@@ -79,9 +92,8 @@ class RankProcesses:
 
         def begin(size: int) -> RankGroup:
             places = placements if size == placements.size else placements.with_size(size)
-            rooms = self._worlds[size]
-            ranks = RankGroup(CallParts(places, names)).begin(rooms, make)
-            ranks.until = until
+            ranks = RankGroup(CallParts(places, names), self._wire).begin(self._worlds[size], make)
+            ranks.until, ranks.renew = until, lambda: ranks.begin(self._begin_world(size), make)
             self._begun.append(ranks)
             return ranks
 
@@ -106,12 +118,19 @@ def _names_of(spec: Specification, arguments: CallArguments) -> CallNames:
     return CallNames(tensors, [(place, y.dtype) for place, y in zip(places, result.tensors, strict=True)])
 
 
-def plan_of_ranks(plan: QuestionPlan, mesh: Sequence[int], spec: str) -> QuestionPlan:
+def plan_of_ranks(plan: QuestionPlan, confinement: Confinement, spec: str) -> QuestionPlan:
     """The plan with the questions of ranks, where others are not named.
 
     Raises:
-        GivenError: it asks what no ranks are asked.
+        GivenError: it asks what no ranks are asked, or this machine lacks what their wire needs.
     """
+    mesh, wire = confinement.mesh, confinement.wire
+    if wire not in WIRES:
+        raise GivenError(f"wire: got {wire!r}, need one of {', '.join(WIRES)}")
+    if wire != WIRES[0] and not mesh:
+        raise GivenError(f"wire: got {wire} without a world, need world=N ranks")
+    if wire != WIRES[0] and (lacks := World(wire, size=math.prod(mesh)).lacks(plan.device or "cpu")):
+        raise GivenError(f"wire: got {wire}, not run: {lacks}")
     if not mesh:
         return plan
     codes = {code for code in plan.questions if code not in map(property_of, KINDS) and code not in KINDS}

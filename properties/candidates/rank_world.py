@@ -11,12 +11,15 @@ a thread of the judge's, which speaks for it where collectives meet, and says wh
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...impl.comm.ranks.meeting import Delivery, Meeting, Turn
+from ...oracles.op.bits import same_results
 from ...oracles.process import interrupt
+from ..names import WIRES
 from .arguments import Tensor
 from .host.apart import CandidateApart, CandidateError
 from .host.calls import Answer, CandidateCall, GoneError, LateError, Manner, stays
@@ -28,6 +31,8 @@ from .rank_parts import CallParts
 _Result = TypeVar("_Result")
 #: Seconds between two looks at threads, between which a user's interrupt is heard.
 _TICK = 0.05
+#: Seconds after which a rank that raised on a real wire is ended, so that others do not wait for it.
+_GRACE = 5.0
 
 
 @dataclass
@@ -44,14 +49,19 @@ class RankGroup:
     """The candidates of all ranks as one (`host.calls.Answering`).
 
     Attributes:
-        parts: how calls are cut and answers put together. aparts: the candidates, by rank.
+        parts: how calls are cut and answers put together. wire: one of `WIRES`. aparts: the candidates, by rank.
+        renew: begins the processes of ranks once more that have lost each other on a real wire.
         others: begins the same with other numbers of ranks. is_uneven: whether parts of other lengths were accepted.
     """
 
     parts: CallParts
+    wire: str = WIRES[0]
     aparts: list[CandidateApart] = field(default_factory=list)
     others: Mapping[int, Callable[[], RankGroup]] = field(default_factory=dict)
     is_uneven: bool = False
+    renew: Callable[[], object] = lambda: None
+    _rooms: Sequence[Quarters] = ()
+    _lost: bool = False
     _latest: Sequence[Tensor] = ()
     _staying: list[_Staying] = field(default_factory=list)
     _counts: dict[int, int] = field(default_factory=dict)
@@ -64,6 +74,11 @@ class RankGroup:
         self.parameters: dict[str, bool] = {}
 
     @property
+    def is_real(self) -> bool:
+        """Whether collectives go over a wire of torch's own, and not to the judge."""
+        return self.wire != WIRES[0]
+
+    @property
     def size(self) -> int:
         """How many ranks there are."""
         return self.parts.size
@@ -74,7 +89,8 @@ class RankGroup:
         known, placements = self.parts.names, self.parts.placements
         names = [*known.tensors, *self.shapes, *dict.fromkeys(name for name, _ in known.outputs)]
         lying = (f"{name} {'x'.join(map(str, placements.of(name)))}" for name in names)
-        return f"on {'x'.join(map(str, placements.mesh))} ranks: {', '.join(lying)}"
+        over = f" over {self.wire}" * self.is_real
+        return f"on {'x'.join(map(str, placements.mesh))} ranks{over}: {', '.join(lying)}"
 
     @property
     def until(self) -> float:
@@ -96,6 +112,7 @@ class RankGroup:
             GivenError, CandidateError: as `CandidateApart` does.
         """
         apart: list[CandidateApart | None] = [None] * self.size
+        self._rooms = rooms
 
         def start(rank: int) -> None:
             rooms[rank].meet = lambda turn: self._meet(rank, turn)
@@ -117,6 +134,25 @@ class RankGroup:
         self.shapes = {name: self._whole_shape(name) for name in first.shapes}
         return self
 
+    def _require_together(self) -> None:
+        """Begin ranks once more that have lost each other; of calls before that, outputs are as they were.
+
+        Raises:
+            GoneError: they do not come together again.
+        """
+        if not self._lost:
+            return
+        until = self.until
+        self._lost, self._counts = False, {}  # first: to begin them is to ask all of them, too
+        self.close()
+        for call in self._staying:
+            call.counts = [0] * self.size
+        try:
+            self.renew()
+        except CandidateError as err:
+            raise GoneError(str(err)) from err
+        self.until = until
+
     def _whole_shape(self, name: str) -> tuple[int, ...]:
         """The shape of what ranks have of a parameter; that of the first where it is no whole."""
         shapes = [each.shapes.get(name, ()) for each in self.aparts]
@@ -137,9 +173,11 @@ class RankGroup:
         Raises:
             GoneError: the process of a rank has ended. LateError: the judgement is out of time.
         """
+        self._require_together()
         meeting = self._meeting = Meeting(self.size, order, broken)
         results: dict[int, _Result] = {}
         errors: dict[int, BaseException] = {}
+        odd: dict[int, float] = {}
 
         def run(rank: int) -> None:
             how = "has ended"
@@ -147,6 +185,8 @@ class RankGroup:
                 results[rank] = result = act(rank)
                 text = result.raised if isinstance(result, Answer) else ""
                 how = f"raised {text.splitlines()[0]}" if text else "has returned"
+                if text:
+                    odd[rank] = time.monotonic()
             except BaseException as err:
                 errors[rank] = err
             finally:
@@ -159,6 +199,10 @@ class RankGroup:
             for each in threads:
                 each.join(_TICK)
             interrupt.reraise()
+            late = [rank for rank, since in odd.items() if self.is_real and time.monotonic() - since > _GRACE]
+            for rank in late:  # Its end breaks its connections, at which others wait.
+                self._rooms[rank].process.kill()
+                del odd[rank]
         if errors:
             self._raise_first(errors)
         return [results[rank] for rank in range(self.size)]
@@ -181,6 +225,8 @@ class RankGroup:
         except PartsError as err:
             return Answer(raised=f"PartsError: {err}")
         answers = self._together(lambda rank: self.aparts[rank].ask(parts[rank]), order)
+        # Who refuses in the same words as all others has come as far; else a message of this call may be under way.
+        self._lost = self.is_real and len({each.raised.partition("\n")[0] for each in answers}) > 1
         try:
             answer, outputs = self.parts.join(call, parts, answers)
         except PartsError as err:
@@ -189,9 +235,25 @@ class RankGroup:
         self._latest = self._latest if answer.raised else outputs
         return answer
 
+    def lost_ranks(self, rng: Any) -> Sequence[int]:
+        """The ranks that `ask_broken` takes from the others: on a real wire one, because all begin once more then."""
+        return [int(rng.integers(self.size))] if self.is_real else range(self.size)
+
     def ask_broken(self, call: CandidateCall, rank: int) -> tuple[list[Answer], set[int]]:
-        """The answers of all ranks where one has lost the others; and which of them were told that a call failed."""
+        """The answers of all ranks where one has lost the others; and which of them were told that a call failed.
+
+        On a real wire nobody sees what a rank is told. There it is whoever raises, or returns something else.
+        """
         parts = [self.parts.cut(call, each) for each in range(self.size)]
+        if self.is_real:
+            before = self._together(lambda each: self.aparts[each].ask(parts[each]))
+            self._rooms[rank].process.kill()
+            end = Answer(raised="RankError: is lost")
+            answers = self._together(lambda each: end if each == rank else self.aparts[each].ask(parts[each]))
+            self._lost = True
+            pairs = zip(answers, before, strict=True)
+            same = [a.raised == b.raised and all(map(same_results, a.outputs, b.outputs)) for a, b in pairs]
+            return answers, {each for each, alike in enumerate(same) if not alike}
         answers = self._together(lambda each: self.aparts[each].ask(parts[each]), broken=rank)
         self._note_staying(call, parts, answers, None)
         assert self._meeting is not None

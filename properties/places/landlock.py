@@ -35,7 +35,7 @@ def version() -> int:
     return max(_call(_CREATE, None, 0, _VERSION), 0) if sys.platform == "linux" else 0
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
+def restrict(readable: Iterable[str], writable: Iterable[str], *, tcp: bool = False) -> int:
     """Let this thread, and what it starts from now on, read and write below some paths, and nothing elsewhere.
 
     It can signal and reach by abstract sockets only what is restricted with it, and no socket of TCP, as far as the
@@ -43,7 +43,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
 
     Args:
         readable, writable: files and folders; those that are not there are passed over. Programs below them can be
-            executed, and what is writable can be read.
+            executed, and what is writable can be read. tcp: whether sockets of TCP are allowed.
 
     Returns:
         The version by which it is restricted; 0 where it is not.
@@ -52,7 +52,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
     if not abi:
         return 0
     files = (1 << max(bits for least, bits in _KNOWN.items() if least <= abi)) - 1
-    attributes = struct.pack("<QQQ", files, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
+    attributes = struct.pack("<QQQ", files, _TCP if abi >= 4 and not tcp else 0, _SCOPES if abi >= 6 else 0)
     rules = _call(_CREATE, attributes, 24 if abi >= 6 else 16 if abi >= 4 else 8, 0)
     if rules < 0:
         return 0

@@ -22,6 +22,7 @@ import os
 import signal
 import struct
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,13 +64,13 @@ def offers_namespace() -> bool:
         os._exit(status)
 
 
-def enter_namespace(writable: str = "", most: int | None = None) -> Namespace:
+def enter_namespace(writable: Sequence[str] = (), most: int | None = None) -> Namespace:
     """Go on as another process, in a pid namespace of its own, in which nothing else runs; what of it there is.
 
     This process must have one thread. What waits for its end and its status gets those of the inner process.
 
     Args:
-        writable: a folder, outside of which no file can be changed; all can be changed for an empty text.
+        writable: folders outside of which no file can be changed; all can be changed where there are none.
         most: bytes that a `/dev/shm` of its own may have, 0 for no limit; None for that of everybody.
     """
     if not (offers_namespace() and _unshare()):
@@ -83,7 +84,7 @@ def enter_namespace(writable: str = "", most: int | None = None) -> Namespace:
         os._exit(1)
     shared = most is not None and _mount_shared(most)
     if writable:
-        _close_files([os.fsencode(writable), b"/proc", *([_SHARED] if shared else [])])
+        _close_files(list(map(os.fsencode, writable)), [b"/proc", *([_SHARED] if shared else [])])
     inner = os.fork()
     if inner:
         _adopt(inner, writer)
@@ -120,12 +121,15 @@ def _mount_shared(most: int) -> bool:
     return bool(ctypes.CDLL(None).mount(b"shm", _SHARED, b"tmpfs", _PLAIN, size) == 0)
 
 
-def _close_files(writable: list[bytes]) -> None:
-    """Have no file changed but below some folders, each of which is a mount of its own then."""
+def _close_files(folders: list[bytes], mounts: list[bytes]) -> None:
+    """Have no file changed but below some folders, each of which is a mount of its own then, and some mounts."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(writable[0], writable[0], None, _BIND, None):
+    if any(libc.mount(each, each, None, _BIND, None) for each in folders):
         return
-    for path, flags, change in ((b"/", _BELOW, (_READ_ONLY, 0)), *((each, 0, (0, _READ_ONLY)) for each in writable)):
+    for path, flags, change in (
+        (b"/", _BELOW, (_READ_ONLY, 0)),
+        *((each, 0, (0, _READ_ONLY)) for each in (*folders, *mounts)),
+    ):
         libc.syscall(_SET, -100, path, flags, struct.pack("<4Q", *change, 0, 0), 32)
 
 

@@ -57,11 +57,15 @@ def knows_machine() -> bool:
     return sys.platform == "linux" and platform.machine() in _MACHINES
 
 
-def refuse_calls() -> bool:
-    """Refuse the calls above to this thread and to what it starts from now on, with EACCES; whether that succeeded."""
+def refuse_calls(sockets: bool = False) -> bool:
+    """Refuse the calls above to this thread and to what it starts from now on, with EACCES; whether that succeeded.
+
+    Args:
+        sockets: whether sockets of all kinds are allowed.
+    """
     if not knows_machine():
         return False
-    program = _program(*_MACHINES[platform.machine()])
+    program = _program(*_MACHINES[platform.machine()], sockets)
     instructions = ctypes.create_string_buffer(program, len(program))
     whole = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(instructions))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -69,19 +73,22 @@ def refuse_calls() -> bool:
     return not libc.prctl(_PR_SET_SECCOMP, _FILTER, whole, 0, 0)
 
 
-def _program(machine: int, numbers: tuple[int, ...], only: tuple[int, ...], unless: tuple[int, ...]) -> bytes:
+def _program(
+    machine: int, numbers: tuple[int, ...], only: tuple[int, ...], unless: tuple[int, ...], sockets: bool = False
+) -> bytes:
     """The filter, as BPF instructions.
 
     Args:
         machine: the word of this machine; calls of another one are refused. numbers: of the calls that are refused.
         only, unless: the numbers of the calls in `_ONLY` and in `_UNLESS`.
+        sockets: whether the first of `_ONLY` has no limit.
     """
     no, yes = _step(_RETURN, _REFUSE | errno.EACCES), _step(_RETURN, _ALLOW)
     steps = [_step(_LOAD, _MACHINE), _step(_EQUAL, machine, 1, 0), no, _step(_LOAD, _NUMBER)]
     steps += [_step(_AT_LEAST, _X32, 0, 1), no]
     for number in numbers:
         steps += [_step(_EQUAL, number, 0, 1), no]
-    for number, first in zip(only, _ONLY.values(), strict=True):
+    for number, first in [*zip(only, _ONLY.values(), strict=True)][sockets:]:
         steps += [_step(_EQUAL, number, 0, 4), _step(_LOAD, _FIRST), _step(_EQUAL, first, 1, 0), no, yes]
     for number, (argument, code, words) in zip(unless, _UNLESS.values(), strict=True):
         steps += [_step(_EQUAL, number, 0, 2 * len(words) + 2), _step(_LOAD, _FIRST + 8 * argument)]

@@ -12,6 +12,7 @@ import click
 from ...oracles.verdicts.verdict import AXES, HELD, REPORT_FOLDER, Cell, Code, Outcome, Verdict
 from ...properties.candidates.question_plan import mesh_of
 from ...properties.catalog.loading import op_names
+from ...properties.names import WIRES
 from ...properties.places.pool import ALONE
 from ...properties.places.process import AnswerError, EndedError, Process
 from ...properties.programs import WORKER
@@ -112,6 +113,7 @@ def _replay_judged_case(case: JudgedCase) -> int:
     options["where"] = tuple(value for name, value in words if name == "where")
     options["beside"] = next((value for name, value in words if name == "beside"), None)
     options["mesh"] = next((mesh_of(value) for name, value in words if name == "world"), ())
+    options["wire"] = next((value for name, value in words if name == "wire"), None) or WIRES[0]
     axes = [value for name, value in words if name == "invariant"]
     options["invariant"] = (*axes, *[case.question[4:]] * (not case.spec))
     options["device"] = "rehearsal" if "device=rehearsal" in case.flags else case.cell.device.replace("cpu", "") or None

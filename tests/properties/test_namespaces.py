@@ -99,7 +99,7 @@ import os, sys
 {drop}
 from opassay.properties.places.namespaces import enter_namespace
 own, other = sys.argv[1], sys.argv[2]
-space = enter_namespace(own, 2**20)
+space = enter_namespace([own], 2**20)
 def attempt(act):
     try:
         act()

@@ -31,6 +31,8 @@ def late(session: Session) -> Finding:
     """COMM:late: values and gradients where operands of collectives are read as late as they may."""
     if not isinstance(session.candidate, RankGroup):
         return not_asked("COMM:late", _ALONE)
+    if session.candidate.is_real:
+        return not_asked("COMM:late", f"not asked on {session.candidate.wire}, which is late as it likes")
     finding = session.values("COMM:late", session.arguments, manner=Manner.LATE)
     return _with_gradients(session, finding, session.arguments, GradientPlace(manner=Manner.LATE))
 
@@ -141,7 +143,7 @@ def errors(session: Session) -> Finding:
     if call is None or ranks.size < 2:
         return not_asked("COMM:errors", "there is one rank, or no call has been made")
     waits = 0
-    for rank in range(ranks.size):
+    for rank in ranks.lost_ranks(session.generator("RANKS lost")):
         answers, victims = ranks.ask_broken(call, rank)
         waits += bool(victims)
         silent = next((each for each in sorted(victims) if not answers[each].raised), None)

@@ -31,7 +31,7 @@ from ..arguments import CallArguments, Tensor, device_of, floating, lacking, par
 from ..arguments import call as called
 from ..far_answer import answer_far, surround
 from ..layouts import MemoryLayout, place, place_all, strides_of
-from ..ranks.collectives import is_rank
+from ..ranks.seats import is_rank
 from ..results import Result, homes_of, overlaps, overlaps_itself, result_of
 from .backward import call_apart, pull
 from .calls import (

@@ -62,12 +62,14 @@ class Rooms(msgspec.Struct, frozen=True):
     Attributes:
         folder: its own. readable: besides what every program needs. memory: bytes of it that it may take; 0 for any.
         level: "none" for a process that gives up nothing but its folders.
+        meeting: a folder where it meets others over sockets, which it has then; empty for none.
     """
 
     folder: str
     readable: list[str] = []
     level: str = "auto"
     memory: int = 0
+    meeting: str = ""
 
 
 class Isolation(msgspec.Struct, frozen=True):
@@ -114,17 +116,19 @@ def confine(rooms: Rooms) -> Isolation:
     _limit_tasks()
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return Isolation()
-    readable, writable = _readable(rooms), [rooms.folder, *_devices()]
+    own = [rooms.folder, *filter(None, [rooms.meeting])]
+    readable, writable = _readable(rooms), [*own, *_devices()]
     hidden = any(Path(path).is_relative_to(_SHARED) for path in (rooms.folder, *readable))
-    space = enter_namespace(rooms.folder, None if hidden else rooms.memory)  # afterwards no new one can be had
+    space = enter_namespace(own, None if hidden else rooms.memory)  # afterwards no new one can be had
     if space.shared:
         writable.append(_SHARED)
     else:
         # Its processes would share memory by name.
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    filtered = seccomp.refuse_calls()
+    meets = bool(rooms.meeting)
+    filtered = seccomp.refuse_calls(sockets=meets) and not meets
     _drop_capabilities()
-    return _isolation(landlock.restrict(readable, writable), filtered, space.alone)
+    return _isolation(landlock.restrict(readable, writable, tcp=meets), filtered, space.alone)
 
 
 def writable(folder: str, isolation: Isolation | None) -> list[str]:

@@ -48,10 +48,10 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
-    if hello.get("ranks"):
-        from ..ranks.collectives import join_world
+    if hello["seat"]["ranks"]:
+        from ..ranks.seats import Seat, take_seat
 
-        join_world(hello["rank"], hello["ranks"], hello["rooms"]["folder"], consult)
+        take_seat(msgspec.convert(hello["seat"], Seat), hello["rooms"]["folder"], consult)
     return dict(msgspec.to_builtins(isolation))
 
 
@@ -64,7 +64,7 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
         from ..candidate_op import verdict_of
 
         return verdict_of(question["property"], _HOSTS[0])
-    from ..ranks.collectives import begin_call, end_call
+    from ..ranks.seats import begin_call, end_call
     from .calls import CandidateCall, Manner, Sequel, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()

@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from ....impl.comm.ranks.meeting import Meet
+from ...names import WIRES
 from ...places.lifeline import adopt_orphans
 from ...places.process import Process
+from ..ranks.seats import NO_RANK, Seat
 from .copying import process_copied
 from .exchange import Exchange
 from .isolation import Isolation, Rooms
@@ -31,6 +33,7 @@ class Confinement:
         compiled: whether they are compiled there, and their PTX executed, which takes a CPU alone, too.
         alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
         mesh: how many processes there are along each axis of a mesh, each a rank; empty for one that is none.
+        wire: over what ranks talk, one of `WIRES`.
         isolation: "auto" for what the kernel offers, "required" for all of it or no verdict, "none".
     """
 
@@ -40,6 +43,7 @@ class Confinement:
     compiled: bool = False
     alone: bool = False
     mesh: tuple[int, ...] = ()
+    wire: str = WIRES[0]
     isolation: str = "auto"
 
     @property
@@ -55,7 +59,7 @@ class Quarters:
         confinement: of the process. readable: folders that it may read besides what every program needs.
         copied: whether it may be a copy of this process; else it is a new one.
         python: of another environment that has opassay, too; empty for this one.
-        rank, ranks: its number, and how many there are; 0 for none.
+        seat: which rank it is, if it is one.
 
     Attributes:
         process, exchange: what it is made of. meet: of a rank, takes what it posts, and gives what it gets.
@@ -66,7 +70,7 @@ class Quarters:
 
     def __init__(
         self, confinement: Confinement, readable: Sequence[str] = (), copied: bool = False, python: str = "",
-        rank: int = 0, ranks: int = 0,
+        seat: Seat = NO_RANK,
     ) -> None:  # fmt: skip
         self.exchange = Exchange()
         self.isolation: Isolation | None = None
@@ -75,10 +79,10 @@ class Quarters:
         if self.adopts:
             adopt_orphans(True)
         paths = [os.path.realpath(path) for path in readable]
-        rooms = Rooms(self.exchange.own, paths, confinement.isolation, confinement.bytes)
+        rooms = Rooms(self.exchange.own, paths, confinement.isolation, confinement.bytes, os.path.dirname(seat.store))
         hello: dict[str, Any] = {"memory": confinement.bytes, "rooms": msgspec.to_builtins(rooms)}
         hello |= {"interpret": confinement.interpret, "compiled": confinement.compiled}
-        hello |= {"ranks": ranks, "rank": rank}
+        hello |= {"seat": msgspec.to_builtins(seat)}
         changed = confinement.interpret or confinement.compiled
         try:
             process = process_copied(hello) if copied and not changed else None

@@ -25,7 +25,6 @@ import torch.distributed as dist
 from ....impl.comm.ranks.meeting import ANY, Delivery, Post, Turn
 from ...places import wire
 
-_torch: Any = dist.distributed_c10d
 _c10d: Any = torch._C._distributed_c10d
 Tensor = torch.Tensor
 #: Where the process of a rank writes what it posts, in its own folder.
@@ -314,22 +313,13 @@ def _kernel(rank: _Rank, name: str, returns: int) -> Callable[..., Any]:
     return run
 
 
-#: Keeps the kernels registered, and says as which rank.
-_HERE: list[Any] = []
-
-
-def join_world(rank: int, size: int, folder: str, consult: Consult) -> None:
-    """Make this process a rank for good: torch.distributed is there as if `init_process_group` had been called.
+def answer_by_judge(folder: str, consult: Consult) -> tuple[_Rank, Any]:
+    """Answer the operators of c10d here; this process as a rank, and what keeps the kernels registered.
 
     Args:
-        rank: of `size`. folder: its own. consult: tells the judge something, and gives what it says.
+        folder: its own. consult: tells the judge something, and gives what it says.
     """
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     here, library = _Rank(folder, consult), torch.library.Library("c10d", "IMPL")
-    _HERE[:] = [here, library]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that these operators have kernels already, which is so
         for full in torch._C._dispatch_get_all_op_names():
@@ -340,26 +330,4 @@ def join_world(rank: int, size: int, folder: str, consult: Consult) -> None:
             kernel = _kernel(here, short, len(torch._C._get_schema(name, overload).returns))
             for key in ("CPU", "CUDA"):
                 library.impl(short, kernel, key)
-    make_group = _torch._new_process_group_helper
-    # A candidate may name a backend, of which there is none here, and begin or end what has begun already.
-    _torch._new_process_group_helper = lambda *args, **others: make_group(*args[:3], "fake", *args[4:], **others)
-    for module in (dist, _torch):
-        for name in ("init_process_group", "destroy_process_group"):
-            setattr(module, name, lambda *_, **__: None)
-
-
-def begin_call(late: bool) -> None:
-    """Begin a call of the candidate; nothing where this process is no rank."""
-    if _HERE:
-        _HERE[0].begin(late)
-
-
-def end_call() -> None:
-    """End a call of the candidate, or a part of it that its judge asks for; nothing where this process is no rank."""
-    if _HERE:
-        _HERE[0].end()
-
-
-def is_rank() -> bool:
-    """Whether this process is a rank."""
-    return bool(_HERE)
+    return here, library

@@ -31,6 +31,7 @@ from ....properties.candidates.question_plan import (
     parts_of_beside,
 )
 from ....properties.collector import imports_set_aside
+from ....properties.names import WIRES
 from ....properties.rehearsal.deciding import rehearse_instead, settle_way
 from ....properties.table import TABLE
 from ... import exit_codes
@@ -73,7 +74,7 @@ def describe_domain(spec: str, seed: int, parameters: dict[str, Any], where: Seq
 
 _Result = TypeVar("_Result")
 #: The options that confine a candidate.
-_CONFINING = ("seconds", "memory", "interpret", "compiled", "isolation", "mesh")
+_CONFINING = ("seconds", "memory", "interpret", "compiled", "isolation", "mesh", "wire")
 #: What `--demo` judges.
 _DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
@@ -136,6 +137,8 @@ class _Command(click.Command):
               help="Ask for equal bits along this axis, too, or all; or rows=x:0. Needs no --spec.")  # fmt: skip
 @click.option("--world", "mesh", metavar="N", callback=read_mesh,
               help="Run the candidate on N ranks, or a mesh as 2x2; its spec has placements.")  # fmt: skip
+@click.option("--wire", type=click.Choice(WIRES), default=WIRES[0], show_default=True,
+              help="Over what its ranks talk: their judge, or gloo or nccl of torch.")  # fmt: skip
 @click.option("--where", multiple=True, metavar="TEXT", help="Say which calls there are, as a domain does; repeatable.")
 @click.option("--may-write", multiple=True, metavar="NAME", help="Let the candidate leave other values in an argument.")
 @click.option("--beside", metavar="CANDIDATE", help="Ask another candidate the same, and say why they differ: PARITY.")
@@ -257,7 +260,7 @@ def _judge(
     flags = *(flag for name, flag in named.items() if options[name]), *(f"where={each}" for each in options["where"])
     flags += (f"beside={options['beside']}",) if options["beside"] else ()
     flags += (*(f"invariant={each}" for each in options["invariant"] if "=" in each),)
-    flags += (f"world={'x'.join(map(str, options['mesh']))}",) if options["mesh"] else ()
+    flags += (f"world={'x'.join(map(str, options['mesh']))}", f"wire={options['wire']}") if options["mesh"] else ()
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress, _showing_prints(options["verbose"]):

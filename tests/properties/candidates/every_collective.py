@@ -11,13 +11,13 @@ rank, size, way, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.ar
 if way == "gloo":
     dist.init_process_group("gloo", store=dist.FileStore(store + ".meet", size), rank=rank, world_size=size)
 else:
-    from opassay.properties.candidates.ranks.collectives import join_world
+    from opassay.properties.candidates.ranks.seats import Seat, take_seat
 
     def consult(message):
         print(json.dumps(message), flush=True)
         return json.loads(sys.stdin.readline())
 
-    join_world(rank, size, f"{store}.{rank}", consult)
+    take_seat(Seat(rank, size), f"{store}.{rank}", consult)
 x = torch.arange(6.0) * (rank + 2) - rank
 
 

@@ -354,7 +354,7 @@ def test_outputs_that_stay_are_those_of_their_call(other: Answer) -> None:
     """Where one rank refused a call before, or gave no part of it, the others have kept what they gave."""
     first, second = Answer([torch.ones(2)], "*"), Answer([torch.full((2,), 7.0)], "*")
     parts = CallParts(Placements((2,)), CallNames((), (("return", torch.float32),)))
-    ranks = RankGroup(parts, cast(Any, [_Rank(first, second), _Rank(other, second)]))
+    ranks = RankGroup(parts, aparts=cast(Any, [_Rank(first, second), _Rank(other, second)]))
     call = CandidateCall.of(CallArguments.of(()))
     assert ranks.ask(call).raised
     assert ranks.ask(call).outputs[0].tolist() == [7.0, 7.0]

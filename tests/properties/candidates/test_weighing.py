@@ -67,7 +67,7 @@ PROGRAM = """
 import sys
 from opassay.properties.places import landlock, seccomp
 landlock.version = lambda: 4
-landlock.restrict = lambda readable, writable: 4
+landlock.restrict = lambda readable, writable, tcp: 4
 from opassay.reports.cli.main import main
 assert "torch" not in sys.modules
 sys.exit(main(["judge", "mine.py:kernel", "--spec", "mine.py:reference", "-k", "FWD:given", "--json", *sys.argv[1:]]))

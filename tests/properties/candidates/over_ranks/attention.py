@@ -28,7 +28,7 @@ def _pass_on(tensors, waits=True):
     rank, size = dist.get_rank(), dist.get_world_size()
     if size == 1:
         return [t.clone() for t in tensors]
-    got = [torch.empty_like(t) for t in tensors]
+    got = [torch.empty(t.shape, dtype=t.dtype) for t in tensors]
     sends = [dist.P2POp(dist.isend, t.contiguous(), (rank + 1) % size) for t in tensors]
     works = dist.batch_isend_irecv(sends + [dist.P2POp(dist.irecv, t, (rank - 1) % size) for t in got])
     for work in works:
