@@ -1,9 +1,9 @@
-"""Builds the documentation: `python docs/building/build.py OUT`, or `tox -e docs`.
+"""Builds the documentation: `python docs/building/build.py [OUT] [--programs]`, or `tox -e docs [-- --programs]`.
 
 The pages of docs/, of docs/design/ and at the top of the repository are copied to one folder, because Sphinx reads one
 folder only, and their links to each other are changed accordingly; so no two of them have one name. Then
 
-1. the programs of all pages are run (`blocks.py`),
+1. with `--programs` those of all pages are run (`blocks.py`), which takes a quarter of an hour,
 2. Sphinx builds the site, and a warning is an error: an internal link that leads nowhere, a page that the contents do
    not name,
 3. links to other sites are counted. They are not followed, because this build uses no network, and it says so.
@@ -11,6 +11,7 @@ folder only, and their links to each other are changed accordingly; so no two of
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -41,6 +42,7 @@ def external(text: str) -> list[str]:
 
 def prepared(page: Path, text: str) -> str:
     """The text of a page as it stands in the one folder that Sphinx reads; a link out of it becomes plain text."""
+    text = text.replace("](docs/pictures/", "](pictures/")
     parts = [part if i % 2 else _LINK.sub(lambda m: _moved(page, m), part) for i, part in enumerate(_FENCE.split(text))]
     return _PATTERN.sub(lambda m: m[0] if [*DOCS.glob(f"{m[1]}.md")] else "", "".join(parts))
 
@@ -61,9 +63,17 @@ def pages() -> list[Path]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the programs, builds the site into the folder that is named; returns 0 if all of it went well."""
-    out = Path(words[0] if words else ".tox/docs-site").resolve()
+    """Builds the site into the folder that is named; returns 0 if all of it went well."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "out", nargs="?", type=Path, default=Path(".tox/docs-site"), help="made anew, or of an earlier build"
+    )
+    parser.add_argument("--programs", action="store_true", help="run the programs of all pages before")
+    options = parser.parse_args(words)
+    out = options.out.resolve()
     source = out / "source"
+    if out.exists() and not source.exists() and [*out.iterdir()]:
+        parser.error(f"{out}: got a folder of something else, need a new one, or that of an earlier build")
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(DOCS / "pictures", source / "pictures")
     texts = {page: page.read_text(encoding="utf-8") for page in pages()}
@@ -71,7 +81,9 @@ def main(words: Sequence[str]) -> int:
         (source / page.name).write_text(prepared(page, text), encoding="utf-8")
     wrong = 0
     for page, text in texts.items():
-        if "```python" in text:  # a process for each page, because some of them change the process for good
+        if (
+            options.programs and "```python" in text
+        ):  # a process for each page, because some of them change the process for good
             wrong += subprocess.run([sys.executable, str(BUILDING / "blocks.py"), str(page)], check=False).returncode
     command = ["-W", "--keep-going", "-q", "-b", "html", "-c", str(BUILDING), str(source), str(out / "html")]
     wrong += subprocess.run([sys.executable, "-m", "sphinx", *command], check=False).returncode

@@ -232,6 +232,8 @@ class ProgramPair:
 def compare_programs(program: Watcher, other: Watcher) -> ProgramComparison:
     """Compare two forms of one step: eager and compiled, one dtype and another, two versions of a library.
 
+    As in::
+
         with opassay.watch(model) as eager:
             step(model)
         with opassay.watch(model) as compiled:

@@ -59,7 +59,7 @@ def watch(
     """Hold every call of a program by the ball of its own operands, and follow the error of its loss to the calls.
 
     Every operation that torch dispatches in the block is recorded, forward and backward, and judged when the block
-    ends; the values of the program do not change.
+    ends; the values of the program do not change. As in::
 
         with opassay.watch(model) as watched:
             loss = model(x).pow(2).mean()

@@ -101,7 +101,7 @@ def test_a_folder_that_is_not_ours_ends_the_command_before_anything_runs(
 def test_wrong_command_lines_are_told(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _judge("kernel", "-k", "OFSET") == 2
     assert "did you mean 'FWD:offset'?" in capsys.readouterr().err
-    assert main(["judge", "mine.py:kernel"]) == 2
+    assert main(["judge", "mine.py:reference"]) == 2
     assert "--spec: got none" in capsys.readouterr().err
     assert main(["judge", "mine.py:kernel", "--demo"]) == 2
     assert "--demo" in capsys.readouterr().err
