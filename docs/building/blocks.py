@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import os
 import re
 import sys
@@ -65,6 +66,8 @@ def faults(page: str, text: str) -> Iterator[str]:
         output = io.StringIO()
         try:
             with contextlib.redirect_stdout(output):
+                # What reads its caller's source, as an assertion does, finds it there.
+                linecache.cache[where] = len(block.program), None, block.program.splitlines(True), where
                 exec(compile(block.program, where, "exec"), names)
         except Exception:
             yield f"{where}: raised\n{traceback.format_exc()}"
