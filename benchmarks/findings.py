@@ -62,9 +62,11 @@ _WRAPS = """\
 ## Indices of 32 bits: kernels that are wrong beyond 2^31 elements
 
 `python benchmarks/far.py --league` calls each Triton kernel of the [league](league.md)'s libraries with so many rows
-that a tensor has more than 2^31 elements ([how](judge_your_kernel.md#beyond-231-elements)), forward, in float32. On
+that a tensor has more than 2^31 elements ([how](judge_your_kernel.md#beyond-231-elements)), forward: Liger's and fla's
+in float32, those of libraries whose host code asks for a GPU in bfloat16 on the [rehearsal device](rehearsed.md). On
 {day} of {all} kernels {held} held there and {refused} refused the call by an exception; {unasked} were not asked, most
-because their spec mixes rows. {wraps} wrap, and touch other memory:
+because their spec mixes rows or their host code copies a tensor, and {failing} are wrong for another reason.
+{wraps} wrap, and touch other memory:
 """
 _LOSSES = """\
 ## What torch's kernels lose on CPUs
@@ -171,9 +173,10 @@ def _far() -> str:
     """The table of kernels whose indices of 32 bits wrap."""
     record = json.loads(FAR.read_text(encoding="utf-8"))
     counts = Counter(record["outcomes"])
+    wraps = len({(each["library"], each["call"]) for each in record["wraps"]})
     text = _WRAPS.format(
         day=record["day"], all=counts.total(), held=counts["verified"] + counts["weak"], refused=counts["refused"],
-        unasked=counts["unsupported"] + counts["error"], wraps=len({each["call"] for each in record["wraps"]}),
+        unasked=counts["unsupported"] + counts["error"], wraps=wraps, failing=counts["fail"] - wraps,
     )  # fmt: skip
     rows = [
         f"| {each['library']} | `{each['call']}` | {each['access']} | {each['product']} |" for each in record["wraps"]

@@ -54,7 +54,8 @@ class _FarTensors(TorchDispatchMode):
         if count * meta.itemsize < _LARGE:
             tensor = function(*args, **options)
         else:
-            tensor = untouched(count, meta.dtype).as_strided(meta.shape, meta.stride())
+            device = options.get("device") or next((t.device for t in args if isinstance(t, torch.Tensor)), "cpu")
+            tensor = untouched(count, meta.dtype, device).as_strided(meta.shape, meta.stride())
         self.call.homes.append(tensor)
         if name in _ALLOCATIONS and tensor.numel():
             self.call.fresh.add(tensor.untyped_storage().data_ptr())

@@ -11,6 +11,7 @@ import mmap
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -24,44 +25,45 @@ _FIXED = 0x10
 _LARGEST = 4111
 
 
-def untouched(count: int, dtype: torch.dtype) -> Tensor:
+def untouched(count: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
     """Zeros of which pages cost nothing that nobody touches."""
     memory = mmap.mmap(-1, max(count, 1) * dtype.itemsize, flags=UNFILLED)
-    return torch.frombuffer(memory, dtype=torch.uint8).view(dtype)[:count]
+    return _on_device(torch.frombuffer(memory, dtype=torch.uint8).view(dtype)[:count], torch.device(device))
+
+
+def _on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The same memory as that of a device: a rehearsed one has its memory on the host."""
+    if device.type == "cpu":
+        return tensor
+    host = tensor.untyped_storage()
+    storage: Any = torch._C._construct_storage_from_data_pointer(host.data_ptr(), device, host.nbytes())
+    storage.host = host  # whose memory lives as long as the tensors of the device
+    return torch.empty(0, dtype=tensor.dtype, device=device).set_(storage, 0, tensor.shape, tensor.stride())
 
 
 def repeat_rows(rows: Tensor, count: int) -> Tensor:
     """So many rows, of which row i is row i modulo the number of those given.
 
     Args:
-        rows: contiguous, on the CPU; their bytes fill whole pages. count: of the rows that are to be.
+        rows: contiguous; their bytes fill whole pages. count: of the rows that are to be.
     """
     size, row = rows.nbytes, rows.nbytes // len(rows)
     assert size % mmap.PAGESIZE == 0
     assert rows.is_contiguous()
     whole = mmap.mmap(-1, -(-count * row // size) * size, flags=UNFILLED)
     base = ctypes.addressof(ctypes.c_char.from_buffer(whole))
-    file = os.memfd_create("rows")
-    try:
-        os.truncate(file, size)
-        with mmap.mmap(file, size) as memory:
-            torch.frombuffer(memory, dtype=torch.uint8).copy_(rows.reshape(-1).view(torch.uint8))
-        _map_again(file, base, len(whole), size)
-    finally:
-        os.close(file)
-    tensor = torch.frombuffer(whole, dtype=torch.uint8)[: count * row].view(rows.dtype)
-    return tensor.view(count, *rows.shape[1:])
-
-
-def _map_again(file: int, base: int, whole: int, size: int) -> None:
-    """Have a file's bytes at each of its places from an address on, in place of what is mapped there."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    for start in range(0, whole, size):
-        ways = mmap.MAP_SHARED | _FIXED
-        if libc.mmap(base + start, size, mmap.PROT_READ | mmap.PROT_WRITE, ways, file, 0) != base + start:
-            raise OSError(ctypes.get_errno(), "mapping rows again")
+    ways = mmap.MAP_SHARED | _FIXED
+    with open(os.memfd_create("rows"), "r+b") as file:
+        file.write(rows.reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
+        file.flush()
+        for start in range(base, base + len(whole), size):
+            if libc.mmap(start, size, mmap.PROT_READ | mmap.PROT_WRITE, ways, file.fileno(), 0) != start:
+                raise OSError(ctypes.get_errno(), "mapping rows again")
+    tensor = torch.frombuffer(whole, dtype=torch.uint8)[: count * row].view(rows.dtype)
+    return _on_device(tensor.view(count, *rows.shape[1:]), rows.device)
 
 
 def rows_in_pages(sizes: Sequence[int], most: int) -> int:

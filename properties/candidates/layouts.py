@@ -168,7 +168,8 @@ def _place_together(views: Sequence[tuple[Tensor, Sequence[int], int]]) -> list[
         memory = torch.full((max(ends),), filler, dtype=tensor.dtype, device=tensor.device)
     else:
         start = _GUARD
-        memory = _untouched(start + max(ends) + _GUARD, tensor)
+        count = start + max(ends) + _GUARD
+        memory = untouched(count, tensor.dtype) if tensor.device.type == "cpu" else tensor.new_empty(count)
         for own, (_, strides, offset) in zip(sizes, views, strict=True):
             _fill_around(memory, own, strides, start + offset, filler)
     placed = []
@@ -186,13 +187,6 @@ def _place_together(views: Sequence[tuple[Tensor, Sequence[int], int]]) -> list[
 
 def _extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
-
-
-def _untouched(count: int, like: Tensor) -> Tensor:
-    """Memory of so many elements, of which pages cost nothing that nobody writes."""
-    if like.device.type != "cpu":
-        return torch.empty(count, dtype=like.dtype, device=like.device)
-    return untouched(count, like.dtype)
 
 
 def can_be_far(tensors: Sequence[Tensor]) -> bool:

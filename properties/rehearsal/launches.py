@@ -17,8 +17,10 @@ import torch
 
 from ...oracles.machine.compiling import architecture, prepare_to_compile
 from ...oracles.machine.memory import bytes_of
+from ...oracles.machine.ptx.account import ACCOUNT
 from ...oracles.machine.ptx.cuda_source import CudaKernel
 from ...oracles.machine.ptx.executor import Executor
+from ...oracles.machine.ptx.far import refusal
 from ...oracles.machine.ptx.parameters import tensors_of
 from ...oracles.machine.ptx.triton_launches import TritonLaunches
 from . import torch_cuda
@@ -27,7 +29,7 @@ from . import torch_cuda
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 
 
-def require_launchable(grid: tuple[int, ...], operands: Mapping[str, object]) -> None:
+def require_launchable(grid: tuple[int, ...], operands: Mapping[str, torch.Tensor]) -> None:
     """Refuse what CUDA refuses.
 
     Raises:
@@ -38,11 +40,9 @@ def require_launchable(grid: tuple[int, ...], operands: Mapping[str, object]) ->
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid={grid}, need at most {MOST_BLOCKS})")
     here = torch.cuda.current_device()
     for name, operand in operands.items():
-        if not isinstance(operand, torch.Tensor) or operand.numel() == 0 or operand.is_pinned():
-            continue
-        if not operand.is_cuda:
+        if operand.numel() and not (operand.is_cuda or operand.is_pinned()):
             raise ValueError(f"Pointer argument ({name}) cannot be accessed from Triton (cpu tensor?)")
-        if operand.device.index != here:
+        if operand.numel() and operand.is_cuda and operand.device.index != here:
             raise RuntimeError(
                 f"CUDA error: an illegal memory access was encountered ({name} is on {operand.device}, and the kernel "
                 f"was launched on cuda:{here})"
@@ -60,12 +60,11 @@ class DeviceExecutor(Executor):
         """As that of any executor; errors also as `require_launchable`, and RuntimeError where it races with others."""
         pointed = dict(each for name, value in values.items() for each in tensors_of(value, name))
         require_launchable(grid, pointed)
-        tensors = [*pointed.values()]
         execute = functools.partial(super().execute, binary, grid, values)
 
         def launch() -> None:
             with self._alone:
-                execute_booked(binary.metadata.name, tensors, execute)
+                execute_booked(binary.metadata.name, [*pointed.values()], execute)
 
         torch_cuda.IN_USE.graphs.keep(torch.cuda.current_device(), launch)
         launch()
@@ -80,15 +79,16 @@ def execute_booked(name: str, tensors: Sequence[torch.Tensor], execute: Callable
     Raises:
         RuntimeError: it races with other work.
     """
-    storages = {t.data_ptr(): t for t in (each.untyped_storage() for each in tensors) if t.nbytes()}
+    # No memory could hold a copy of what a call beyond 2^31 elements has: nothing of it is booked.
+    memories = [each.untyped_storage() for each in tensors] if ACCOUNT.far is None else []
+    storages = {t.data_ptr(): t for t in memories if t.nbytes()}
     before = {at: bytes_of(storage).copy() for at, storage in storages.items()}
     execute()
     here = torch.cuda.current_device()
     for at, storage in storages.items():
         changed = (bytes_of(storage) != before[at]).nonzero()[0]
-        uses = [(0, storage.nbytes(), False)]
-        uses += [(int(changed[0]), int(changed[-1]) + 1, True)] if changed.size else []
-        for first, last, writes in uses:
+        stores = [(int(changed[0]), int(changed[-1]) + 1, True)] if changed.size else []
+        for first, last, writes in [(0, storage.nbytes(), False), *stores]:
             torch_cuda.IN_USE.graphs.ask(
                 "use", here, ctypes.c_void_p(at), ctypes.c_int64(first), ctypes.c_int64(last), writes, name.encode()
             )
@@ -103,6 +103,9 @@ def execute_raw(kernel: CudaKernel, values: Sequence[bytes]) -> None:
     Raises:
         RuntimeError: it races with other work. Violation, Unsupported: as a `CudaKernel` does.
     """
+    if ACCOUNT.far is not None:  # an address in memory that is only reserved would be nobody's
+        ACCOUNT.fault = ACCOUNT.fault or refusal("a kernel is launched by its operands' addresses")
+        raise ACCOUNT.fault
     tensors = list[torch.Tensor]()
     arguments = [_argument(raw, kind, tensors) for raw, kind in zip(values, kernel.kinds, strict=True)]
 

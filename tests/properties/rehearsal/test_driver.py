@@ -84,6 +84,15 @@ def test_host_code_that_calls_the_driver_is_judged() -> None:
     assert any(line.startswith("scale: ") for line in judgement.execution)
 
 
+def test_launches_by_addresses_are_not_judged_beyond_32_bits() -> None:
+    judgement = opassay.judge(
+        lambda x: _scale(x.contiguous())[0], lambda x: x * 2.5, (torch.randn(4, 25, device="cuda"),),
+        questions=["FWD:given", "FAR"], compiled="sm_90",
+    )  # fmt: skip
+    assert judgement.verdict == "weak", str(judgement)
+    assert any("FAR was not judged" in line and "by its operands' addresses" in line for line in judgement.weaknesses)
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "code"),
     [("mul.rn.f32 %f3", "add.rn.f32 %f3", "OA101"), ("setp.ge.u32", "setp.gt.u32", "OA112")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 import opassay
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.rehearsal.environment import LIBRARY, NAME
 
 pytestmark = [
@@ -52,6 +54,26 @@ def test_host_code_with_a_fault_is_rejected(candidate: Callable[[Tensor], Tensor
     judgement = opassay.judge(candidate, _double, inputs, questions=["FWD:given"], compiled="sm_90")
     assert judgement.verdict == "rejected", str(judgement)
     assert ("race" in str(judgement)) == (candidate.__name__ == "racing")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "outcome"),
+    [
+        ("wide", "accepted", Outcome.VERIFIED),
+        ("narrow", "rejected", Outcome.FAIL),
+        ("silent", "rejected", Outcome.FAIL),
+        ("computes_on_the_host", "weak", Outcome.UNSUPPORTED),
+        ("refuses", "accepted", Outcome.REFUSED),
+    ],
+)
+def test_rows_beyond_32_bits_are_on_the_device(name: str, verdict: str, outcome: Outcome) -> None:
+    kernels = importlib.import_module("tests.properties.candidates.wrapping_kernels")
+    judgement = opassay.judge(
+        getattr(kernels, name), kernels.reference, (torch.randn(3, 96, device="cuda"),), seed=0,
+        questions=["FWD:given", "FAR"], compiled="sm_90",
+    )  # fmt: skip
+    assert judgement.verdict == verdict, str(judgement)
+    assert [each.outcome for each in judgement.findings if each.question == "FAR"] == [outcome]
 
 
 def _judge(candidate: str, spec: Path, *words: str, rehearses: bool = False) -> tuple[int, dict[str, object]]:
