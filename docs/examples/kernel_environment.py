@@ -4,15 +4,17 @@
 TRL's GRPOTrainer takes it (https://huggingface.co/docs/trl/grpo_trainer); neither package is needed. The judge is the
 client of docs/serving.md, or whatever has its `submit` and `wait`.
 
-The reward is 1 for `accepted` and 0 for all else: `weak` and `suspect` are no success. Where nobody was judged, because
-of the spec or because the judge failed, there is no reward to learn from: an exception.
+The reward is 1 for `accepted` and 0 for all else: `weak` and `suspect` are no success. A graded one, `grade`, is at
+most a half for what is not accepted, and grows with the share of questions that were answered well. A candidate that
+is wrong on the inputs that were handed in has nothing of it, so that no half is to be had by answering nothing. Where
+nobody was judged, because of the spec or because the judge failed, there is no reward to learn from: an exception.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 #: Text between fences of a completion, which is the candidate; the last one counts.
@@ -23,16 +25,34 @@ class NoVerdictError(RuntimeError):
     """Nothing is said of a candidate: the text says why."""
 
 
+def is_accepted(judgement: Mapping[str, Any]) -> float:
+    """1 for an accepted candidate, 0 for others."""
+    return float(judgement["verdict"] == "accepted")
+
+
+def grade(judgement: Mapping[str, Any]) -> float:
+    """1 for an accepted candidate; for another that is right on the given inputs half of what is not wrong."""
+    wrong, questions = {cause["question"] for cause in judgement["causes"]}, judgement.get("asked", [])
+    if judgement["verdict"] == "accepted":
+        return 1.0
+    return 0.0 if "FWD:given" in wrong or "FWD:given" not in questions else 0.5 * (1 - len(wrong) / len(questions))
+
+
 class KernelEnvironment:
     """Problems one after the other; an episode is so many attempts at one.
 
     Args:
         judge: submits candidates and waits for verdicts. problems: the texts of specs, by name.
         attempts: after which an episode is truncated.
+        reward: of a judgement: `is_accepted`, or `grade`.
         options: of every request, such as `stop=True, questions=["FWD:given"]`.
     """
 
-    def __init__(self, judge: Any, problems: Mapping[str, str], attempts: int = 4, **options: Any) -> None:
+    def __init__(
+        self, judge: Any, problems: Mapping[str, str], attempts: int = 4,
+        reward: Callable[[Mapping[str, Any]], float] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        self._reward = reward or is_accepted
         self._judge, self._problems, self._options = judge, dict(problems), options
         self._attempts, self._remaining, self._problem = attempts, 0, ""
         self._random = random.Random(0)
@@ -55,7 +75,7 @@ class KernelEnvironment:
         self._remaining -= 1
         right = judgement["verdict"] == "accepted"
         text = "\n\n".join(f"{cause['question']}: {cause['text']}" for cause in judgement["causes"])
-        return text, float(right), right, not right and self._remaining <= 0, {"judgement": judgement}
+        return text, self._reward(judgement), right, not right and self._remaining <= 0, {"judgement": judgement}
 
     def rewards(
         self, prompts: Sequence[Any], completions: Sequence[Any], problem: Sequence[str], **_: Any
@@ -66,7 +86,7 @@ class KernelEnvironment:
             NoVerdictError: see there.
         """
         texts = [each if isinstance(each, str) else each[-1]["content"] for each in completions]
-        return [float(each["verdict"] == "accepted") for each in self._judge_all(texts, problem)]
+        return [self._reward(each) for each in self._judge_all(texts, problem)]
 
     def _judge_all(self, texts: Sequence[str], problems: Sequence[str]) -> list[dict[str, Any]]:
         """The judgements of candidates, all of which are submitted before the first is waited for."""

@@ -100,6 +100,12 @@ def test_an_episode_ends_with_an_accepted_candidate_or_with_the_last_attempt() -
     assert judge.options == {"stop": True}
     completions = ["x * 2", [{"role": "assistant", "content": "```python\nx * 2```"}], "x * 5"]
     assert environment.rewards(["", "", ""], completions, problem=["double"] * 3) == [1.0, 1.0, 0.0]
+    graded = module.KernelEnvironment(judge, {"double": SPEC}, reward=module.grade)
+    assert graded.rewards(["", ""], completions[1:], problem=["double"] * 2) == [1.0, 0.0]
+    codes = ["FWD:given", "FWD:wide", "SIZE:sizes", "VJP:grad"]
+    lines = [{"verdict": "rejected", "asked": codes, "causes": [{"question": each}]} for each in codes[:2]]
+    lines += [{"verdict": "weak", "asked": codes, "causes": []}, {"verdict": "rejected", "asked": [], "causes": []}]
+    assert [module.grade(each) for each in lines] == [0.0, 0.375, 0.5, 0.0]
     environment.reset(options={"problem": "none"})
     with pytest.raises(module.NoVerdictError, match="has no reference"):
         environment.step("x * 2")
