@@ -65,7 +65,8 @@ def judge_row(name: str, dtype: str, edit: str, questions: list[str]) -> dict[st
     candidate, spec = row.make()
     architecture = os.environ.get("OPASSAY_PTX_ARCHITECTURE", "sm_90")
     # Rows that are not contiguous, and addresses that are no multiples of 16 bytes, are refused by QuACK's own checks.
-    domain = {"where": [f"{argument}: contiguous" for argument in inspect.signature(spec).parameters]}
+    contiguous = [f"{argument}: contiguous" for argument in inspect.signature(spec).parameters]
+    domain = {**row.domain, "where": [*row.domain.get("where", ()), *contiguous]}
     began = time.process_time()
     judgement = opassay.judge(
         candidate, spec, row.inputs(getattr(torch, dtype)), contract=row.contract, total=_SECONDS, calls=8,

@@ -83,13 +83,78 @@ def _kl_div() -> tuple[Any, Any]:
     return lambda x, t: function(torch.log_softmax(x.float(), -1), torch.softmax(t.float(), -1)), spec
 
 
+def _jsd() -> tuple[Any, Any]:
+    function = _op("jsd", "jsd_cutedsl")
+
+    def spec(x: Any, t: Any) -> Any:
+        log_q, log_p = torch.log_softmax(x, -1), torch.log_softmax(t, -1)
+        log_m = torch.log(0.5 * (log_p.exp() + log_q.exp()))
+        return (0.5 * log_p.exp() * (log_p - log_m) + 0.5 * log_q.exp() * (log_q - log_m)).sum() / len(x)
+
+    return lambda x, t: function(torch.log_softmax(x, -1), torch.log_softmax(t, -1)), spec
+
+
+def _rope() -> tuple[Any, Any]:
+    # The function behind its own condition, which leaves to Triton what is smaller than 131,072 rows.
+    function = _op("rope", "_LigerRopeCuTeDSLFunction").apply
+
+    def turn(x: Any, cosine: Any, sine: Any) -> Any:
+        first, second = x.chunk(2, -1)
+        return x * cosine[:, None] + torch.cat((-second, first), -1) * sine[:, None]
+
+    def directions(angles: Any) -> tuple[Any, Any]:
+        both = torch.cat((angles, angles), -1)[None]
+        return both.cos(), both.sin()
+
+    # It writes into its operands.
+    return (
+        lambda q, k, angles: function(q.clone(), k.clone(), *directions(angles)),
+        lambda q, k, angles: (turn(q, *directions(angles)), turn(k, *directions(angles))),
+    )
+
+
+def _silu_and_product() -> tuple[Any, Any]:
+    ops = importlib.import_module("liger_kernel.ops.cutedsl.ops")
+    return lambda a, b: ops.LigerSiLUMulFunction.apply(a, b), lambda a, b: F.silu(a) * b
+
+
+def _opted_cross_entropy() -> tuple[Any, Any]:
+    ops = importlib.import_module("liger_kernel.ops.cutedsl.ops")
+
+    def candidate(x: Any, target: Any) -> Any:
+        return ops.LigerCrossEntropyFunction.apply(x.clone(), target, None)[0]
+
+    return candidate, lambda x, target: F.cross_entropy(x, target)
+
+
+def _opted_rms_norm() -> tuple[Any, Any]:
+    ops = importlib.import_module("liger_kernel.ops.cutedsl.ops")
+
+    def candidate(x: Any, w: Any) -> Any:
+        return ops.LigerRMSNormFunction.apply(x, w, EPS, 0.0, "llama", False)
+
+    return candidate, lambda x, w: F.rms_norm(x, x.shape[-1:], w, EPS)
+
+
+def _turned(dtype: torch.dtype) -> tuple[Any, ...]:
+    return (*(normal(2, heads, 3, 32, dtype=dtype) for heads in (4, 2)), normal(3, 16, dtype=dtype, grad=False))
+
+
+def _rows_and_targets(dtype: torch.dtype) -> tuple[Any, ...]:
+    return (*rows_alone(dtype), normal(ROWS_OF_X, COLUMNS, dtype=dtype, grad=False))
+
+
 def _rows_and_labels(dtype: torch.dtype) -> tuple[Any, ...]:
     return (*rows_alone(dtype), torch.randint(COLUMNS, (ROWS_OF_X,)).cuda())
 
 
-_BEHIND = "backward reads the gradient of the sum in rows behind the last one of its block"
 _AGAIN = "backward scales the kept gradient in its place, and a second one once more"
+_BEHIND = "backward reads the gradient of the sum in rows behind the last one of its block"
 _PADDED = "the variance counts (0 - mean)^2 of columns behind the row, where a row does not fill its threads' loads"
+_TURNED = "backward turns the gradient that it is given in its place"
+_FEW = "the rounding of its operands, logarithms in bfloat16, explains any loss"
+_KEPT = "backward writes the gradients where its operands are"
+_HEADS = {"q": ("B", "H", "N", "2*D"), "k": ("B", "K", "N", "2*D"), "angles": ("N", "D")}
 ROWS = {
     "liger rms_norm": Row(_rms_norm("llama"), lambda d: rows_with(d, vectors=1), dtypes=_ALL),
     "liger rms_norm of gemma": Row(_rms_norm("gemma", 1.0), lambda d: rows_with(d, vectors=1), dtypes=_ALL),
@@ -99,10 +164,20 @@ ROWS = {
     "liger layer_norm": Row(_layer_norm, lambda d: rows_with(d, vectors=2), dtypes=_ALL, why=_PADDED),
     "liger softmax": Row(_softmax, rows_alone, dtypes=_ALL),
     "liger swiglu": Row(_swiglu, lambda d: rows_with(d, matrices=1), dtypes=_ALL, why=TANH),
-    "liger kl_div": Row(
-        _kl_div, lambda d: (*rows_alone(d), normal(ROWS_OF_X, COLUMNS, dtype=d, grad=False)), "torch+lse", dtypes=_ALL
-    ),
+    "liger kl_div": Row(_kl_div, _rows_and_targets, "torch+lse", dtypes=_ALL),
     "liger geglu": Row(_geglu, lambda d: rows_with(d, matrices=1), dtypes=_ALL, why=TANH),
     "liger geglu, allowed": Row(_geglu, lambda d: rows_with(d, matrices=1), APPROXIMATE, dtypes=_ALL),
+    "liger jsd": Row(_jsd, _rows_and_targets, "torch+lse", dtypes=("float32", "float16")),
+    "liger jsd of few digits": Row(
+        _jsd, _rows_and_targets, "torch+lse", dtypes=("bfloat16",), why=_FEW, verdict="weak"
+    ),
+    "liger rope": Row(_rope, _turned, dtypes=_ALL, why=_TURNED, domain=_HEADS),
+    "liger opted rms_norm": Row(_opted_rms_norm, lambda d: rows_with(d, vectors=1), dtypes=_ALL),
+    "liger opted swiglu": Row(_silu_and_product, lambda d: rows_with(d, matrices=1), dtypes=_ALL, why=_KEPT),
+    "liger opted swiglu, may be written": Row(
+        _silu_and_product, lambda d: rows_with(d, matrices=1), dtypes=_ALL,
+        domain={"where": ("a: may be written", "b: may be written")},
+    ),
+    "liger opted cross_entropy": Row(_opted_cross_entropy, _rows_and_labels, "torch+lse", dtypes=_ALL, why=_AGAIN),
     "liger cross_entropy": Row(_cross_entropy, _rows_and_labels, "torch+lse", dtypes=_ALL, why=_AGAIN),
 }  # fmt: skip

@@ -95,14 +95,11 @@ def _rows_of(columns: int) -> Callable[[torch.dtype], tuple[Any, ...]]:
 
 _ALL = ("float32", "bfloat16", "float16")
 _ELECTED = "one thread of a warp executes elect.sync, whose mask names all 32"
-_TRACED = "under torch.compile its calls are traced, and not judged"
 ROWS = {
     "native rms_norm": Row(_rms_norm, lambda d: rows_with(d, vectors=1), dtypes=_ALL),
-    "native topk of 16": Row(_top_k(16), _rows_of(256), dtypes=("float32",), why=_TRACED, verdict="weak"),
-    "native topk of 64": Row(_top_k(64), _rows_of(256), dtypes=("float32",), why=_TRACED, verdict="weak"),
-    "native topk of 64 in any order": Row(
-        _top_k(64, False), _rows_of(256), dtypes=("float32",), why=_TRACED, verdict="weak"
-    ),
+    "native topk of 16": Row(_top_k(16), _rows_of(256), dtypes=("float32",)),
+    "native topk of 64": Row(_top_k(64), _rows_of(256), dtypes=("float32",)),
+    "native topk of 64 in any order": Row(_top_k(64, False), _rows_of(256), dtypes=("float32",)),
     "native scatter_add": Row(_scatter_add("tma"), _rows_to_add, dtypes=_ALL, why=_ELECTED),
     "native scatter_add by lanes": Row(_scatter_add("vs"), _rows_to_add, dtypes=_ALL),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,26 @@ def rows_behind_a_matrix() -> str:
     )
 
 
+def gradient_turned_in_place() -> str:
+    """Liger's rope writes into the gradient that its backward gets; an addition gives both its operands the same."""
+    import torch
+
+    class Turn(torch.autograd.Function):
+        """(a, b) to (-b, a)."""
+
+        @staticmethod
+        def forward(ctx: Any, q: torch.Tensor) -> torch.Tensor:
+            return torch.stack([-q[1], q[0]])
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient.copy_(torch.stack([gradient[1], -gradient[0]]))
+
+    q, s = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    (2.0 * s + Turn.apply(q)).backward(torch.tensor([1.0, 3.0]))
+    return f"rope: the gradient of s in 2 s + rope(q), of (1, 3), is {s.grad.tolist()}, exact [2.0, 6.0]"
+
+
 def functions_of_tanh() -> str:
     """What an error of tanh does to x sigmoid(x) and to gelu: as the ISA allows it, and as an H100 had it."""
     lines = []
@@ -74,6 +95,6 @@ def functions_of_tanh() -> str:
 if __name__ == "__main__":
     for proof in (
         softmax_of_large_numbers, top_of_float32, variance_of_padded_rows, rows_behind_a_matrix, functions_of_tanh,
-        residual_alone,
+        gradient_turned_in_place, residual_alone,
     ):  # fmt: skip
         print(proof())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ class Row(NamedTuple):
         contract: what is allowed.
         why: why it is not accepted, read by hand; `proofs.py` shows it without opassay. "" where it has to be.
         dtypes: that it is judged in. verdict: the wanted one, where there is a reason.
+        domain: what the spec does not say: extents that belong together, and operands that may be written.
     """
 
     make: Callable[[], tuple[Callable[..., Any], Callable[..., Any]]]
@@ -28,6 +30,7 @@ class Row(NamedTuple):
     why: str = ""
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     verdict: str = "rejected"
+    domain: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 def normal(*shape: int, dtype: torch.dtype, grad: bool = True) -> torch.Tensor:

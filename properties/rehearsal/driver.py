@@ -159,6 +159,7 @@ def _require_sizes(label: str, own: Any, most: int) -> None:
 
 
 DRIVER = Driver()
+ACCOUNT.launchers.add((Driver, "_serve"))  # Python's frames behind compiled host code would be traced as the caller's
 
 
 def install() -> None:

@@ -35,6 +35,12 @@ def test_a_right_kernel_is_accepted(name: str) -> None:
     assert any("_scale" in line for line in judgement.execution), judgement.execution
 
 
+def test_launches_under_a_compiler_are_not_traced() -> None:
+    judgement = _judge("compiled", ["FWD:given", "COMP:compiled"])
+    assert judgement.verdict == "accepted", str(judgement)
+    assert "refused" not in judgement.report(verbose=True), judgement.report(verbose=True)
+
+
 @pytest.mark.parametrize(("name", "code"), [("beyond", "OA112"), ("unscaled", "OA101")])
 def test_a_kernel_with_a_fault_is_rejected(name: str, code: str) -> None:
     judgement = _judge(name, ["FWD:given"])
