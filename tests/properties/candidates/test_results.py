@@ -151,8 +151,7 @@ def test_arrays_for_arguments_are_an_error() -> None:
     judgement = judge(lambda a: a * 0, lambda a: a * a, (np.ones(3),))
     assert judgement.verdict is Ruling.ERROR
     assert "called with a NumPy array" in judgement.error
-    with pytest.raises(opassay.SpecError, match="called with a NumPy array"):
-        opassay.assert_conforms(np.zeros(3), lambda a: a * a, np.ones(3))
+    opassay.assert_conforms(np.ones(3), lambda a: a * a, np.ones(3))  # which takes arrays for tensors
 
 
 def test_one_tensor_for_two_outputs_is_aliased_only_where_the_spec_shares_none() -> None:
