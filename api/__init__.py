@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from opassay.oracles.verdicts.verdict import Verdict as Verdict
     from opassay.oracles.verdicts.violation import Unsupported as Unsupported
     from opassay.properties.candidates.assertion import assert_conforms as assert_conforms
+    from opassay.properties.candidates.bound_parts import explain_bound as explain_bound
     from opassay.properties.candidates.conformance import Bound as Bound
     from opassay.properties.candidates.conformance import bound as bound
     from opassay.properties.candidates.judging import judge as judge

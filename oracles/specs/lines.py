@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import operator
 import re
 import sys
 import traceback
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,6 +42,8 @@ _HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
 #: The functions by which a spec asks for a tensor without derivatives.
 _DETACHING: tuple[Any, ...] = (torch.Tensor.detach, torch.Tensor.detach_, torch.detach)
 _DETACHING += (getattr(torch.Tensor.data, "__get__"),)  # noqa: B009 - of x.data; torch types it as a tensor
+#: The node of a graph that is read now, or was read last.
+NODE: ContextVar[torch.fx.Node | None] = ContextVar("node", default=None)
 #: The kinds of devices that have autocast here.
 _KINDS = ("cpu", "cuda")
 #: The functions that call the spec. Frames further out belong to whoever asked for the reading.
@@ -160,6 +164,25 @@ def line_of(node: torch.fx.Node) -> str:
     """The line of the spec that a node comes from, as it stands in a sentence; "" if it is not known."""
     line = node.meta.get("custom", {}).get(_KEY, "")
     return f" in {line}" if line else ""
+
+
+def _is_of_array(frame: FrameType) -> bool:
+    """Whether a frame is of the arrays that formulas in NumPy are called with, or of NumPy."""
+    return str(frame.f_globals.get("__name__")).startswith((f"{__name__.partition('.')[0]}.reference.array", "numpy."))
+
+
+def place_of_reading(formula: bool) -> tuple[str, str]:
+    """The line that is read now, and the operation of torch in it; of a formula in NumPy the line alone."""
+    if formula:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and (_is_of_array(frame) or not _is_of_spec(frame)):
+            frame = frame.f_back
+        return ("" if frame is None else _place(frame, frame.f_lineno)), ""
+    node = NODE.get()
+    while node is not None and node.target is operator.getitem:  # one of several results
+        node = node.all_input_nodes[0]
+    name = getattr(node and node.target, "__name__", "").partition(".")[0].strip("_")
+    return ("" if node is None else line_of(node).removeprefix(" in ")), name
 
 
 def is_constant(node: torch.fx.Node) -> bool:

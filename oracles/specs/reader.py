@@ -26,7 +26,7 @@ from .calls import UntraceableError, reason_of
 from .decisions import Decisions
 from .drawing import as_numbers, decided_by_draw, drawn_by
 from .integers import is_place, is_read_at, of_integers, read_at
-from .lines import is_constant, is_write, line_of
+from .lines import NODE, is_constant, is_write, line_of
 from .node_facts import GraphFacts, Known, draws, dtype_of, gives_floating, is_within, only_moves, takes_memory
 from .residuals import of_residuals, require_digits
 from .rules import MOVES, REPEATING, RESIDUALS, RULES, Rule, truth_of
@@ -102,6 +102,7 @@ class Reader(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         if n in self.facts.scans.inside:
             return None
+        NODE.set(n)
         if n.op == "output":
             results = torch.fx.node.map_arg(n.args[0], self._before_rounding)
             # The vectors themselves have a law.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -92,14 +92,18 @@ noted = _NOTED.get
 
 
 @contextmanager
-def note_applications(inputs: Sequence[Any]) -> Iterator[Applications]:
-    """Note what is applied in the block to these balls."""
-    notes = Applications(inputs)
+def noted_in(notes: Applications) -> Iterator[Applications]:
+    """Have what is applied in the block applied by these notes."""
     token = _NOTED.set(notes)
     try:
         yield notes
     finally:
         _NOTED.reset(token)
+
+
+def note_applications(inputs: Sequence[Any]) -> AbstractContextManager[Applications]:
+    """Note what is applied in the block to these balls."""
+    return noted_in(Applications(inputs))
 
 
 def is_plain(value: Any) -> bool:

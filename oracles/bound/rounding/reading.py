@@ -51,14 +51,14 @@ def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contr
         plan = _plan_of(function, values, contract)
         if plan is not None:
             return plan.run(values, contract)
-        inputs = [_balls_of_values(v, contract) for v in values]
+        inputs = [balls_of_values(v, contract) for v in values]
         with note_applications(inputs) as notes:
             outputs = function(*inputs)
         read = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
         return affine.narrow(read, function, inputs, contract, notes.steps)
 
 
-def _balls_of_values(values: Any, contract: Contract) -> Any:
+def balls_of_values(values: Any, contract: Contract) -> Any:
     """Balls of floating values; integers and truth values are what they are."""
     return values if _is_counted(values) else ball(values, contract)
 
