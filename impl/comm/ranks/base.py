@@ -145,12 +145,19 @@ class Comm(ABC):
         """The result of `carry_out` for this rank, whose tensor x is contiguous."""
 
 
-def posted(call: Call, x: Tensor, number: int, size: int) -> Post:
+def make_post(call: Call, x: Tensor, number: int, size: int) -> Post:
     """What a rank of `size` ranks posts where it makes a call with its tensor x, the `number`-th of its calls."""
-    tensors = list(x) if call.op in ("scatter", "all_to_all") else [x]
-    root = ANY if call.root is None else call.root
-    words = str(call), repr(call.key()), root, call.reduction or ""
-    return Post(number, call.op, "world", list(range(size)), tensors, *words)
+    words = str(call), repr(call.key()), _root_of(call), call.reduction or ""
+    return Post(number, call.op, "world", list(range(size)), _tensors_of(call, x), *words)
+
+
+def _tensors_of(call: Call, x: Tensor) -> list[Tensor]:
+    """What a rank passes: one tensor for all, or one for each rank."""
+    return list(x) if call.op in ("scatter", "all_to_all") else [x]
+
+
+def _root_of(call: Call) -> int:
+    return ANY if call.root is None else call.root
 
 
 def result_of(call: Call, x: Tensor, received: Sequence[Tensor]) -> list[Tensor]:
@@ -169,10 +176,8 @@ def carry_out(call: Call, operands: Sequence[Tensor], rank: int) -> list[Tensor]
     Returns:
         New tensors: one per rank where tensors are gathered or exchanged, else one.
     """
-    size = len(operands)
-    every = [posted(call, x, 0, size) for x in operands]
-    passed, mine = [each.tensors for each in every], every[rank]
-    received = results_of(call.op, passed, rank, mine.root, mine.reduction, range(size))
+    passed = [_tensors_of(call, x) for x in operands]
+    received = results_of(call.op, passed, rank, _root_of(call), call.reduction or "", range(len(operands)))
     return result_of(call, operands[rank], received)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ...operator import torch_private as private
-from .base import Call, Comm, CommError, posted, result_of
+from .base import Call, Comm, CommError, make_post, result_of
 from .meeting import Meeting, MeetingError, Turn
 
 
@@ -106,7 +106,7 @@ class LockstepComm(Comm):
             raise RuntimeError(f"{call}: got strides={x.stride()}, need contiguous memory on the wire.")
         number, self._count = self._count, self._count + 1
         try:
-            delivery = self._meeting.take_turn(self.rank, Turn([posted(call, x, number, self.size)], number))
+            delivery = self._meeting.take_turn(self.rank, Turn([make_post(call, x, number, self.size)], number))
         except MeetingError as err:
             raise _Stopped from err
         return result_of(call, x, delivery.tensors)
