@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 116_878
+TOTAL = 116_883
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 229),
@@ -41,7 +41,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "pages of watched programs": ("reports/watch", 823),
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
-    "ranks and devices": ("impl/comm", 3_069),
+    "ranks and devices": ("impl/comm", 3_074),
     "command line": ("reports/cli", 5_366),
     "reports": ("reports", 5_685),
 }  # fmt: skip
