@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -99,6 +100,8 @@ def test_a_judgement_is_a_list_of_questions_below_its_first_card() -> None:
         f"f-{first.cell.id}", "questions", f"f-{worse.cell.id}"]  # fmt: skip
     assert not {"matrix", "accuracy", "ops", "failures"} & {*anchors}
     assert {value[1:] for name, value in page.attributes if name == "href"} <= {*anchors}
+    levels = [int(tag[1]) for tag in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     bars = [float(value[:-1]) for name, value in page.attributes if name == "width" and value.endswith("%")]
     assert {39.88, 100.0} <= {*bars}  # 100 (log2(3.9) + 10) / 30, and the end of the scale
 
