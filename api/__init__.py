@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from opassay.properties.declaring import strategies as strategies
     from opassay.properties.declaring.declare import declare as declare
     from opassay.properties.declaring.user_samples import Integers as Integers
-    from opassay.properties.functions.kernel import KERNEL_PROPERTIES as KERNEL_PROPERTIES
     from opassay.properties.functions.kernel import custom_kernel as custom_kernel
+    from opassay.properties.functions.kernel_request import KERNEL_PROPERTIES as KERNEL_PROPERTIES
     from opassay.properties.functions.offer import Offer as Offer
     from opassay.properties.functions.user import custom_function as custom_function
     from opassay.properties.summary import ok as ok

@@ -7,6 +7,7 @@ Import the functions where you use them. `pytest_plugins = ("opassay.pytest",)` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,28 +19,28 @@ from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.oracles.verdicts.witnesses import tell
 from opassay.properties.candidates.assertion import assert_conforms as assert_conforms
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.engine.plan import cells_of
-from opassay.properties.functions.kernel import KERNEL_PROPERTIES, asked_of
+from opassay.properties.functions.kernel_request import with_request
 from opassay.properties.summary import cards, is_fine, ok, table
-from opassay.properties.verification import Settings, run_cell, verify
+from opassay.properties.verification import Settings, judge_kernel, kernel_cells
 
 
 def questions(
     op: Op,
-    properties: Sequence[str] = KERNEL_PROPERTIES,
-    dtypes: Sequence[str | torch.dtype] = ("float32",),
-    device: str = "cpu",
+    properties: Sequence[str] | None = None,
+    dtypes: Sequence[str | torch.dtype] | None = None,
+    device: str = "",
 ) -> list[Any]:
     """One parameter per cell of an op, such as "VJP-float32", for `pytest.mark.parametrize("question", ...)`.
 
     Args:
         op: a declaration, as `opassay.custom_kernel` makes it. properties, dtypes: codes and dtypes; there is a cell
-            for each pair. device: where the op is called.
+            for each pair; by default those of the declaration, or the usual ones of kernels, in float32. device: where
+            the op is called; by default as declared, or "cpu".
 
     Raises:
         ValueError: there is no such property, dtype or device.
     """
-    cells = cells_of(op.name, asked_of(op, properties), dtypes, device)
+    cells = kernel_cells(op, properties, dtypes, device)
     return [pytest.param(cell, id=f"{cell.property}-{cell.dtype}") for cell in cells]
 
 
@@ -47,9 +48,10 @@ def assert_verified(
     judged: Op | str | Verdict | Sequence[Verdict],
     question: Cell | None = None,
     *,
-    properties: Sequence[str] = KERNEL_PROPERTIES,
-    dtypes: Sequence[str | torch.dtype] = ("float32",),
+    properties: Sequence[str] | None = None,
+    dtypes: Sequence[str | torch.dtype] | None = None,
     settings: Settings | str | None = None,
+    compiled: str = "",
 ) -> list[Verdict]:
     """Fail the test unless all verdicts hold; the message has a card for each verdict that does not.
 
@@ -60,24 +62,26 @@ def assert_verified(
         judged: verdicts; or a declaration, which is judged here; or its name as for `opassay run`: "layer_norm", or
             "module:name" of an op or a function of your own.
         question: the cell to judge of a declaration; by default the cells of `properties` and `dtypes`.
-        settings: profile, seed and examples, or the name of a profile; "brief" by default.
+        settings: profile, seed and examples, or the name of a profile; by default as declared, or "brief".
+        compiled: the architecture that a declaration's Triton kernels are compiled for, as for `verify_kernel`.
 
     Returns:
         The verdicts.
 
     Raises:
         AssertionError: a verdict does not hold, or there is none.
-        ValueError: there is no op, property or dtype of that name.
+        ValueError: there is no op, property, dtype or architecture of that name.
     """
     __tracebackhide__ = True  # So pytest shows the line of the test, and not lines of this function.
     if isinstance(judged, Op | str):
-        chosen_settings = Settings.of(settings, "brief")
         op: Op = load_op(judged) if isinstance(judged, str) else judged
+        op = with_request(op, {"compiled": compiled}) if compiled else op
+        cells = kernel_cells(op, properties, dtypes)
+        if question is not None:
+            cells = [replace(question, subject=op.production.own_subject) if compiled else question]
         # Pytest would show this log below a card.
         with silent("torch.__trace"):
-            verdicts = [run_cell(question, chosen_settings, op)] if question is not None else (
-                verify(op, "opassay", asked_of(op, properties), dtypes, settings=chosen_settings)
-            )  # fmt: skip
+            verdicts = judge_kernel(op, cells, settings)
     else:
         verdicts = [judged] if isinstance(judged, Verdict) else list(judged)
     tell(verdicts)

@@ -7,20 +7,19 @@ place; so neither imports the other.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from ..oracles.bound.terms import terms, terms_of_compiled
-from ..oracles.machine.ptx.account import ACCOUNT
-from ..oracles.op.declaration import EXECUTED, KERNELS, OWN, Op
+from ..oracles.op.declaration import KERNELS, OWN, Op
+from ..oracles.op.placement import KernelRequest
 from ..oracles.process import interrupt
 from ..oracles.verdicts.case import CaseError as CaseError
 from ..oracles.verdicts.case import load_case
 from ..oracles.verdicts.verdict import Cell, Verdict, charged
+from ..oracles.verdicts.witnesses import ANNOUNCERS
 from ..reference.dtypes import dtype_name
 from .catalog.loading import load_op
 from .declaring.shapes import Argument
@@ -30,20 +29,23 @@ from .engine.cells import judge_cell
 from .engine.guard import guard
 from .engine.plan import cells_of
 from .engine.samples import Settings as Settings
-from .functions.kernel import KERNEL_PROPERTIES, asked_of, custom_kernel, replace_kernel
+from .functions.kernel import custom_kernel, replace_kernel
+from .functions.kernel_request import RequestKeywords, usual_properties, with_request
 from .functions.offer import Offer
 from .functions.user import custom_function
 from .names import SUBJECTS, require_known
-from .places.executing import execute_launches
 from .places.gathering import OnRanks
 from .places.here import Here, Place
-from .places.kernels import kernel_place
+from .places.kernels import LaunchedKernels, kernel_place
 from .places.prepared import prepared_place
 from .table import PROPERTIES, Where
+from .torch_ops.patterns import PREFIX
 
 
-def place_of(cell: Cell) -> Place:
+def place_of(cell: Cell, op: Op | None = None) -> Place:
     """The place where a cell is judged; for an unknown property it is `Here`, whose verdict says that."""
+    if op is not None and op.production.request is not None and op.production.request.compiled:
+        return LaunchedKernels(op.production.request.compiled)
     if cell.subject in KERNELS:
         return kernel_place(cell.subject)
     question = PROPERTIES.get(cell.property)
@@ -60,7 +62,18 @@ def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no verdict.
     """
     named = replace(cell, dtype=dtype_name(cell.dtype))
-    return guard(named, lambda: place_of(named).judge(named, settings, op))
+
+    def judge() -> Verdict:
+        declared = op or _own_op(named)
+        return place_of(named, declared).judge(named, settings, declared)
+
+    return guard(named, judge)
+
+
+def _own_op(cell: Cell) -> Op | None:
+    """The declaration at "module:name", of which alone it depends where it is judged."""
+    own: Op | None = load_op(cell.op) if ":" in cell.op and not cell.op.startswith(PREFIX) else None
+    return own
 
 
 def replay_case(text: str) -> Verdict:
@@ -70,7 +83,7 @@ def replay_case(text: str) -> Verdict:
         CaseError: the text is no case file.
     """
     cell, sample = load_case(text)
-    return guard(cell, lambda: place_of(cell).replay(cell, sample, text))
+    return guard(cell, lambda: place_of(cell, _own_op(cell)).replay(cell, sample, text))
 
 
 def retell_cell(cell: Cell, settings: Settings, tell: Callable[[str], None]) -> Verdict | None:
@@ -109,7 +122,7 @@ def verify(
     if not isinstance(op, Op):
         raise TypeError(f"op: got a {type(op).__name__}, need an op: what declare gives, or load_op of its name")
     require_known("subject", [subject], tuple(dict.fromkeys((*SUBJECTS, *op.subjects))))
-    limits = Settings.of(settings, "commit")
+    limits, subject = Settings.of(settings, "commit"), op.production.own_subject if subject == OWN else subject
     return charged([run_cell(cell, limits, op) for cell in cells_of(op.name, properties, dtypes, device, subject)])
 
 
@@ -141,18 +154,20 @@ def verify_function(
     return verify(op, properties=properties, dtypes=dtypes, settings=Settings.of(settings, "brief"))
 
 
-def kernel_of_op(kernel: Callable[..., Any], op: str | Op, *, offer: Offer | None = None) -> Op:
+def kernel_of_op(
+    kernel: Callable[..., Any], op: str | Op, *, offer: Offer | None = None, **request: Unpack[RequestKeywords]
+) -> Op:
     """A kernel under the declaration of an op of the catalog: its formula, its samples and its laws.
 
     Args:
         kernel: takes the arguments of the op, in their order, and returns its outputs.
         op: the name of an op, as `opassay list` has it, or a declaration.
-        offer: as for `custom_kernel`; its `supported` says which calls the kernel takes.
+        offer, request: as for `custom_kernel`; the offer's `supported` says which calls the kernel takes.
 
     Raises:
         SelectionError: there is no op of that name. ValueError: a name in `offer` is no argument of the op.
     """
-    return replace_kernel(kernel, load_op(op) if isinstance(op, str) else op, offer)
+    return with_request(replace_kernel(kernel, load_op(op) if isinstance(op, str) else op, offer), request)
 
 
 @interrupt.SignalScope()
@@ -165,11 +180,7 @@ def verify_kernel(
     sizes: Mapping[str, Sequence[int]] | None = None,
     regimes: Sequence[str] | None = None,
     offer: Offer | None = None,
-    properties: Sequence[str] = KERNEL_PROPERTIES,
-    dtypes: Sequence[str | torch.dtype] = ("float32",),
-    device: str = "cpu",
-    settings: Settings | str | None = None,
-    compiled: str = "",
+    **request: Unpack[RequestKeywords],
 ) -> list[Verdict]:
     """Verdicts on a kernel, one per property and dtype, as `verify` gives them.
 
@@ -180,10 +191,12 @@ def verify_kernel(
         shapes, constants, sizes, regimes: as for `custom_kernel`.
         offer: what the kernel does not offer, and what it promises: a question that needs what it does not offer is
             "unsupported", and no failure.
-        properties, dtypes, device: codes of properties, dtypes or their names, "cpu" or "cuda".
-        settings: profile, seed and examples, or the name of a profile; "brief" by default.
-        compiled: an architecture, "sm_90" say: Triton kernels that are launched are compiled for it, and their PTX is
-            executed on tensors of the CPU, under the questions of subject "ptx". "" for launches as ever.
+        request: of these.
+            `properties`, `dtypes`, `device`: codes of properties, dtypes or their names, float32 by default, "cpu" or
+            "cuda".
+            `settings`: profile, seed and examples, or the name of a profile; "brief" by default.
+            `compiled`: an architecture, "sm_90" say: Triton kernels that are launched are compiled for it, and their
+            PTX is executed on tensors of the CPU, under the questions of subject "ptx". "" for launches as ever.
 
     Raises:
         TypeError, ValueError: as `custom_kernel` and `verify`; or `compiled` is no architecture, or `device` is "cuda"
@@ -194,38 +207,47 @@ def verify_kernel(
         extra = [name for name, value in samples.items() if value is not None]
         if extra:
             raise ValueError(f"{extra[0]}: got one, and the declaration of an op has its own")
-        op = kernel_of_op(kernel, reference, offer=offer)
+        op = kernel_of_op(kernel, reference, offer=offer, **request)
     else:
         if shapes is None:
             raise ValueError("shapes: got none, need the shape of every tensor that the kernel takes")
         op = custom_kernel(
             kernel, reference, shapes, constants=constants, sizes=sizes,
-            regimes=MODERATE if regimes is None else regimes, offer=offer,
+            regimes=MODERATE if regimes is None else regimes, offer=offer, **request,
         )  # fmt: skip
-    properties_asked, limits = asked_of(op, properties), Settings.of(settings, "brief")
-    if not compiled:
-        return verify(op, "opassay", properties_asked, dtypes, device, limits)
-    if device != "cpu":
-        raise ValueError(f"device={device}: got compiled={compiled}, too, whose kernels are executed on the CPU")
-    properties_asked = [
-        code for code in properties_asked if properties is not KERNEL_PROPERTIES or EXECUTED in PROPERTIES[code].kernels
-    ]
-    op = _executed(op)
-    with execute_launches(compiled):
-        cells = cells_of(op.name, properties_asked, dtypes, device, EXECUTED)
-        return charged([guard(cell, functools.partial(judge_cell, cell, limits, op)) for cell in cells])
+    return judge_kernel(op, kernel_cells(op))
 
 
-def _executed(op: Op) -> Op:
-    """The op of somebody's kernel as subject "ptx": a fault of a launch is one, whatever the kernel made of it."""
-    kernel = op.subjects[OWN]
+def judge_kernel(op: Op, cells: Sequence[Cell], settings: Settings | str | None = None) -> list[Verdict]:
+    """The verdicts of cells of somebody's kernel; settings that are not given are those of its declaration, or "brief".
 
-    def call(*args: Any) -> Any:
-        ACCOUNT.begin()
-        result = kernel(*args)
-        if ACCOUNT.fault is not None:
-            raise ACCOUNT.fault
-        return result
+    Raises:
+        TypeError: `settings` is something else. ValueError: there is no such profile.
+    """
+    request = op.production.request or KernelRequest()
+    limits, verdicts = Settings.of(request.settings if settings is None else settings, "brief"), []
+    for cell in cells:
+        for announce in ANNOUNCERS:
+            announce(cell)
+        verdicts.append(run_cell(cell, limits, op))
+    return charged(verdicts)
 
-    allowed = terms_of_compiled(terms("torch"))
-    return replace(op, subjects={**op.subjects, OWN: call}).changed(kernels=True, terms=allowed)
+
+def kernel_cells(
+    op: Op, properties: Sequence[str] | None = None, dtypes: Sequence[str | torch.dtype] | None = None, device: str = ""
+) -> list[Cell]:
+    """The cells of somebody's kernel; what is not given is that of its declaration, or the usual of kernels.
+
+    Raises:
+        ValueError: there is no such property, dtype or device.
+    """
+    request = op.production.request or KernelRequest()
+    codes = request.properties if properties is None else properties
+    names = request.dtypes if dtypes is None else dtypes
+    return cells_of(
+        op.name,
+        usual_properties(op) if codes is None else codes,
+        ("float32",) if names is None else names,
+        device or request.device,
+        op.production.own_subject,
+    )

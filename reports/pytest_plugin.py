@@ -18,6 +18,7 @@ import importlib.util
 import os
 import runpy
 import sys
+import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any
 import pytest
 
 from ..oracles.verdicts.verdict import AXES, HELD, Cell, Outcome, Verdict, clean, failure_text
-from ..oracles.verdicts.witnesses import tell
+from ..oracles.verdicts.witnesses import ANNOUNCERS, tell
 from ..properties.catalog import CATALOG
 from ..properties.catalog.loading import load_op
 from ..properties.engine.plan import Selection, in_shard, plan
@@ -39,6 +40,9 @@ _ROOT = "opassay"
 #: Signs in the name of an op that a shell would interpret, and what stands for them in the id of an item.
 _TO_ID = str.maketrans({"(": "{", ")": "}", ",": "+", "[": "::", "]": ""})
 _FROM_ID = str.maketrans({"{": "(", "}": ")", "+": ","})
+#: Seconds after which a line says what a test is asking.
+_QUIET = 5.0
+_ASSERTION = "opassay.properties.candidates.assertion"
 #: Modules without which no cell can be judged, and what installs them.
 _REQUIREMENTS = ("torch", "mpmath", "hypothesis", "msgspec")
 #: The dtypes in which a custom function is asked where no other is named: in the half types it would be held to one
@@ -150,8 +154,35 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Say which question a test is at, where it takes long: interpreted kernels do."""
+    reporter, capture = map(item.config.pluginmanager.get_plugin, ("terminalreporter", "capturemanager"))
+    last = time.monotonic()
+
+    def announce(cell: Cell) -> None:
+        nonlocal last
+        if reporter is None or capture is None or time.monotonic() - last < _QUIET:
+            return
+        last = time.monotonic()
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(f"opassay: {item.name} has come to {cell.key}")
+
+    ANNOUNCERS.append(announce)
+    try:
+        return (yield)
+    finally:
+        ANNOUNCERS.remove(announce)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if call.excinfo is not None and "0 active drivers" in str(call.excinfo.value) and _ASSERTION in sys.modules:
+        advice = 'hand the kernel itself over: assert_conforms(kernel, spec, *args, compiled="sm_90")'
+        report.sections.append(("opassay", f"a Triton kernel was launched, and there is no GPU here; {advice}"))
     if isinstance(item, CellItem):  # The card is the whole report; torch's own log of its compilers would hide it.
         report.sections = [part for part in report.sections if not part[0].startswith("Captured log")]
     return report

@@ -128,8 +128,8 @@ def test_records_and_signatures_are_measured() -> None:
         ("@group.command\ndef f({nine}): ...", []),
         ("@click.option('-a')\ndef f({nine}): ...", ["2: f, 9 parameters"]),
         ("@command\ndef f({nine}): ...", ["2: f, 9 parameters"]),
-        ("def verify_kernel({nine}, j, k, l): ...", []),
-        ("def verify_kernel({nine}, j, k, l, m): ...", ["1: verify_kernel, 13 parameters"]),
+        ("def declare({nine}, j, k, l): ...", []),
+        ("def declare({nine}, j, k, l, m): ...", ["1: declare, 13 parameters"]),
     ],
 )
 def test_the_signature_of_a_command_may_be_long(text: str, lines: list[str]) -> None:

@@ -16,18 +16,17 @@ from ...reference.dtypes import dtype_name as dtype_name
 from ..bound.contract import EXP2
 from .copies import copied, moved_to
 from .documented import Documented
-from .placement import Devices, Production, Ranks
+from .placement import COMPILED as COMPILED
+from .placement import EXECUTED as EXECUTED
+from .placement import INTERPRETED as INTERPRETED
+from .placement import KERNELS as KERNELS
+from .placement import OWN as OWN
+from .placement import Devices, KernelRequest, Production, Ranks
 from .promises import ArithmeticPromises, MemoryPromises, PromiseKeywords
 from .transforms import with_implied
 
 Tensor = torch.Tensor
 Subject = Callable[..., Any]
-#: The subject that is the production op: it offers every transform and keeps every promise; others are other people's.
-OWN = "opassay"
-COMPILED = "compiled"  # what torch.compile makes of the subject "torch"
-#: The subjects that are the production op with its Triton kernels on a CPU: interpreted, and executed as PTX.
-INTERPRETED, EXECUTED = "triton", "ptx"
-KERNELS = frozenset({INTERPRETED, EXECUTED})
 
 
 def arithmetic_of(subject: str, device: str) -> str:
@@ -260,6 +259,7 @@ class Keywords(PromiseKeywords, total=False):
     example: Callable[[Tensor], Tensor] | None
     ranks: Ranks | None
     devices: Devices | None
+    request: KernelRequest
 
 
 @dataclass(frozen=True)

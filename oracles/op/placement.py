@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+#: The subject that is the production op: it offers every transform and keeps every promise; others are other people's.
+OWN = "opassay"
+COMPILED = "compiled"  # what torch.compile makes of the subject "torch"
+#: The subjects that are the production op with its Triton kernels on a CPU: interpreted, and executed as PTX.
+INTERPRETED, EXECUTED = "triton", "ptx"
+KERNELS = frozenset({INTERPRETED, EXECUTED})
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,23 @@ class Devices:
 
 
 @dataclass(frozen=True)
+class KernelRequest:
+    """What is asked of somebody's kernel where nobody says otherwise.
+
+    Attributes:
+        properties, dtypes, device: of the cells. settings: of their samples. None is what whoever asks has by default.
+        compiled: the architecture that Triton kernels are compiled for, which are then executed; "" for launches as
+            ever.
+    """
+
+    properties: Sequence[str] | None = None
+    dtypes: Sequence[Any] | None = None
+    device: str = "cpu"
+    settings: Any = None
+    compiled: str = ""
+
+
+@dataclass(frozen=True)
 class Production:
     """What the production op has besides its function; an implementation in its place has none of it.
 
@@ -86,9 +112,25 @@ class Production:
         example: a call of the production op on one tensor of shape (4, 4, 6), which is made between two calls of
             another op (CALLS); None where it is not called there.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        request: what is asked, of a kernel that its user declared.
     """
 
     kernels: str = ""
     example: Callable[[Any], Any] | None = None
     ranks: Ranks | None = None
     devices: Devices | None = None
+    request: KernelRequest | None = None
+
+    @property
+    def own_subject(self) -> str:
+        """The subject by which the op is judged: "ptx" for somebody's kernel that is to be compiled."""
+        return EXECUTED if self.request is not None and self.request.compiled else OWN
+
+    def machine(self, subject: str) -> str:
+        """What runs a subject's kernels on a CPU, "triton" or "ptx"; empty where nothing does.
+
+        Triton interprets the kernels of users where they have told it so, before they imported it.
+        """
+        interprets = os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules
+        is_interpreted = subject == OWN and self.request is not None and interprets
+        return subject if subject in KERNELS else INTERPRETED if is_interpreted else ""

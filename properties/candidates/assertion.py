@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ...oracles.bound.terms import Terms, terms
+from ...oracles.bound.terms import Terms, terms, terms_of_compiled
 from ...oracles.judge.holding import OperandFacts, Reading, Standing
 from ...oracles.op.bits import same_bits
 from ...oracles.process import interrupt
@@ -41,7 +41,9 @@ __unittest = True
 _LONGEST = 60
 
 
-def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> None:
+def assert_conforms(
+    candidate_output: Any, spec: Any, *args: Any, contract: str | Terms = DEFAULT, compiled: str = ""
+) -> None:
     """Assert that outputs lie where an evaluation of the spec may put them.
 
     Args:
@@ -51,18 +53,19 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         spec: a function or module of plain PyTorch, a formula in NumPy, the name of an op of the catalog, or what
             `opassay.specification` made of one of these, which is read once for all calls of the same shapes.
         args: what it is called with: tensors or NumPy arrays, and whatever else it takes.
-        contract: as for `opassay.bound`.
+        contract: as for `opassay.bound`. compiled: of a function that is called here, as for `opassay.judge`.
 
     Raises:
         AssertionError: an output does not, or elements of it have no bound, so that nothing is known of them; the text
             is a card that can be pasted into an issue. Forms, shapes and dtypes are compared before values.
-        SpecError, ValueError: as for `opassay.bound`.
+        SpecError, ValueError: as for `opassay.bound`. RuntimeError: a function has Triton kernels, and there is no GPU.
     """
     __tracebackhide__ = True
     read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(_as_tensors(args))
+    allowed = terms_of_compiled(allowed) if compiled else allowed
     try:
         with interrupt.SignalScope():
-            assertion = _hold(candidate_output, read_spec, arguments, allowed)
+            assertion = hold_outputs(candidate_output, read_spec, arguments, allowed, compiled)
             wrong = assertion.violation
             _tell(arguments, assertion)
     except SpecError as err:
@@ -163,7 +166,9 @@ def _draw_nothing(_: Any) -> Any:
     raise NotImplementedError
 
 
-def _hold(candidate: Any, spec: Specification, arguments: CallArguments, allowed: Terms) -> Assertion:
+def hold_outputs(
+    candidate: Any, spec: Specification, arguments: CallArguments, allowed: Terms, compiled: str = ""
+) -> Assertion:
     """Outputs, held; arguments and errors as for `assert_conforms`."""
     run = run_without_draws(spec, arguments)
     native = tensors_asked(run)
@@ -178,8 +183,10 @@ def _hold(candidate: Any, spec: Specification, arguments: CallArguments, allowed
     value = candidate
     if callable(candidate) and not isinstance(candidate, Tensor):
         own = arguments.copied()
-        with torch.no_grad():
-            value = call(candidate, own.args)
+        try:
+            value = _call_compiled(candidate, own, compiled) if compiled else _call(candidate, own)
+        except Violation as fault:  # of a launch
+            return Assertion(spec, arguments, allowed, run, names, (), [], read, "\n".join([fault.title, *fault.lines]))
         if not run.outputs and value is None:
             value = tuple(own.tensors[place] for place in run.writes if isinstance(place, int))
     result = result_of(_as_tensors(value, native[0].dtype if run.result.form == "*" else None))
@@ -191,6 +198,32 @@ def _hold(candidate: Any, spec: Specification, arguments: CallArguments, allowed
         outcomes = hold_in_turn(names, result.tensors, read, allowed, None if spec.numpy else native, facts)
     misfit = misfit or next(iter(odd), "")
     return Assertion(spec, arguments, allowed, run, names, result.tensors, outcomes, read, misfit)
+
+
+def _call(candidate: Any, own: CallArguments) -> Any:
+    """What a candidate gives."""
+    try:
+        with torch.no_grad():
+            return call(candidate, own.args)
+    except Exception as err:
+        from ...oracles.machine.limits import beyond_machine  # here, because what does not raise has no use for it
+
+        if beyond := beyond_machine(err):
+            raise RuntimeError(f"{_name_of(candidate)} {beyond}") from err
+        raise
+
+
+def _call_compiled(candidate: Any, own: CallArguments, compiled: str) -> Any:
+    """The same of Triton kernels that are compiled; a fault of a launch is one, whatever the candidate makes of it."""
+    from ...oracles.machine.ptx.account import ACCOUNT  # here, because few candidates have kernels
+    from ..places.executing import execute_launches
+
+    with execute_launches(compiled):
+        ACCOUNT.begin()
+        value = _call(candidate, own)
+        if ACCOUNT.fault is not None:
+            raise ACCOUNT.fault
+    return value
 
 
 def _as_tensors(value: Any, dtype: torch.dtype | None = None) -> Any:

@@ -22,7 +22,7 @@ import torch
 
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different
-from ...oracles.op.declaration import KERNELS, Sample, Slices, Stream, Tensor, is_float
+from ...oracles.op.declaration import Sample, Slices, Stream, Tensor, is_float
 from ...oracles.verdicts.violation import Code, Unsupported
 from ..relations import Leaves, Results, RowAxes, take_along
 from .agreement import require_same
@@ -54,7 +54,8 @@ def check_invariance(judge: Judge, sample: Sample) -> None:
     cotangents = _draw_cotangents(judge, sample.with_args(batch), slices)
     elements = max((batch[i].numel() for i in axes.arguments), default=0)
     # There are no hundreds on kernels on a CPU, which would take seconds for it.
-    times = 1 if judge.subject_name in KERNELS else min(HUNDREDS // max(count, 1) + 1, MOST // max(elements, 1))
+    on_cpu = judge.op.production.machine(judge.subject_name)
+    times = 1 if on_cpu else min(HUNDREDS // max(count, 1) + 1, MOST // max(elements, 1))
     many = [*range(count)] * max(times, 1)
     tiled = [take_along(g, axis, many) for g, axis in zip(cotangents, axes.results.values(), strict=False)]
     spoilt = axes.mix(batch, [torch.full_like(a, math.nan) if is_float(a) else a for a in batch], order[:2], is_float)

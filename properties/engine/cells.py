@@ -24,7 +24,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import LARGE, PLANNED
 from ...oracles.machine.ptx import hardware
 from ...oracles.op.copies import describe_argument
-from ...oracles.op.declaration import EXECUTED, KERNELS, Op, Sample, arithmetic_of
+from ...oracles.op.declaration import EXECUTED, INTERPRETED, KERNELS, Op, Sample, arithmetic_of
 from ...oracles.op.script import NoProgram
 from ...oracles.op.transforms import OFFERS
 from ...oracles.process import interrupt
@@ -47,8 +47,10 @@ from .samples import OneSample, Opened, Picked, Samples, Settings, Tell, ask_wat
 REPETITIONS = 3
 #: The most elements of a large sample for kernels on a CPU, each of whose programs takes milliseconds.
 KERNELS_MOST = 20_000
-#: The same for kernels as PTX, which DET executes warp by warp.
+#: The same for kernels as PTX, which DET executes warp by warp, and for those of users, one program for each row.
 EXECUTED_MOST = 4_200
+#: Questions of several threads: Triton's interpreter changes its language for the whole process at each call.
+_OF_THREADS = frozenset({"DET", "CALLS"})
 #: How many different refusals the reason of a verdict names.
 REFUSALS = 2
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.
@@ -81,12 +83,16 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     lacking = [name for name in question.requires if name in op.promises.without]
     if lacking:
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} offers no {lacking[0]}: {OFFERS[lacking[0]]}")
+    machine = op.production.machine(cell.subject)
+    if machine == INTERPRETED and cell.subject != machine and cell.property in _OF_THREADS:
+        text = f'{cell.property} is not asked of interpreted kernels: Triton interprets in one thread; compiled="sm_90"'
+        raise Unsupported(Code.NOT_APPLICABLE, f"{text} compiles them")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
-    if cell.subject in KERNELS:
+    if machine:
         # A large sample takes a minute on a CPU, which short profiles have not.
         usual = question.sampling
-        most = EXECUTED_MOST if cell.subject == EXECUTED else KERNELS_MOST
+        most = KERNELS_MOST if cell.subject == INTERPRETED else EXECUTED_MOST
         large, most = 0.0 if light else usual.large, min(usual.most, most)
         question = replace(question, sampling=replace(usual, large=large, most=most))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))

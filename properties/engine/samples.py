@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from ...oracles import process
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import EXECUTED, INTERPRETED, KERNELS, TURNS, Draft, Sample
+from ...oracles.op.declaration import EXECUTED, INTERPRETED, TURNS, Draft, Sample
 from ...oracles.process import interrupt
 from ...oracles.verdicts.case import dump_case
 from ...oracles.verdicts.verdict import Cell
@@ -92,10 +92,10 @@ class Settings:
         if judge is not None and judge.compiled:
             # Each path of each example is compiled anew, which takes seconds.
             count = min(count, profile.compiled)
-        if judge is not None and judge.subject_name in KERNELS:
+        if judge is not None and (machine := judge.op.production.machine(judge.subject_name)):
             # Each program of each kernel takes milliseconds, so there are few examples; but of a question of little
             # effort there would be too few to judge anything.
-            count = profile.interpreted if judge.subject_name == INTERPRETED else profile.executed
+            count = profile.interpreted if machine == INTERPRETED else profile.executed
         return count if self.max_examples is None else min(count, self.max_examples)
 
 

@@ -13,7 +13,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.op.copies import copied
 from ...oracles.op.declaration import OWN, Draft, Op, Promises, Slices, is_float
 from ...oracles.op.documented import Documented
+from ...oracles.op.placement import KernelRequest
 from ...oracles.process import interrupt
 from ...oracles.specs import SpecCall, SpecFormula, UntraceableError, Values, trace
 from ...oracles.specs.node_facts import why_without_derivatives
@@ -36,12 +37,10 @@ from ..declaring.declare import by_position
 from ..declaring.shapes import Argument, Shapes, samples_by
 from ..declaring.signature import Signature
 from ..names import collect_names
+from .kernel_request import RequestKeywords, with_request
 from .offer import AXES, Offer, forward_of
 from .user import dtypes_when_called
 
-#: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain, frozen operands, a
-#: second backward and two graphs alive, and calls in between others.
-KERNEL_PROPERTIES = ("FWD", "VJP", "LAYOUT", "SPECIAL", "PURE", "DET", "EMPTY", "DATA", "NEEDS", "WAYS", "CALLS")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -57,6 +56,7 @@ def custom_kernel(
     regimes: Sequence[str] = strategies.MODERATE,
     offer: Offer | None = None,
     name: str = "",
+    **request: Unpack[RequestKeywords],
 ) -> Op:
     """The declaration of a kernel, for `verify`, for `opassay.pytest`, or for `opassay run --op MODULE:NAME`.
 
@@ -72,10 +72,12 @@ def custom_kernel(
         sizes: for a symbol of which not every extent is taken, those that are.
         regimes: of the data, names of `strategies.REGIMES`.
         offer: what the kernel does not offer, and what it promises. name: of the op; by default that of the kernel.
+        request: `properties`, `dtypes`, `device`, `settings` and `compiled`, as for `verify_kernel`: what is asked by
+            whoever judges the declaration and says nothing else.
 
     Raises:
         TypeError: `kernel` or `reference` is not callable, or the reference can neither be traced nor be called with
-            NumPy arrays.
+            NumPy arrays, or there is no argument of that name.
         ValueError: a name is that of no argument or symbol, or an extent is of another kind.
     """
     offer, fixed = Offer.of(offer, "supported"), dict(constants or {})
@@ -107,18 +109,13 @@ def custom_kernel(
         documented=_documented(offer, formula),
         mutates=writes,
     )
-    return op.changed(**offer.keywords() | {"without": offer.lacking() | {"dims"}})
+    return with_request(op.changed(**offer.keywords() | {"without": offer.lacking() | {"dims"}}), request)
 
 
 def _documented(offer: Offer, formula: Any) -> dict[str, Documented]:
     """What is documented of a kernel: what its offer says, and that it need not surpass torch at its reference."""
     native = Offer().picked(formula.spec) if isinstance(formula, SpecFormula) else None
     return {OWN: replace(offer.documented.get(OWN, Documented()), native=native)}
-
-
-def asked_of(op: Op, properties: Sequence[str]) -> Sequence[str]:
-    """The properties; among the default ones of a kernel that promises the bits of slices, INV as well."""
-    return (*properties, "INV") if properties is KERNEL_PROPERTIES and op.promises.invariant else properties
 
 
 def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = None) -> Op:
@@ -146,6 +143,7 @@ def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = Non
         without=op.promises.without | own["without"], saved=None, one_graph=own["one_graph"],
         specials=op.promises.specials and own["specials"], flush=own["flush"], nesting=0, error_names=(),
         algorithms=op.promises.arithmetic.algorithms | own["algorithms"], kernels="", ranks=None, devices=None,
+        request=KernelRequest(),
     )  # fmt: skip
 
 

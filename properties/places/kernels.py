@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from dataclasses import astuple
+from collections.abc import Callable
+from dataclasses import astuple, replace
 from typing import Any
 
-from ...oracles.op.declaration import EXECUTED, INTERPRETED
+from ...oracles.op.declaration import EXECUTED, INTERPRETED, Op, Sample
 from ...oracles.verdicts.verdict import Cell, Code, Verdict
 from ...oracles.verdicts.violation import Unsupported
 from .. import worlds
 from ..engine import cells
+from ..engine.samples import Settings
 from ..table import PROPERTIES
+from .executing import execute_launches
+from .here import Here
 from .prepared import ApartPlace, Worker
 
 #: Seconds that one question may take. A program of a kernel takes milliseconds, and a cell has thousands.
@@ -49,6 +53,30 @@ class KernelPlace(ApartPlace):
         self._worker.close()
 
 
+class LaunchedKernels(Here):
+    """This process while it executes the Triton kernels that somebody's function launches in its own way.
+
+    Args:
+        compiled: the architecture that they are compiled for.
+    """
+
+    def __init__(self, compiled: str) -> None:
+        self._compiled = compiled
+
+    def judge(self, cell: Cell, settings: Settings, op: Op | None) -> Verdict:
+        return self._answer(cell, lambda own: cells.judge_cell(own, settings, op))
+
+    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
+        return self._answer(cell, lambda own: cells.judge_sample(own, sample))
+
+    def _answer(self, cell: Cell, judge: Callable[[Cell], Verdict]) -> Verdict:
+        # A run that has read nothing but the name of the declaration asks for subject "opassay".
+        own = replace(cell, subject=EXECUTED)
+        _require_question(own, PREPARATIONS[EXECUTED][1])
+        with execute_launches(self._compiled):
+            return replace(judge(own), cell=cell)
+
+
 def kernel_place(subject: str) -> KernelPlace:
     """The place of a subject that this process keeps."""
     place: KernelPlace = worlds.helper_of(PREPARATIONS[subject][1], functools.partial(KernelPlace, subject))
@@ -57,12 +85,17 @@ def kernel_place(subject: str) -> KernelPlace:
 
 def _require_applicable(cell: Cell, what: str) -> None:
     """Raise Unsupported unless the cell can be asked of kernels on this machine; `what` are they in words."""
+    _require_question(cell, what)
+    cells.open_cell(cell, light=True)  # which refuses questions that need no process to be refused
+    if importlib.util.find_spec("triton") is None:
+        raise Unsupported(Code.NO_DEVICE, "Triton is not installed; opassay[triton] brings it, on Linux")
+
+
+def _require_question(cell: Cell, what: str) -> None:
+    """Raise Unsupported unless the question of a cell is asked of kernels, on the CPU."""
     question = PROPERTIES.get(cell.property)
     if question is not None and cell.subject not in question.kernels:
         codes = ", ".join(code for code, other in PROPERTIES.items() if cell.subject in other.kernels)
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of {what}; asked are {codes}")
     if cell.device != "cpu":
         raise Unsupported(Code.NOT_APPLICABLE, f"{what} run on the CPU, not on {cell.device}")
-    cells.open_cell(cell, light=True)  # which refuses questions that need no process to be refused
-    if importlib.util.find_spec("triton") is None:
-        raise Unsupported(Code.NO_DEVICE, "Triton is not installed; opassay[triton] brings it, on Linux")

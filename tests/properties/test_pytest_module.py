@@ -124,7 +124,7 @@ def test_torch_s_log_of_its_compilers_is_silent_while_an_op_is_judged(monkeypatc
         silent.append(log.disabled)
         return [verdict]
 
-    monkeypatch.setattr("opassay.pytest.verify", judge)
+    monkeypatch.setattr("opassay.pytest.judge_kernel", judge)
     before = log.disabled
     assert assert_verified("trace") == [verdict]
     assert silent == [True]

@@ -371,5 +371,8 @@ def test_a_row_is_asked_for_its_extreme_element_where_there_are_nans(name: str) 
     def without_nans(x: Tensor) -> Tensor:
         return x.gather(1, getattr(x.nan_to_num(), name)(1, keepdim=True))
 
-    for kernel, outcome in ((right, "verified"), (without_nans, "violated")):
-        assert ask(kernel, "SPECIAL", spec=right, shapes={"x": ("N", "n")})["SPECIAL"].outcome == outcome
+    for kernel, outcome in ((right, "verified"), (without_nans, "fail")):
+        assert (
+            ask(kernel, "SPECIAL", spec=right, shapes={"x": ("N", "n")}, settings="commit")["SPECIAL"].outcome
+            == outcome
+        )
