@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from opassay.properties.candidates.numpy_specs import Formula as Formula
     from opassay.properties.candidates.specification import SpecError as SpecError
     from opassay.properties.candidates.specification import specification as specification
+    from opassay.properties.candidates.tuning import AccuracyCheck as AccuracyCheck
+    from opassay.properties.candidates.tuning import accuracy_check as accuracy_check
     from opassay.properties.catalog.loading import load_op as load_op
     from opassay.properties.declaring import drawing as drawing
     from opassay.properties.declaring import laws as laws

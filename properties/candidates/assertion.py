@@ -32,7 +32,7 @@ from .arguments import CallArguments, Tensor, call
 from .comparing import hold_in_turn
 from .conformance import DEFAULT, run_without_draws, tensors_asked
 from .evidence import Evidence
-from .results import SpecRun, result_of, unlike, without_numbers
+from .results import result_of, unlike, without_numbers
 from .specification import SpecError, Specification, specification
 
 #: unittest leaves frames of modules that have this name out of a traceback.
@@ -65,7 +65,7 @@ def assert_conforms(
     allowed = terms_of_compiled(allowed) if compiled else allowed
     try:
         with interrupt.SignalScope():
-            assertion = hold_outputs(candidate_output, read_spec, arguments, allowed, compiled)
+            assertion = CallOfSpec(read_spec, arguments, allowed).hold(candidate_output, compiled)
             wrong = assertion.violation
             _tell(arguments, assertion)
     except SpecError as err:
@@ -96,24 +96,68 @@ def _tell(arguments: CallArguments, answer: Assertion | SpecError) -> None:
     tell([verdict_of_question(cell, finding)])
 
 
+class CallOfSpec:
+    """A call of a spec, read once for all candidates whose outputs are held to it.
+
+    Attributes:
+        spec, arguments, allowed: what outputs are held to. run: of the spec, by torch.
+        native: its tensors that are asked. names: of these.
+
+    Raises:
+        SpecError: as for `assert_conforms`.
+    """
+
+    def __init__(self, spec: Specification, arguments: CallArguments, allowed: Terms) -> None:
+        self.spec, self.arguments, self.allowed = spec, arguments, allowed
+        self.run = run_without_draws(spec, arguments)
+        self.native = tensors_asked(self.run)
+        self.names = self.run.names[: len(self.native)]
+        self.read = functools.cache(self._read)
+        if why := disagreement(spec, arguments, self.run, self.read, allowed):
+            raise SpecError(why)
+
+    def _read(self, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
+        return self.spec.read(self.arguments, self.spec.state, terms, sharp)[: len(self.native)]
+
+    @functools.cached_property
+    def facts(self) -> OperandFacts:
+        """What is known of the operands."""
+        return operands_of(self.spec, self.arguments, self.spec.state)
+
+    def hold(self, candidate: Any, compiled: str = "") -> Assertion:
+        """Outputs, or those of a function that is called here, held; arguments and errors as for `assert_conforms`."""
+        value, run, native = candidate, self.run, self.native
+        if callable(candidate) and not isinstance(candidate, Tensor):
+            own = self.arguments.copied()
+            try:
+                value = _call_compiled(candidate, own, compiled) if compiled else _call(candidate, own)
+            except Violation as fault:  # of a launch
+                return Assertion(self, (), [], "\n".join([fault.title, *fault.lines]))
+            if not run.outputs and value is None:
+                value = tuple(own.tensors[place] for place in run.writes if isinstance(place, int))
+        result = result_of(_as_tensors(value, native[0].dtype if run.result.form == "*" else None))
+        misfit = unlike(result.form, result.plain, run.result) if run.outputs else ""
+        pairs = zip(self.names, result.tensors, strict=False)
+        odd = [f"{name} {why}" for name, y in pairs if (why := without_numbers(y))]
+        outcomes: list[Standing] = []
+        if not misfit and not odd:
+            torchs = None if self.spec.numpy else native
+            outcomes = hold_in_turn(self.names, result.tensors, self.read, self.allowed, torchs, self.facts)
+        return Assertion(self, result.tensors, outcomes, misfit or next(iter(odd), ""))
+
+
 @dataclass(frozen=True)
 class Assertion:
     """Outputs that were held.
 
     Attributes:
-        spec, arguments, allowed: what they were held to. run: of the spec, by torch.
-        names, outputs, outcomes: of the outputs. read: (terms, sharp) -> the readings of the spec.
+        of: the call of the spec. outputs, outcomes: of the candidate, in the order of its names.
         misfit: how their form differs, which leaves nothing to be compared; empty for none.
     """
 
-    spec: Specification
-    arguments: CallArguments
-    allowed: Terms
-    run: SpecRun
-    names: Sequence[str]
+    of: CallOfSpec
     outputs: Sequence[Tensor]
     outcomes: Sequence[Standing]
-    read: Any
     misfit: str = ""
 
     @functools.cached_property
@@ -128,12 +172,12 @@ class Assertion:
         if self.misfit:
             return Violation(Code.ATTRIBUTE, self.misfit)
         if not self.wrong:
-            pairs = zip(self.names, self.outcomes, strict=True)
+            pairs = zip(self.of.names, self.outcomes, strict=True)
             texts = [text for name, each in pairs if (text := _describe_unjudged(name, each))]
             return Violation(Code.MOSTLY_NOT_JUDGED, "; ".join(texts)) if texts else None
         first, *others = self.wrong
         advice = self._find_advice()
-        lines = [*first.lines, f"input      {self.arguments.with_names(self.spec.function).text}", *advice]
+        lines = [*first.lines, f"input      {self.of.arguments.with_names(self.of.spec.function).text}", *advice]
         # What is said of this failure takes the place of what failures of its kind usually are.
         lines += explanation_lines(first.code)[-1 if advice or first.code is Code.ATTRIBUTE else 0 :]
         lines += [line for each in others for line in (each.title, *each.lines)]
@@ -142,62 +186,26 @@ class Assertion:
     def _find_advice(self) -> list[str]:
         """What the first wrong output may be, and a contract that allows it: lines, or none."""
         outliers = [each.outlier for each in self.wrong if each.outlier is not None]
-        finite = operands_of(self.spec, self.arguments, self.spec.state) is OperandFacts.FINITE
+        finite = self.of.facts is OperandFacts.FINITE
         if not outliers or not finite or len(self.outcomes) != len(self.outputs):
             return []
         # Here, because what holds has no use for it, and importing it takes longer than holding.
         from .precision import strictest_rung
         from .reasons import find_advice
 
-        native, outputs = tensors_asked(self.run), tuple(self.outputs)
+        of, outputs = self.of, tuple(self.outputs)
         evidence = Evidence(
-            "FWD:given", tuple(self.names), outputs, tuple(self.outcomes), native, self.read, _draw_nothing,
-            tuple(range(len(native))), call=(self.arguments, self.spec.state),
+            "FWD:given", tuple(of.names), outputs, tuple(self.outcomes), of.native, of.read, _draw_nothing,
+            tuple(range(len(of.native))), call=(of.arguments, of.spec.state),
         )  # fmt: skip
         rung = strictest_rung([evidence])
-        reason, contract = find_advice(
-            self.spec, [evidence], evidence, self.allowed, None if rung is None else rung.name
-        )
+        reason, contract = find_advice(of.spec, [evidence], evidence, of.allowed, None if rung is None else rung.name)
         lines = [] if reason is None else [f"likely     {reason}"]
         return lines + ([f'accepted   with contract="{contract}", if that is meant'] if contract else [])
 
 
 def _draw_nothing(_: Any) -> Any:
     raise NotImplementedError
-
-
-def hold_outputs(
-    candidate: Any, spec: Specification, arguments: CallArguments, allowed: Terms, compiled: str = ""
-) -> Assertion:
-    """Outputs, held; arguments and errors as for `assert_conforms`."""
-    run = run_without_draws(spec, arguments)
-    native = tensors_asked(run)
-    names = run.names[: len(native)]
-
-    @functools.cache
-    def read(terms: Terms, sharp: bool = False) -> Sequence[Reading]:
-        return spec.read(arguments, spec.state, terms, sharp)[: len(native)]
-
-    if why := disagreement(spec, arguments, run, read, allowed):
-        raise SpecError(why)
-    value = candidate
-    if callable(candidate) and not isinstance(candidate, Tensor):
-        own = arguments.copied()
-        try:
-            value = _call_compiled(candidate, own, compiled) if compiled else _call(candidate, own)
-        except Violation as fault:  # of a launch
-            return Assertion(spec, arguments, allowed, run, names, (), [], read, "\n".join([fault.title, *fault.lines]))
-        if not run.outputs and value is None:
-            value = tuple(own.tensors[place] for place in run.writes if isinstance(place, int))
-    result = result_of(_as_tensors(value, native[0].dtype if run.result.form == "*" else None))
-    misfit = unlike(result.form, result.plain, run.result) if run.outputs else ""
-    odd = [f"{name} {why}" for name, y in zip(names, result.tensors, strict=False) if (why := without_numbers(y))]
-    outcomes: list[Standing] = []
-    if not misfit and not odd:
-        facts = operands_of(spec, arguments, spec.state)
-        outcomes = hold_in_turn(names, result.tensors, read, allowed, None if spec.numpy else native, facts)
-    misfit = misfit or next(iter(odd), "")
-    return Assertion(spec, arguments, allowed, run, names, result.tensors, outcomes, read, misfit)
 
 
 def _call(candidate: Any, own: CallArguments) -> Any:
