@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Iterator
 
@@ -14,6 +15,13 @@ def imports_set_aside() -> Iterator[None]:
     yield
     gc.freeze()
     gc.enable()
+    _are_imports_aside.cache_clear()
+
+
+@functools.cache
+def _are_imports_aside() -> bool:
+    # To count them is to walk through all of them, which takes some milliseconds, so it is done once.
+    return gc.get_freeze_count() > 0
 
 
 @contextlib.contextmanager
@@ -23,7 +31,7 @@ def set_aside() -> Iterator[None]:
     A collection takes a fifth of a second in a process with torch in it. Where the imports are aside for good, what
     exists at the start stays aside, too: to bring it back would bring the imports back with it.
     """
-    already = gc.get_freeze_count() > 0
+    already = _are_imports_aside()
     gc.freeze()
     try:
         yield

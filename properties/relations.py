@@ -116,10 +116,14 @@ def is_integers(leaf: Any) -> bool:
 
 
 def take_along(tensor: Tensor, axis: int, rows: Sequence[int]) -> Tensor:
-    """Some of a tensor along an axis; of eight-bit floats the bytes, because torch does not select these."""
-    kind = torch.uint8 if is_float(tensor) and tensor.element_size() == 1 else tensor.dtype
+    """Some of a tensor along an axis."""
     index = torch.tensor(list(rows), device=tensor.device, dtype=torch.int64)
-    return tensor.detach().view(kind).index_select(axis, index).view(tensor.dtype)
+    return _as_bytes(tensor.detach()).index_select(axis, index).view(tensor.dtype)
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    """A tensor; of eight-bit floats the bytes, because torch does not select these."""
+    return tensor.view(torch.uint8) if is_float(tensor) and tensor.element_size() == 1 else tensor
 
 
 @dataclass(frozen=True)
@@ -162,9 +166,12 @@ class RowAxes:
         """Rows, in each of which the numbers are further on by one more: other sums of the same numbers."""
         own = self.take(batch, rows)
         for i, d in self.arguments.items():
-            if is_float(own[i]) and own[i].ndim > 1:
-                each = [row.flatten().roll(k).view_as(row) for k, row in enumerate(own[i].unbind(d))]
-                own[i] = torch.stack(each, d)
+            if is_float(own[i]) and own[i].ndim > 1 and own[i].numel():
+                by_row = own[i].movedim(d, 0)
+                flat = by_row.flatten(1)
+                places = torch.arange(flat.shape[1], device=flat.device)
+                index = (places - torch.arange(len(flat), device=flat.device)[:, None]) % flat.shape[1]
+                own[i] = _as_bytes(flat).gather(1, index).view(flat.dtype).view_as(by_row).movedim(0, d).contiguous()
         return own
 
     def cut(self, results: Results, rows: Sequence[int]) -> Results:

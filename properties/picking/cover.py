@@ -8,9 +8,11 @@ values; and then any draft.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,14 +48,11 @@ class Cover:
         Args:
             drafts: to pick from. samples: the planned number of samples. seed: decides between equally good drafts.
         """
-        self._drafts, self.declared = _draw_enough(drafts, max(DRAFTS_EACH * samples, DRAFTS_LEAST))
+        lists = _lists_of(drafts, max(DRAFTS_EACH * samples, DRAFTS_LEAST))
+        self._drafts, self.declared, self._names, self._values, self._pairs = lists
         self._rng = np.random.default_rng(seed)
-        values = [sorted(one.draft.values) for one in self._drafts]
-        self._names = [name for name, _ in dict.fromkeys(itertools.chain.from_iterable(values))]
-        self._values = _table(values)
-        self._pairs = _table([list(itertools.combinations(of, 2)) for of in values])
         self._new_values, self._new_pairs = np.ones(self._values.shape[1]), np.ones(self._pairs.shape[1])
-        self._unpicked = np.ones(len(values))
+        self._unpicked = np.ones(len(self._drafts))
         # Values that a cell of this many samples owes come before all others.
         owed = {name: SAMPLES_EACH * len(values) <= samples for name, values in self.declared.items()}
         self._owed = np.array([owed[name] for name in self._names], float)
@@ -91,6 +90,15 @@ class Cover:
         return [
             (name, value) for name, values in self.declared.items() for value in values if (name, value) not in pairs
         ]
+
+
+@functools.lru_cache(maxsize=4)  # cells of one op and dtype, which come one after the other, pick from the same drafts
+def _lists_of(drafts: Drafts, count: int) -> tuple[Any, ...]:
+    """Drafts, declared values, and names and tables of the values and pairs that the drafts have."""
+    some, declared = _draw_enough(drafts, count)
+    values = [sorted(one.draft.values) for one in some]
+    names = [name for name, _ in dict.fromkeys(itertools.chain.from_iterable(values))]
+    return some, declared, names, _table(values), _table([list(itertools.combinations(of, 2)) for of in values])
 
 
 def _draw_enough(drafts: Drafts, count: int) -> tuple[Sequence[DrawnDraft], dict[str, tuple[str, ...]]]:
