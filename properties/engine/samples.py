@@ -260,8 +260,9 @@ class Picked:
         return self.settings.simpler and self.opened.tell is None
 
     def _draw(self, kind: str, count: int, choice: Every, label: str = "") -> None:
-        cell, op = self.opened.cell, self.opened.judge.op
-        pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.sampling.others)
+        cell, op, clock = self.opened.cell, self.opened.judge.op, self.opened.judge.tally.clock
+        with clock("generate"):
+            pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.sampling.others)
         ask = functools.partial(self._ask, kind)
         # Each shape is compiled, which takes longest: so the cells of PTX differ in their numbers, not in their shapes.
         common = replace(cell, property="") if cell.subject == EXECUTED else cell
@@ -270,19 +271,30 @@ class Picked:
         seeds = self._edge_seed if label == draws.EDGES else self._next_seed
         if label not in ("", draws.AGAIN):
             start = 0 if kind == "sizes" else seed % ELSEWHERE
-            entries = itertools.islice(pool.after(start), count)
-            self._run(kind, iter(entries), pool.strategy, limits, choice, seeds)
+            self._run(
+                kind, self._clocked(itertools.islice(pool.after(start), count)), pool.strategy, limits, choice, seeds
+            )
             return
         # Before samples are steered, half of them are drawn alike, because steering leaves most values alone.
         alike = min(count - count // 2, draws.ALIKE_MOST) if self._steered else count
         if self._cover is None:
-            self._cover = Cover(pool, alike, seed)
+            with clock("generate"):
+                self._cover = Cover(pool, alike, seed)
         self._run(kind, iter(self._cover.picks(alike)), pool.strategy, limits, choice, seeds)
         # A cell that has failed needs no steering towards the largest error.
         if count > alike and self._first is None:
             self._counting = False
             draws.ask_steered(pool.strategy, ask, seed, hypothesis.settings(limits, max_examples=count - alike))
             self._counting = True
+
+    def _clocked(self, entries: Iterator[DrawnDraft]) -> Iterator[DrawnDraft]:
+        """The drafts, of which each is drawn when it is needed."""
+        while True:
+            with self.opened.judge.tally.clock("generate"):
+                one = next(entries, None)
+            if one is None:
+                return
+            yield one
 
     def _run(
         self, kind: str, entries: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
