@@ -22,7 +22,23 @@ PROGRAMS = {program.name: program for program in RUNNER.programs()}
 
 def test_the_page_is_made_of_the_programs() -> None:
     """`python benchmarks/findings.py --write` makes it anew."""
-    assert RUNNER.PAGE.read_text(encoding="utf-8") == RUNNER.page()
+    record = RUNNER.data()
+    assert json.loads(RUNNER.DATA.read_text(encoding="utf-8")) == record
+    assert RUNNER.PAGE.read_text(encoding="utf-8") == RUNNER.page(record)
+
+
+def test_the_site_has_a_row_for_each_finding_and_each_kernel() -> None:
+    tables = loaded(BENCHMARKS.parent / "docs" / "building" / "tables.py")
+    record = RUNNER.data()
+    rows = [*tables.rows_of_findings(record)]
+    assert [row["name"] for row in rows if row["name"]] == list(PROGRAMS)
+    assert len(rows) == len(PROGRAMS) + len(record["far"]["wraps"]) + len(record["losses"])
+    league = json.loads((tables.DOCS / "league.json").read_text(encoding="utf-8"))
+    red = [row for row in tables.rows_of_league(league) if row["facets"]["verdict"] == "rejected"]
+    assert all("<pre>" in row["text"] for row in red), "a red row opens to its cause and the program that shows it"
+    hostile = {"kernels": [{"library": "x", "call": "<img src=x>", "verdict": "accepted"}], "causes": [], "how": {}}
+    (row,) = tables.rows_of_league(hostile)
+    assert "<img" not in row["title"] + row["text"]
 
 
 def test_there_are_findings_and_all_have_figures() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ CAUSES = replays.read_causes()
 
 def test_page_and_readme_are_what_the_command_writes_of_the_data() -> None:
     """`python benchmarks/league.py --log LOG --write` makes all three."""
+    assert DATA["causes"] == json.loads(json.dumps([asdict(each) for each in CAUSES]))
     assert page.PAGE.read_text(encoding="utf-8") == page.page_of(DATA)
     assert page.tally(DATA) + "\n" in page.README.read_text(encoding="utf-8")
 

@@ -1,0 +1,81 @@
+"""The rows of the tables that the built site filters, made of the data beside the pages.
+
+A page of the site has a table where its folder has data of the same name: `docs/league.json` for `league.md`. Its rows
+come as a script and not as JSON, because a browser reads no other file of a site that is opened from a disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+DOCS = Path(__file__).resolve().parents[1]
+_MARKDOWN = MarkdownIt("commonmark", {"html": False})
+
+Row = dict[str, Any]
+
+
+def rows_of_findings(data: Mapping[str, Any]) -> Iterator[Row]:
+    """A row for each finding, each access that wraps, and each loss."""
+    for each in data["findings"]:
+        figures, tried = each["figures"], each["tried"]
+        about = f"`benchmarks/findings/{each['name']}.py`, {figures['date']}, {each['library']} {figures['version']}"
+        last = f"tried {tried['day']} with {each['library']} {tried['version'] or '(none)'}: {tried['outcome']}"
+        text = f"{each['text']}\n\n{about}; {last}\n\n```\n{figures['text']}\n```"
+        yield _row(
+            each["name"], each["title"], text, library=each["library"], kind=each["kind"], severity=each["severity"]
+        )
+    for each in data["far"]["wraps"]:
+        text = f"First access that is wrong: {each['access']}\n\nWhat 32 bits did not hold: {each['product']}"
+        yield _row(
+            "", f"`{each['call']}`", text, library=each["library"], kind="wraps beyond 2^31 elements", severity=""
+        )
+    for each in data["losses"]:
+        yield _row("", each["of"], each["why"], library="torch", kind="loss on CPUs", severity="")
+
+
+def rows_of_league(data: Mapping[str, Any]) -> Iterator[Row]:
+    """A row for each kernel and dtype, with the causes of red ones."""
+    for each in data["kernels"]:
+        dtype = each.get("dtype", "float32")
+        causes = [one for one in data["causes"] if one["library"] == each["library"] and each["call"] in one["calls"]]
+        red = each["verdict"] not in ("accepted", "weak", "error")
+        lines = [
+            ("spec", f"`{each.get('meaning', '')}`"), ("contract", each.get("contract", "")),
+            ("keeps", each.get("arithmetic", "")),
+            ("sees", f"errors from {each['sees']:g} ulp" if each.get("sees") else ""),
+            ("elements", f"{each.get('elements', 0):,}"), ("error", each.get("error", "")),
+            ("weak", ", ".join(map(str, each.get("weaknesses", ())))), ("where", " ".join(each.get("where", ()))),
+            ("questions", ", ".join(one["question"] for one in each.get("causes", ()))),
+            ("judged", data["how"].get(each["library"], "")), ("day", each.get("day", "")),
+        ]  # fmt: skip
+        if fates := data.get("mutants", {}).get(f"{each['call']} {dtype}"):
+            lines.append(("mutants", f"{fates[0]} of {sum(fates)} refused"))
+        text = "\n".join(f"- {name}: {value}" for name, value in lines if value)
+        for one in causes if red else ():
+            also = f" It is the finding [{one['finding']}](findings.html#{one['finding']})." if one["finding"] else ""
+            text += f"\n\n**{one['kind']}**, `{one['name']}`: {one['why']}{also}\n\n```\n{one['program'].strip()}\n```"
+        yield _row("", f"`{each['call']}`", text, library=each["library"], verdict=each["verdict"], dtype=dtype)
+
+
+def _row(name: str, title: str, text: str, **facets: str) -> Row:
+    """A row: what stands in it, what it is filtered by, and what it opens to, as HTML."""
+    return {"name": name, "title": _MARKDOWN.renderInline(title), "text": _MARKDOWN.render(text), "facets": facets}
+
+
+ROWS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Row]]] = {
+    "findings": rows_of_findings,
+    "league": rows_of_league,
+}
+
+
+def write_scripts(folder: Path) -> None:
+    """Write the rows of each page into a folder of the site, as `window.ROWS`."""
+    for name, rows in ROWS.items():
+        data = json.loads((DOCS / f"{name}.json").read_text(encoding="utf-8"))
+        text = json.dumps([*rows(data)], ensure_ascii=False)
+        (folder / f"{name}.rows.js").write_text(f"window.ROWS = {text};\n", encoding="utf-8")
