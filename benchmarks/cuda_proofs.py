@@ -1,8 +1,8 @@
 """What was proved of each op on CUDA, and how: `python benchmarks/cuda_proofs.py [RUN.json | LAUNCHES.jsonl]...`
 
 adds to the record in `benchmarks/results/` runs of subjects "triton" and "ptx", runs on a GPU, and what
-`benchmarks/gpu/launches.py` has written, and writes the table of docs/kernels.md. What was rehearsed has a record of
-its own, in `tests/rehearsal/`. A cell has the outcome of its last run, and so has a launch.
+`benchmarks/gpu/launches.py` has written, and writes the table of docs/tables/kernels.txt. What was rehearsed has a
+record of its own, in `tests/rehearsal/`. A cell has the outcome of its last run, and so has a launch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workshop.kernels.classes import CLASSES
 _ROOT = Path(__file__).resolve().parents[1]
 RECORD = _ROOT / "benchmarks" / "results" / "cuda_cells.json"
 REHEARSED = _ROOT / "tests" / "rehearsal" / "record.json"
-PAGE = _ROOT / "docs" / "kernels.md"
+PAGE = _ROOT / "docs" / "tables" / "kernels.txt"
 BEGIN, END = "<!-- python benchmarks/cuda_proofs.py -->\n", "<!-- end -->"
 #: How cells were asked, in the order of the table.
 INTERPRETED, EXECUTED, GPU = "interpreted", "executed", "GPU"

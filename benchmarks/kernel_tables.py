@@ -1,4 +1,4 @@
-"""Writes the tables of docs/kernels.md: `python benchmarks/kernel_tables.py`, which takes minutes.
+"""Writes the tables of docs/tables/kernels.txt: `python benchmarks/kernel_tables.py`, which takes minutes.
 
 Every table there stands between the comment that has its command and the comment `<!-- end -->`.
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "kernels.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "kernels.txt"
 TABLE = re.compile(r"(<!-- (python -m workshop kernels [^\n]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

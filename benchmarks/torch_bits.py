@@ -32,6 +32,7 @@ from opassay.properties.candidates.question_plan import ALL_AXES, INVARIANT
 from tests.properties.candidates import invariant_kernels
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "torch_bits.md"
+TABLE = PAGE.parent / "tables" / "torch_bits.txt"
 _MOST_CALLS = 60
 #: Name -> the operation, and the shapes of its arguments.
 OPERATIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -79,8 +80,8 @@ def rows(names: list[str]) -> Iterator[list[str]]:
             yield [f"`{name}`", kind, *(outcomes.get(INVARIANT[axis], "-") for axis in ALL_AXES), least]
 
 
-def page(table: list[list[str]]) -> str:
-    """The page of a table."""
+def pages(table: list[list[str]]) -> dict[Path, str]:
+    """The page and its table, by their paths."""
     columns = [i for i in range(len(table[0])) if i < 2 or i == len(table[0]) - 1 or any(r[i] != "-" for r in table)]
     heads = ["operation", "dtype", *ALL_AXES, "the first least case"]
     cells = [heads, ["---"] * len(heads), *table]
@@ -98,8 +99,12 @@ Of {len(table)} rows {whole} lose nothing.
 ({torch.backends.cpu.get_cpu_capability()}), and {torch.get_num_threads()} threads, unless `threads` is asked.
 Other machines and versions have other kernels. "-" is not asked: the formula mixes rows, or has no such axis.
 
+## All operations
+
+On the built site a table stands here that is filtered by dtype and text. In a checkout it is
+[tables/torch_bits.txt](tables/torch_bits.txt).
 """
-    return text + "\n".join(lines) + "\n"
+    return {PAGE: text, TABLE: "## Operations\n\n" + "\n".join(lines) + "\n"}
 
 
 def judge_kernels() -> int:
@@ -138,7 +143,8 @@ def main(words: list[str]) -> int:
         table.append(row)
         print(*row, flush=True)
     if "--write" in words:
-        PAGE.write_text(page(table), encoding="utf-8")
+        for path, text in pages(table).items():
+            path.write_text(text, encoding="utf-8")
     return 0
 
 

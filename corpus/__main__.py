@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .page import PAGE, RESULTS, page
+from .page import RESULTS, pages
 from .programs import Program, programs
 from .running import ERROR
 
@@ -103,7 +103,8 @@ def _print_counts(done: Sequence[dict[str, Any]], options: argparse.Namespace) -
     elif options.json:
         Path(options.json).write_text(text, encoding="utf-8")
     if options.write:
-        PAGE.write_text(page(), encoding="utf-8")
+        for path, text in pages().items():
+            path.write_text(text, encoding="utf-8")
 
 
 def keep(result: dict[str, Any]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from .programs import CORPUS, Program, programs, themes
 from .running import ROOT
 
 RESULTS, PAGE = CORPUS / "results.json", ROOT / "docs" / "corpus.md"
+TABLE = ROOT / "docs" / "tables" / "corpus.txt"
 
 _TITLES = {
     "compiled": "Compiled code",
@@ -43,26 +45,28 @@ cases the same question has to accept an implementation without the fault. A *ga
 the reason; what came nearest to it is asked as well, and a gap that has closed is told as a claim that does not hold.
 Exit code 3 means that a claim does not hold, or that a program broke; a bug that is present is no failure.
 
-Below are {present} present, {fixed} fixed and {rest} not run; {gaps} are gaps. *Said of* is the version that the thread
+{present} are present, {fixed} fixed and {rest} not run; {gaps} are gaps. *Said of* is the version that the thread
 names, or its date. What opassay found by itself is on [a page of its own](findings.md); `python -m corpus` runs those
 programs, too.
+
+## All bugs
+
+On the built site a table stands here that is filtered by theme, state and text. In a checkout it is
+[tables/corpus.txt](tables/corpus.txt).
 """
 
 
-def page() -> str:
-    """The page, from the results in `RESULTS`."""
+def pages() -> dict[Path, str]:
+    """The page and its table by their paths, from the results in `RESULTS`."""
     results = {each["name"]: each for each in json.loads(RESULTS.read_text(encoding="utf-8"))}
     bugs = [each for each in programs() if not each.found_here and each.name in results]
     states = [results[each.name]["state"] for each in bugs]
-    parts = [
-        _INTRODUCTION.format(
-            count=len(bugs), present=states.count("present"), fixed=states.count("fixed"),
-            rest=states.count("not run"), gaps=sum("gap" in results[each.name]["seen"] for each in bugs),
-        )
-    ]  # fmt: skip
-    for theme, group in themes(bugs).items():
-        parts += [f"## {_TITLES[theme]}\n", _table(group, results)]
-    return "\n".join(parts)
+    text = _INTRODUCTION.format(
+        count=len(bugs), present=states.count("present"), fixed=states.count("fixed"),
+        rest=states.count("not run"), gaps=sum("gap" in results[each.name]["seen"] for each in bugs),
+    )  # fmt: skip
+    parts = [f"## {_TITLES[theme]}\n\n{_table(group, results)}" for theme, group in themes(bugs).items()]
+    return {PAGE: text, TABLE: "\n".join(parts)}
 
 
 def _table(programs: Sequence[Program], results: dict[str, dict[str, Any]]) -> str:
@@ -72,7 +76,7 @@ def _table(programs: Sequence[Program], results: dict[str, dict[str, Any]]) -> s
         owner, _, number = result["thread"].partition("#")
         link = f"[{owner.rpartition('/')[2]}#{number}](https://github.com/{owner}/issues/{number})"
         cells = [
-            f"[{each.title}](../corpus/{each.theme}/{each.name}.py)",
+            f"[{each.title}](../../corpus/{each.theme}/{each.name}.py)",
             link,
             result["said_of"],
             _here(result),

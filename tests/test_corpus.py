@@ -13,7 +13,7 @@ import torch
 
 from corpus import __main__ as command
 from corpus.bug import KNOWN, REFUSED, Bug, attempt, same, state
-from corpus.page import PAGE, RESULTS, page
+from corpus.page import RESULTS, pages
 from corpus.programs import Program, programs
 from corpus.running import CLAIMED, ERROR, FIXED, NOT_RUN, PRESENT, run_program
 from corpus.seen import Claim, Gap, assess
@@ -41,7 +41,7 @@ def test_the_page_is_made_of_the_programs_and_of_results_that_hold() -> None:
     results = {each["name"]: each for each in json.loads(RESULTS.read_text(encoding="utf-8"))}
     assert set(results) == set(BUGS)
     assert [name for name, each in results.items() if each["seen"]["holds"] is not True] == []
-    assert PAGE.read_text(encoding="utf-8") == page()
+    assert {path: path.read_text(encoding="utf-8") for path in pages()} == pages()
 
 
 # -------------------------------------------------------------------------------------------- a few of the programs

@@ -29,6 +29,7 @@ autodoc_inherit_docstrings = False  # those of torch's classes refer to torch's 
 html_static_path = ["static"]
 html_js_files = ["site.js"]
 html_theme_options = {"top_of_page_buttons": []}  # their words stand outside of all landmarks
+PAGES_WITH_ROWS = frozenset(tables.rows())
 root_doc = "index"
 highlight_language = "none"  # of blocks that name no language: commands and output
 
@@ -42,7 +43,7 @@ def setup(app: Any) -> None:
 
 def _add_rows(app: Any, pagename: str, templatename: str, context: Any, doctree: Any) -> None:
     """A page with a table to filter loads its rows, and what filters them."""
-    if pagename in tables.ROWS:
+    if pagename in PAGES_WITH_ROWS:
         for name in (f"{pagename}.rows.js", "rows.js"):
             app.add_js_file(name)
         app.add_css_file("rows.css")

@@ -1,13 +1,15 @@
 """The rows of the tables that the built site filters, made of the data beside the pages.
 
-A page of the site has a table where its folder has data of the same name: `docs/league.json` for `league.md`. Its rows
-come as a script and not as JSON, because a browser reads no other file of a site that is opened from a disk.
+A page of the site has such a table where there is data of its name: `docs/league.json`, or `docs/tables/kernels.txt`,
+which has tables of Markdown below headings. Rows come as a script and not as JSON, because a browser reads no other
+file of a site that is opened from a disk.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +66,63 @@ def rows_of_league(data: Mapping[str, Any]) -> Iterator[Row]:
 
 def _row(name: str, title: str, text: str, **facets: str) -> Row:
     """A row: what stands in it, what it is filtered by, and what it opens to, as HTML."""
-    return {"name": name, "title": _MARKDOWN.renderInline(title), "text": _MARKDOWN.render(text), "facets": facets}
+    # What opens a row may hold no link.
+    head = re.sub(r"</?a\b[^>]*>", "", _MARKDOWN.renderInline(title))
+    return {"name": name, "title": head, "text": _MARKDOWN.render(text), "facets": facets}
 
 
-ROWS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Row]]] = {
-    "findings": rows_of_findings,
-    "league": rows_of_league,
-}
+#: Values of a column by which rows are filtered, at most, and their longest length.
+_MOST, _LONGEST = 16, 24
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def rows_of_text(text: str) -> Iterator[Row]:
+    """A row for each row of tables of Markdown, filtered by the heading above and by columns that have few values."""
+    part, heads, cells = "", list[str](), list[tuple[str, dict[str, str]]]()
+    for line in text.splitlines():
+        if line.startswith("#"):
+            part, heads = line.lstrip("# "), []
+        elif line.startswith("|"):
+            columns = [column.strip() for column in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if not heads:
+                heads = [head or f"column {i + 1}" for i, head in enumerate(columns)]
+            elif not set("".join(columns)) <= {"-", ":"}:
+                cells.append((part, dict(zip(heads, columns, strict=True))))
+        elif not line:
+            heads = []
+    values: dict[str, set[str]] = {}
+    for _, each in cells:
+        for name, value in [*each.items()][1:]:
+            values.setdefault(name, set()).add(value)
+    facets = [name for name, some in values.items() if 1 < len(some) <= _MOST and max(map(len, some)) <= _LONGEST][:4]
+    for part, each in cells:
+        title, *rest = each.items()
+        lines = [f"- {name}: {_plain(value)}" for name, value in rest if value]
+        chosen = {"part": part, **{name: each.get(name, "") for name in facets}}
+        yield _row("", _plain(title[1]), "\n".join(lines), **chosen)
+
+
+def _plain(cell: str) -> str:
+    """A cell, of whose links those to pages of the site and to other sites are kept."""
+
+    def link(match: re.Match[str]) -> str:
+        words, to = match.groups()
+        page = Path(to.partition("#")[0])
+        return match[0] if "://" in to else f"[{words}]({page.stem}.html)" if page.suffix == ".md" else words
+
+    return _LINK.sub(link, cell.replace("\\|", "|"))
+
+
+def rows() -> dict[str, list[Row]]:
+    """The rows of each page that has a table, by its name."""
+    tables = {path.stem: [*rows_of_text(path.read_text(encoding="utf-8"))] for path in (DOCS / "tables").glob("*.txt")}
+    for name, make in (("findings", rows_of_findings), ("league", rows_of_league)):
+        tables[name] = [*make(json.loads((DOCS / f"{name}.json").read_text(encoding="utf-8")))]
+    return tables
 
 
 def write_scripts(folder: Path) -> None:
     """Write the rows of each page into a folder of the site, as `window.ROWS`."""
-    for name, rows in ROWS.items():
-        data = json.loads((DOCS / f"{name}.json").read_text(encoding="utf-8"))
-        text = json.dumps([*rows(data)], ensure_ascii=False)
+    for name, table in rows().items():
+        text = json.dumps(table, ensure_ascii=False)
         (folder / f"{name}.rows.js").write_text(f"window.ROWS = {text};\n", encoding="utf-8")

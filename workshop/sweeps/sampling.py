@@ -69,7 +69,7 @@ def _compute(name: str, fmt: Format, arguments: Any) -> Iterator[Any]:
 
 
 def table() -> Iterator[str]:
-    """The rows of the sampled table of docs/functions.md."""
+    """The rows of the sampled table of docs/tables/functions.txt."""
     yield "| function | dtype | arguments | worst (ulp) | at | contract (ulp) |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for dtype in sorted(FORMATS, key=lambda name: FORMATS[name].precision):

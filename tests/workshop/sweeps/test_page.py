@@ -1,4 +1,4 @@
-"""The measured table of docs/functions.md and the contract of the CPU: neither may be changed without the other."""
+"""The table docs/tables/functions.txt and the contract of the CPU: neither may be changed without the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opassay.oracles.bound.contract import CPU_FUNCTIONS
 from workshop.sweeps import sampling
 from workshop.sweeps.reading import promised
 
-PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tables" / "functions.txt"
 
 
 #: What torch computes worse than its contract says, and what is told of it on the page: faults of torch.
