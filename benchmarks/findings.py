@@ -59,8 +59,8 @@ or overflows needlessly; torch's own function as the spec would bring what torch
 
 Of {all} Triton kernels of the [league](league.md)'s libraries that were called with more than 2^31 elements on {day},
 {held} held, {refused} refused the call by an exception, {unasked} were not asked, {failing} are wrong for another
-reason, and {wraps} wrap and touch other memory ([how](judge_your_kernel.md)). {losses} further losses of torch's
-kernels on CPUs are those that `benchmarks/torch_against_itself.py` shows.
+reason, and {wraps} wrap and touch other memory ([how](questions.md#beyond-231-elements)). {losses} further losses of
+torch's kernels on CPUs are those that `benchmarks/torch_against_itself.py` shows.
 
 ## All findings
 

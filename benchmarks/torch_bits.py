@@ -90,7 +90,7 @@ def pages(table: list[list[str]]) -> dict[Path, str]:
     text = f"""# torch's own operations, and their bits
 
 Does a row of an operation of torch keep its bits whatever is computed beside it? Each operation was asked along the
-axes of [`opassay judge --invariant`](judge_your_kernel.md#equal-bits), rows along axis 0, with gradients: of rows, and
+axes of [`opassay judge --invariant`](equal_bits.md), rows along axis 0, with gradients: of rows, and
 in `runs` and `threads` of weights, too.
 All values are right; what is lost is that a batch, a neighbour or a thread changes no bit.
 Of {len(table)} rows {whole} lose nothing.

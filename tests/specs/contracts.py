@@ -108,7 +108,7 @@ _HEAD = """\
 
 What a kernel may do is a contract: `contract="torch+tf32"`, `--contract torch+tf32`, a preset and allowances behind it,
 each after a `+`. From it and the spec the bound is derived ([bound.md](bound.md)); no number of this page was chosen.
-[Judge a kernel](judge_your_kernel.md#what-a-kernel-may-do) says what is allowed under every contract.
+[Judge a kernel](judgements.md#what-every-contract-allows) says what is allowed under every contract.
 
 `python benchmarks/contracts.py > docs/contracts.md` writes this page anew.
 """
