@@ -61,6 +61,14 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert list(dead_links(path, path.read_text(encoding="utf-8"))) == []
 
 
+def test_the_pages_are_no_longer_than_they_may_be() -> None:
+    """Words are a budget, as lines are: what a page gains another one gives."""
+    words = {path: len(path.read_text(encoding="utf-8").split()) for path in build.DOCS.rglob("*.md")}
+    assert sum(words.values()) <= 82_000
+    assert words[build.DOCS / "judge_your_kernel.md"] <= 1_800
+    assert words[build.DOCS / "from_assert_close.md"] <= 500
+
+
 def test_a_dead_link_is_found() -> None:
     text = "# Here\n[a](#here) [b](gone.md) [c](gate.md#there)\n```\n[e](gone.md)\n```\n[f](https://x.org/#y)\n"
     assert list(dead_links(build.DOCS / "index.md", text.replace("(#here)", "(#tutorials)"))) == [

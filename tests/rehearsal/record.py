@@ -1,4 +1,4 @@
-"""What was rehearsed with which outcome, and the table of docs/rehearsed.md.
+"""What was rehearsed with which outcome, and the table docs/tables/rehearsed.txt.
 
 `python -m tests.rehearsal.record RUN.json...` adds the verdicts of runs under the rehearsal to the record beside this
 module and writes the table of the page; without runs it writes the table alone.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 RECORD = Path(__file__).with_name("record.json")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "rehearsed.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tables" / "rehearsed.txt"
 BEGIN, END = "<!-- python -m tests.rehearsal.record -->\n", "<!-- end -->"
 #: What the device is called in the environment of a run.
 NAME = "rehearsal device (host memory)"

@@ -1,4 +1,4 @@
-"""The record of the rehearsal, and its table in docs/rehearsed.md."""
+"""The record of the rehearsal, and its table docs/tables/rehearsed.txt."""
 
 from __future__ import annotations
 
