@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,9 +41,9 @@ def test_red():
 """
 
 
-def _audit(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+def _audit(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_theirs.py").write_text(text)
-    command = [sys.executable, "-m", "opassay", "audit-tests", "test_theirs.py"]
+    command = [sys.executable, "-m", "opassay", "audit-tests", *words, "test_theirs.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
 
 
@@ -59,6 +60,30 @@ def test_what_comparisons_miss_is_told_with_what_would_see_it(tmp_path: Path) ->
     assert any(line.startswith("5 comparisons in 3 tests let ") for line in lines)
     assert "X.softmax," not in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["test_theirs.py"]
+
+
+def test_a_comparison_of_theirs_is_audited_by_the_argument_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ratios.py").write_text(
+        "def assert_ratio(name, expected, actual, ratio):\n"
+        "    assert ((actual - expected).norm() <= ratio * expected.norm()).item(), name\n"
+    )
+    text = "import torch\nfrom ratios import assert_ratio\n\n\ndef test_it():\n"
+    text += "    assert_ratio('y', torch.ones(4, 8), torch.ones(4, 8), ratio=0.1)\n"
+    done = _audit(tmp_path, text, "--comparison", "ratios:assert_ratio:2", "--json", "rows.json")
+    assert "assert_ratio misses all times 1.05" in done.stdout, done.stderr
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert {"all zeros", "the other sign"} <= {*row["sees"]}
+    done = _audit(tmp_path, text, "--comparison", "ratios")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--comparison: got 'ratios', need MODULE:FUNCTION" in done.stderr
+
+
+def test_a_fault_that_a_comparison_cannot_take_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "picky.py").write_text("def check(a, b):\n    if a[0] == 0:\n        raise TypeError('no zeros')\n")
+    text = "import torch\nimport picky\n\n\ndef test_it():\n    picky.check(torch.ones(8), torch.ones(8))\n"
+    done = _audit(tmp_path, text, "--comparison", "picky:check")
+    assert "not tried, " in done.stdout
+    assert "TypeError: no zeros" in done.stdout
 
 
 def test_the_end_says_whether_anything_was_compared(tmp_path: Path) -> None:

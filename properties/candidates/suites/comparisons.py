@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
+import inspect
 import json
 import linecache
 import os
@@ -32,52 +34,71 @@ _COMPARERS: tuple[tuple[Any, str], ...] = (
 _FUNCTIONS = frozenset(name for _, name in _COMPARERS)
 #: What the first two arguments may be called.
 _NAMES = (("actual", "input", "a", "x"), ("expected", "desired", "other", "b", "y"))
-#: The environment variable that names a file.
-_FILE = "OPASSAY_COMPARISONS"
+#: The environment variables that name a file, and further functions that compare: MODULE:FUNCTION, or
+#: MODULE:FUNCTION:N where the numbers to be judged are argument N, counted from 0; with spaces between them.
+_FILE, _MORE = "OPASSAY_COMPARISONS", "OPASSAY_COMPARERS"
 
 
 def pytest_configure() -> None:
     """Put a function that tries faults in the place of each that compares, before a test imports it."""
     for owner, name in _COMPARERS:
         setattr(owner, name, _with_faults(getattr(owner, name)))
+    for words in os.environ.get(_MORE, "").split():
+        module, name, *position = words.split(":")
+        owner = importlib.import_module(module)
+        setattr(owner, name, _with_faults(getattr(owner, name), int(position[0]) if position else 0))
 
 
-def _with_faults(compare: Callable[..., Any]) -> Callable[..., Any]:
+def _with_faults(compare: Callable[..., Any], position: int = 0) -> Callable[..., Any]:
     @functools.wraps(compare)
     def compare_all(*args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
         answer = compare(*args, **options)  # one that fails by itself raises here, and says nothing of faults
         if answer is None or bool(answer):
-            _note(compare, args, options, sys._getframe(1))
+            _note(compare, position, args, options, sys._getframe(1))
         return answer
 
     return compare_all
 
 
-def _note(compare: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], frame: FrameType) -> None:
-    """Compare again with each fault, and write which are seen."""
-    key = "" if args else next((name for name in _NAMES[0] if name in options), "")
-    actual, sees, misses = args[0] if args else options.get(key), list[str](), list[str]()
+def _note(
+    compare: Callable[..., Any], position: int, args: tuple[Any, ...], options: dict[str, Any], frame: FrameType
+) -> None:
+    """Compare again with each fault, and write which are seen, and why others could not be tried."""
+    given = len(args) > position
+    key = next((name for name in (*_parameter_names(compare, position), *_NAMES[0]) if name in options), "")
+    actual = args[position] if given else options.get(key)
+    sees, misses, untried = list[str](), list[str](), dict[str, str]()
     before = pytree.tree_leaves(actual)
     for name, spoil in SPOILS.items():
         wrong = pytree.tree_map(functools.partial(_spoil, spoil), actual)
         if all(one is other for one, other in zip(before, pytree.tree_leaves(wrong), strict=True)):
             continue
+        own = (*args[:position], wrong, *args[position + 1 :]) if given else args
         try:
-            answer = compare(wrong, *args[1:], **options) if args else compare(**{**options, key: wrong})
+            answer = compare(*own, **(options if given else {**options, key: wrong}))
         except AssertionError:
             answer = False
-        except Exception:
+        except Exception as err:
+            untried[name] = f"{type(err).__name__}: {err}"
             continue
         (misses if answer is None or answer else sees).append(name)
-    if sees or misses:
+    if sees or misses or untried:
         row = {
             "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
             "line": f"{frame.f_code.co_filename}:{frame.f_lineno}", "by": compare.__name__,
-            "sees": sees, "misses": misses, "instead": next(_assertions(frame), ""),
+            "sees": sees, "misses": misses, "untried": untried, "instead": next(_assertions(frame), ""),
         }  # fmt: skip
         with open(os.environ[_FILE], "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def _parameter_names(function: Callable[..., Any], position: int) -> list[str]:
+    """The name of a parameter, by which it may be handed over; none of a function in C."""
+    try:
+        return [*inspect.signature(function).parameters][position : position + 1]
+    except (TypeError, ValueError):
+        return []
 
 
 def _spoil(spoil: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
