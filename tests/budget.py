@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 117_401
+TOTAL = 117_607
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 235),
@@ -43,7 +43,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 3_074),
     "command line": ("reports/cli", 5_392),
-    "reports": ("reports", 5_716),
+    "reports": ("reports", 5_922),
 }  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def test_a_stranger_is_judged(tmp_path: Path) -> None:
             for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
                 exec(compile(block, "serving.md", "exec"), program)
             candidates = [RIGHT.replace("reference", "kernel"), "def kernel(x): return x"]
-            rewards = program["rewards"](program["Judge"](client.url, client.token), candidates, SPEC)
+            rewards = program["rewards"](client.url, client.token, candidates, SPEC)
         finally:
             process.terminate()
         assert process.wait(60) == 0

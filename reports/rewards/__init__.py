@@ -1,0 +1,1 @@
+"""Rewards of models that write kernels, and environments of libraries that train them."""
