@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 117_607
+TOTAL = 117_608
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 235),
@@ -42,7 +42,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 3_074),
-    "command line": ("reports/cli", 5_392),
+    "command line": ("reports/cli", 5_393),
     "reports": ("reports", 5_922),
 }  # fmt: skip
 

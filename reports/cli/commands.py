@@ -39,7 +39,7 @@ COMMANDS: Table = {
     "explain": (".project.explain", "Say what a code, a property or another word means."),
     "list": (".list", "Show the ops, and the cells of those that are named."),
     "doctor": (".doctor", "Show the environment and what it lacks."),
-    "bound": (".judge.bound", "Say why the bound of a spec is what it is, by operation and line."),
+    "bound": (".judge.bound", "Say why the bound of a spec is what it is, by line."),
     "tolerances": (".judge.tolerances", "Print the least tolerances that miss no right kernel."),
     "audit-tests": (".judge.audit_tests", "Say which faults the comparisons of tests let pass."),
     "serve": (".serving.serve", "Judge what is asked over HTTP."),

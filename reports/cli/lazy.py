@@ -63,7 +63,8 @@ class LazyGroup(click.Group):
         if self.usual and not args and not ctx.resilient_parsing:
             # By itself click would show the help, and before version 8.2 end with 0: a gate that was given nothing must
             # not pass.
-            ctx.fail(f"got nothing, need a record of a run, or one of {', '.join(self.table)}")
+            near = "; here is opassay-report" if Path("opassay-report/run.json").is_file() else ""
+            ctx.fail(f"got nothing, need a record of a run, or one of {', '.join(self.table)}{near}")
         if self.usual and args and self._means_usual(ctx, args[0]):
             args = [self.usual, *args]
         return super().parse_args(ctx, args)

@@ -57,7 +57,9 @@ def test_every_command_has_help_at_its_place(words: tuple[str, ...], capsys: pyt
 
 
 @pytest.mark.parametrize("name", [name for name, row in COMMANDS.items() if isinstance(row, Branch)])
-def test_a_group_lists_its_commands_and_takes_no_empty_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_lists_its_commands_and_takes_no_empty_line(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = COMMANDS[name]
     assert isinstance(row, Branch)
     _, out, _ = _answer(capsys, name, "--help")
@@ -65,7 +67,12 @@ def test_a_group_lists_its_commands_and_takes_no_empty_line(name: str, capsys: p
     assert f"Where no command is named, {row.usual} is meant." in out
     code, out, err = _answer(capsys, name)
     assert (code, out) == (2, "")
-    assert f"need a record of a run, or one of {', '.join(row.table)}" in err
+    assert f"need a record of a run, or one of {', '.join(row.table)}\n" in err
+    (tmp_path / "opassay-report").mkdir()
+    (tmp_path / "opassay-report" / "run.json").touch()
+    monkeypatch.chdir(tmp_path)
+    code, _, err = _answer(capsys, name)
+    assert (code, err.splitlines()[-1].endswith("; here is opassay-report")) == (2, True)
 
 
 @pytest.mark.parametrize(
