@@ -65,18 +65,18 @@ def _note(
     compare: Callable[..., Any], position: int, args: tuple[Any, ...], options: dict[str, Any], frame: FrameType
 ) -> None:
     """Compare again with each fault, and write which are seen, and why others could not be tried."""
-    given = len(args) > position
+    by_place = len(args) > position
     key = next((name for name in (*_parameter_names(compare, position), *_NAMES[0]) if name in options), "")
-    actual = args[position] if given else options.get(key)
+    actual = args[position] if by_place else options.get(key)
     sees, misses, untried = list[str](), list[str](), dict[str, str]()
     before = pytree.tree_leaves(actual)
     for name, spoil in SPOILS.items():
         wrong = pytree.tree_map(functools.partial(_spoil, spoil), actual)
         if all(one is other for one, other in zip(before, pytree.tree_leaves(wrong), strict=True)):
             continue
-        own = (*args[:position], wrong, *args[position + 1 :]) if given else args
+        own = (*args[:position], wrong, *args[position + 1 :]) if by_place else args
         try:
-            answer = compare(*own, **(options if given else {**options, key: wrong}))
+            answer = compare(*own, **(options if by_place else {**options, key: wrong}))
         except AssertionError:
             answer = False
         except Exception as err:
