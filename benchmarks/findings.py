@@ -58,7 +58,7 @@ or overflows needlessly; torch's own function as the spec would bring what torch
 {table}
 
 Of {all} Triton kernels of the [league](league.md)'s libraries that were called with more than 2^31 elements on {day},
-{held} held, {refused} refused the call by an exception, {unasked} were not asked, {failing} are wrong for another
+{right} held, {refusals} refused the call by an exception, {unasked} were not asked, {failing} are wrong for another
 reason, and {wraps} wrap and touch other memory ([how](questions.md#beyond-231-elements)). {losses} further losses of
 torch's kernels on CPUs are those that `benchmarks/torch_against_itself.py` shows.
 
@@ -140,7 +140,7 @@ def page(record: Mapping[str, Any]) -> str:
         lines.append(f"| {name} | {len(mine)} | {wrong} | " + " | ".join(f"{of[each]}" for each in SEVERITIES) + " |")
     return _PAGE.format(
         machine=record["machine"], table="\n".join(lines), all=counts.total(), day=far["day"],
-        held=counts["verified"] + counts["weak"], refused=counts["refused"], wraps=wraps,
+        right=counts["verified"] + counts["weak"], refusals=counts["refused"], wraps=wraps,
         unasked=counts["unsupported"] + counts["error"], failing=counts["fail"] - wraps, losses=len(record["losses"]),
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ autodoc_inherit_docstrings = False  # those of torch's classes refer to torch's 
 html_static_path = ["static"]
 html_js_files = ["site.js"]
 html_theme_options = {"top_of_page_buttons": []}  # their words stand outside of all landmarks
-PAGES_WITH_ROWS = frozenset(tables.rows())
+PAGES_WITH_ROWS = frozenset(tables.page_names())
 root_doc = "index"
 highlight_language = "none"  # of blocks that name no language: commands and output
 

@@ -113,16 +113,24 @@ def _plain(cell: str) -> str:
     return _LINK.sub(link, cell.replace("\\|", "|"))
 
 
-def rows() -> dict[str, list[Row]]:
-    """The rows of each page that has a table, by its name."""
-    tables = {path.stem: [*rows_of_text(path.read_text(encoding="utf-8"))] for path in (DOCS / "tables").glob("*.txt")}
-    for name, make in (("findings", rows_of_findings), ("league", rows_of_league)):
-        tables[name] = [*make(json.loads((DOCS / f"{name}.json").read_text(encoding="utf-8")))]
-    return tables
+def page_names() -> list[str]:
+    """The pages that have such a table."""
+    return [*_OF_DATA, *(path.stem for path in (DOCS / "tables").glob("*.txt"))]
+
+
+def rows_of_page(name: str) -> list[Row]:
+    """The rows of a page's table."""
+    if name in _OF_DATA:
+        return [*_OF_DATA[name](json.loads((DOCS / f"{name}.json").read_text(encoding="utf-8")))]
+    return [*rows_of_text((DOCS / "tables" / f"{name}.txt").read_text(encoding="utf-8"))]
+
+
+#: Pages whose tables are made of JSON.
+_OF_DATA = {"findings": rows_of_findings, "league": rows_of_league}
 
 
 def write_scripts(folder: Path) -> None:
     """Write the rows of each page into a folder of the site, as `window.ROWS`."""
-    for name, table in rows().items():
-        text = json.dumps(table, ensure_ascii=False)
+    for name in page_names():
+        text = json.dumps(rows_of_page(name), ensure_ascii=False)
         (folder / f"{name}.rows.js").write_text(f"window.ROWS = {text};\n", encoding="utf-8")

@@ -226,12 +226,8 @@ def _call_compiled(candidate: Any, own: CallArguments, compiled: str) -> Any:
     from ...oracles.machine.ptx.account import ACCOUNT  # here, because few candidates have kernels
     from ..places.executing import execute_launches
 
-    with execute_launches(compiled):
-        ACCOUNT.begin()
-        value = _call(candidate, own)
-        if ACCOUNT.fault is not None:
-            raise ACCOUNT.fault
-    return value
+    with execute_launches(compiled), ACCOUNT.raise_fault():
+        return _call(candidate, own)
 
 
 def _as_tensors(value: Any, dtype: torch.dtype | None = None) -> Any:

@@ -156,7 +156,7 @@ def explain_bound(
             own = share
         elif share:
             median = float(np.median(radii[output][known] / radius[known]))
-            parts.append(BoundPart(share, median, _described(part), part.line))
+            parts.append(BoundPart(share, median, _describe_part(part), part.line))
     parts.sort(key=lambda part: -part.share)
     return BoundParts(
         read_spec.name, run.names[output], where, dtype, float(centre[where]), float(radius[where]),
@@ -186,7 +186,7 @@ def explain_in_file(
         raise GivenError(str(err)) from err
 
 
-def _described(part: PrimitivePlace) -> str:
+def _describe_part(part: PrimitivePlace) -> str:
     """What rounds, in words: the operation of torch, and what it is made of where that has another name."""
     if part.primitive == "store":
         return f"storing what {part.operation or 'the line'} gives"

@@ -272,7 +272,12 @@ class Picked:
         if label not in ("", draws.AGAIN):
             start = 0 if kind == "sizes" else seed % ELSEWHERE
             self._run(
-                kind, self._clocked(itertools.islice(pool.after(start), count)), pool.strategy, limits, choice, seeds
+                kind,
+                self._clock_drawing(itertools.islice(pool.after(start), count)),
+                pool.strategy,
+                limits,
+                choice,
+                seeds,
             )
             return
         # Before samples are steered, half of them are drawn alike, because steering leaves most values alone.
@@ -287,7 +292,7 @@ class Picked:
             draws.ask_steered(pool.strategy, ask, seed, hypothesis.settings(limits, max_examples=count - alike))
             self._counting = True
 
-    def _clocked(self, entries: Iterator[DrawnDraft]) -> Iterator[DrawnDraft]:
+    def _clock_drawing(self, entries: Iterator[DrawnDraft]) -> Iterator[DrawnDraft]:
         """The drafts, of which each is drawn when it is needed."""
         while True:
             with self.opened.judge.tally.clock("generate"):

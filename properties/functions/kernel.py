@@ -81,13 +81,10 @@ def custom_kernel(
         ValueError: a name is that of no argument or symbol, or an extent is of another kind.
     """
     offer, fixed = Offer.of(offer, "supported"), dict(constants or {})
-    for what, function in (("kernel", kernel), ("reference", reference)):
-        if not callable(function):
-            raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
+    _require_parameters(kernel, reference, shapes, fixed)
     by_symbol = Shapes.of(shapes, sizes or {})
     names = tuple(by_symbol.arguments)
     wrt = offer.choose_differentiable([name for name in names if name not in by_symbol.integers])
-    _require_parameters(kernel, reference, shapes, fixed)
     call = _by_name("reference", reference, names, fixed)
     title = name or _kernel_name(kernel)
     operands = by_symbol.example(by_symbol.smallest())
@@ -165,7 +162,12 @@ def _kernel_name(function: Any) -> str:
 
 
 def _require_parameters(kernel: Any, reference: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
-    """ValueError unless each tensor is a parameter of the reference, and each constant of one of the two functions."""
+    """ValueError unless each tensor is a parameter of the reference, and each constant of one of the two functions;
+    TypeError where one of these is none.
+    """
+    for what, function in (("kernel", kernel), ("reference", reference)):
+        if not callable(function):
+            raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
     read, own = _parameters(reference), _parameters(kernel)
     if read is not None and not any(p.kind in _MANY for p in read.values()):
         _require_names("shapes", shapes, "reference", read)

@@ -50,11 +50,8 @@ def with_request(op: Op, request: RequestKeywords) -> Op:
         raise ValueError(f"device={words.device}: got compiled={words.compiled}, too, whose kernels run on the CPU")
 
     def call(*args: Any) -> Any:
-        ACCOUNT.begin()
-        result = kernel(*args)
-        if ACCOUNT.fault is not None:
-            raise ACCOUNT.fault
-        return result
+        with ACCOUNT.raise_fault():
+            return kernel(*args)
 
     allowed = terms_of_compiled(terms("torch"))
     return replace(op, subjects={**op.subjects, OWN: call}).changed(kernels=True, terms=allowed)

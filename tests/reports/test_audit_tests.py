@@ -78,6 +78,14 @@ def test_a_comparison_of_theirs_is_audited_by_the_argument_that_is_named(tmp_pat
     assert "--comparison: got 'ratios', need MODULE:FUNCTION" in done.stderr
 
 
+def test_a_comparison_inside_of_one_of_theirs_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "near.py").write_text("import torch\ndef near(a, b):\n    assert torch.allclose(a, b, rtol=0.1)\n")
+    text = "import torch\nfrom near import near\n\n\ndef test_it():\n    near(torch.ones(8), torch.ones(8))\n"
+    done = _audit(tmp_path, text, "--comparison", "near:near")
+    assert "near misses all times 1.05" in done.stdout
+    assert "1 comparisons in 1 tests" in done.stdout
+
+
 def test_a_fault_that_a_comparison_cannot_take_is_counted(tmp_path: Path) -> None:
     (tmp_path / "picky.py").write_text("def check(a, b):\n    if a[0] == 0:\n        raise TypeError('no zeros')\n")
     text = "import torch\nimport picky\n\n\ndef test_it():\n    picky.check(torch.ones(8), torch.ones(8))\n"

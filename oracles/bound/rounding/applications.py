@@ -92,7 +92,7 @@ noted = _NOTED.get
 
 
 @contextmanager
-def noted_in(notes: Applications) -> Iterator[Applications]:
+def apply_by(notes: Applications) -> Iterator[Applications]:
     """Have what is applied in the block applied by these notes."""
     token = _NOTED.set(notes)
     try:
@@ -103,7 +103,7 @@ def noted_in(notes: Applications) -> Iterator[Applications]:
 
 def note_applications(inputs: Sequence[Any]) -> AbstractContextManager[Applications]:
     """Note what is applied in the block to these balls."""
-    return noted_in(Applications(inputs))
+    return apply_by(Applications(inputs))
 
 
 def is_plain(value: Any) -> bool:

@@ -16,16 +16,16 @@ import numpy as np
 from ....reference.array import Params
 from ....reference.formats import BINARY64
 from ..contract import Contract
-from .applications import Applications, noted_in
+from .applications import Applications, apply_by
 from .ball import Ball
 from .reading import balls_of_values
 
-#: Digits of a format whose roundings are nothing beside those of a narrower one, with centres in float64; and beside
-#: those of float64, whose centres are wider.
+#: Digits of a format whose roundings are nothing beside those of a narrower one: the most of which centres stay
+#: float64. And beside those of float64, whose centres are wider: those of binary128.
 _FINE, _FINEST = BINARY64.precision - 1, 113
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class PrimitivePlace:
     """Applications of one primitive in one place of a text: of a line, `line`, and of an operation in it."""
 
@@ -83,7 +83,7 @@ def shares_of(
     """
 
     def read(notes: _Leaving) -> tuple[Any, ...]:
-        with np.errstate(all="ignore"), noted_in(notes):
+        with np.errstate(all="ignore"), apply_by(notes):
             results = function(*(balls_of_values(v, contract) for v in values))
         results = results if isinstance(results, (tuple, list)) else (results,)
         return tuple(y.radii() if isinstance(y, Ball) else None for y in results)

@@ -67,6 +67,14 @@ class LaunchAccount:
         """Forget the fault, which was asked for."""
         self.fault = None
 
+    @contextmanager
+    def raise_fault(self) -> Iterator[None]:
+        """Raise a fault of the launches in the block at its end, whatever the block has made of it."""
+        self.begin()
+        yield
+        if self.fault is not None:
+            raise self.fault
+
     def enter(self, name: str, fault: Violation | Unsupported | None = None) -> None:
         """Note a launch of a kernel, and what was wrong with it."""
         self.launches[name] = self.launches.get(name, 0) + (fault is None)

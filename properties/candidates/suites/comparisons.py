@@ -37,6 +37,8 @@ _NAMES = (("actual", "input", "a", "x"), ("expected", "desired", "other", "b", "
 #: The environment variables that name a file, and further functions that compare: MODULE:FUNCTION, or
 #: MODULE:FUNCTION:N where the numbers to be judged are argument N, counted from 0; with spaces between them.
 _FILE, _MORE = "OPASSAY_COMPARISONS", "OPASSAY_COMPARERS"
+#: The comparison that is being made; empty for none.
+_COMPARES: list[Callable[..., Any]] = []
 
 
 def pytest_configure() -> None:
@@ -53,9 +55,15 @@ def _with_faults(compare: Callable[..., Any], position: int = 0) -> Callable[...
     @functools.wraps(compare)
     def compare_all(*args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
-        answer = compare(*args, **options)  # one that fails by itself raises here, and says nothing of faults
-        if answer is None or bool(answer):
-            _note(compare, position, args, options, sys._getframe(1))
+        if _COMPARES:  # a comparison inside of another one, of which the outer one is theirs
+            return compare(*args, **options)
+        _COMPARES.append(compare)
+        try:
+            answer = compare(*args, **options)  # one that fails by itself raises here, and says nothing of faults
+            if answer is None or bool(answer):
+                _note(compare, position, args, options, sys._getframe(1))
+        finally:
+            _COMPARES.pop()
         return answer
 
     return compare_all
@@ -65,18 +73,18 @@ def _note(
     compare: Callable[..., Any], position: int, args: tuple[Any, ...], options: dict[str, Any], frame: FrameType
 ) -> None:
     """Compare again with each fault, and write which are seen, and why others could not be tried."""
-    by_place = len(args) > position
+    is_positional = len(args) > position
     key = next((name for name in (*_parameter_names(compare, position), *_NAMES[0]) if name in options), "")
-    actual = args[position] if by_place else options.get(key)
+    actual = args[position] if is_positional else options.get(key)
     sees, misses, untried = list[str](), list[str](), dict[str, str]()
     before = pytree.tree_leaves(actual)
     for name, spoil in SPOILS.items():
         wrong = pytree.tree_map(functools.partial(_spoil, spoil), actual)
         if all(one is other for one, other in zip(before, pytree.tree_leaves(wrong), strict=True)):
             continue
-        own = (*args[:position], wrong, *args[position + 1 :]) if by_place else args
+        own = (*args[:position], wrong, *args[position + 1 :]) if is_positional else args
         try:
-            answer = compare(*own, **(options if by_place else {**options, key: wrong}))
+            answer = compare(*own, **(options if is_positional else {**options, key: wrong}))
         except AssertionError:
             answer = False
         except Exception as err:
