@@ -65,12 +65,12 @@ def test_a_group_lists_its_commands_and_takes_no_empty_line(
     _, out, _ = _answer(capsys, name, "--help")
     assert [line.split()[0] for line in out.partition("Commands:\n")[2].splitlines()] == list(row.table)
     assert f"Where no command is named, {row.usual} is meant." in out
+    monkeypatch.chdir(tmp_path)  # the checkout may have a record of its own
     code, out, err = _answer(capsys, name)
     assert (code, out) == (2, "")
     assert f"need a record of a run, or one of {', '.join(row.table)}\n" in err
     (tmp_path / "opassay-report").mkdir()
     (tmp_path / "opassay-report" / "run.json").touch()
-    monkeypatch.chdir(tmp_path)
     code, _, err = _answer(capsys, name)
     assert (code, err.splitlines()[-1].endswith("; here is opassay-report")) == (2, True)
 
