@@ -146,11 +146,13 @@ def _powers(x: Tensor, total: Any) -> Tensor:
     return p / total(p).unsqueeze(-1)
 
 
-def _online(x: Tensor, size: int = 8) -> tuple[Tensor, Tensor]:
+def _online(x: Tensor, size: int = 8, guard: bool = True) -> tuple[Tensor, Tensor]:
     most, total = torch.full_like(x[..., :1], -INF), torch.zeros_like(x[..., :1])
     for tile in x.split(size, -1):
         larger = torch.maximum(most, _top(tile))
-        total = total * torch.exp(most - larger) + torch.exp(tile - larger).sum(-1, keepdim=True)
+        # Without it a first tile that is masked whole is -inf less -inf.
+        base = torch.where(larger == -INF, 0.0, larger) if guard else larger
+        total = total * torch.exp(most - base) + torch.exp(tile - base).sum(-1, keepdim=True)
         most = larger
     return most, total
 
@@ -202,6 +204,10 @@ def _softmax_backward(correction: float = 1.0) -> Any:
 
 
 softmax.right("backward by hand", _softmax_backward())
+softmax.wrong(
+    "online, NaN where a first tile is masked",
+    lambda x: torch.exp(x - _online(x, guard=False)[0]) / _online(x, guard=False)[1],
+)
 softmax.wrong("gradient without its sum", _softmax_backward(0.0))
 softmax.wrong("gradient with a sum of 0.99", _softmax_backward(0.99))
 

@@ -82,7 +82,7 @@ class SpecialCall:
 
     def places(self) -> list[Tensor]:
         """Of each tensor argument where it has a NaN, or an infinity."""
-        of_kind = torch.isnan if self.question == "SPECIAL:nan" else torch.isposinf
+        of_kind = torch.isnan if self.question == "SPECIAL:nan" else torch.isinf
         return [
             of_kind(t.detach().float()) if t.is_floating_point() else torch.zeros(t.shape, dtype=torch.bool)
             for t in self.arguments.tensors
@@ -311,7 +311,8 @@ def _large(call: SpecialCall) -> _Draw:
     def draw(t: Tensor, at: Tensor) -> Any:
         top = np.log2(format_of(t.dtype).max)
         low, high = (top / 4, top * 3 / 8) if top > 32 else (top / 2, top - 2)
-        return np.exp2(low + (high - low) * call.rng.random(int(at.sum())))
+        sizes = np.exp2(low + (high - low) * call.rng.random(int(at.sum())))
+        return np.copysign(sizes, t.detach()[at].double().cpu().numpy())
 
     return draw
 

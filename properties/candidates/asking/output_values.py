@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ....oracles import process
+from ....oracles.bound.contract import SPREAD
 from ....oracles.op.bits import same_bits
 from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, takes_logarithms, thresholds_in
 from ....oracles.specs.tracing import Traced
@@ -29,8 +30,10 @@ from ..inputs import (
     ladder_of,
     of_twelve_bits,
     of_whole_format,
+    stand_in,
     ties_of,
 )
+from ..masks import axes_of, mask_runs, takes_masks
 from ..other_calls import forgetter_of
 from ..records import Records
 from ..rewrites import multiplies_sums
@@ -38,6 +41,9 @@ from ..row_sample import Part, draw_tensor, packed
 from ..session import Asking, Session
 from ..specification import SpecError
 from ..thresholds import decides, exact_ties_of, largest_numbers, move_to_thresholds
+
+#: Further arguments of a question, each with a line for the card of a fault; "" for none.
+_Others = Iterator[tuple[CallArguments, str]]
 
 
 def values_of_call(session: Session) -> Finding:
@@ -73,7 +79,7 @@ def of_a_way(code: str, session: Session) -> Finding:
     return _with_others(session, code, finding) if code in _OTHERS else finding
 
 
-def _of_whole_format(session: Session) -> Iterator[CallArguments]:
+def _of_whole_format(session: Session) -> _Others:
     """Numbers of the whole format, where squares overflow or vanish; below 1, where a kernel may have other products on
     the way, as of queries and keys in place of keys and values, which overflow where those of the spec do not.
     Then numbers that all are below those with which a search for the largest may begin, 0 or -10000.
@@ -81,32 +87,51 @@ def _of_whole_format(session: Session) -> Iterator[CallArguments]:
     spec, rows, way, below = session.spec, session.given_rows, of_whole_format, -20_000
     if not spec.numpy and multiplies_sums(spec.traced_at(rows, spec.state).graph):
         way, below = functools.partial(of_whole_format, exponent=0), -100
-    yield session.filled(rows, way, session.generator("WIDE whole"))
-    yield session.filled(rows, lambda t, rng: below * WAYS["FWD:nearone"](t, rng), session.generator("WIDE below"))
+    yield session.filled(rows, way, session.generator("WIDE whole")), ""
+    yield session.filled(rows, lambda t, rng: below * WAYS["FWD:nearone"](t, rng), session.generator("WIDE below")), ""
 
 
-def _near_ones(session: Session) -> Iterator[CallArguments]:
+def _near_ones(session: Session) -> _Others:
     """Of a spec that takes logarithms, operands at which those of numbers next to 1 are summed alone."""
     spec, rows = session.spec, session.given_rows
     if not spec.numpy and takes_logarithms(spec.traced_at(rows, spec.state).graph):
-        yield from beside_ones(rows, session.generator("NEARONE far"))
+        yield from ((each, "") for each in beside_ones(rows, session.generator("NEARONE far")))
 
 
+def _of_masks(session: Session) -> _Others:
+    """Rows of which all but a stretch is -inf, in one operand, where that is a mask to the spec, as to a softmax."""
+    spec, rows, domain = session.spec, session.given_rows, session.domain
+    if spec.numpy or SPREAD in (session.terms.algorithms or ()) or not rows.finite:
+        return
+    graph, state, other, calls = spec.traced_at(rows, spec.state).graph, list(spec.state.values()), stand_in(rows), 0
+    for place in range(len(rows.tensors)):
+        if domain.facts.get(place) or "positive" in domain.signs.get(place, ()):
+            continue
+        for axis in axes_of(rows, place):
+            masks = mask_runs(other, place, axis, session.generator("MASK other"))
+            if calls < _MASKS and takes_masks(graph, [*state, *other.tensors], [*state, *masks.tensors]):
+                calls += 1
+                text = f"{rows.label(place)} is -inf but for a stretch of each line of axis {axis}"
+                text = f"masks      {text}; --contract {session.terms.name}+{SPREAD} asks no masks"
+                yield mask_runs(rows, place, axis, session.generator(f"MASK {place} {axis}")), text
+
+
+#: Calls with masks, at most.
+_MASKS = 4
 #: Further arguments of a question.
-_OTHERS = {"FWD:wide": _of_whole_format, "FWD:nearone": _near_ones}
+_OTHERS = {"FWD:wide": _of_whole_format, "FWD:nearone": _near_ones, "SPECIAL:inf": _of_masks}
 
 
 def _with_others(session: Session, code: str, finding: Finding) -> Finding:
     """The finding of a question, or that at one of its further arguments, if it is wrong."""
-    for arguments in () if finding.is_wrong else _OTHERS[code](session):
-        finding = _also(session, code, finding, arguments)
+    for arguments, line in () if finding.is_wrong else _OTHERS[code](session):
+        if not finding.is_wrong:
+            finding = with_lines(_also(session, code, finding, arguments), *filter(None, [line]))
     return finding
 
 
 def _also(session: Session, code: str, finding: Finding, arguments: CallArguments) -> Finding:
-    """The finding of a question, or that at these arguments, if it alone is wrong."""
-    if finding.is_wrong:
-        return finding
+    """The finding of a question, which is not wrong, or that at these arguments, if it is."""
     forget = forgetter_of(session)
     try:
         # A residual overflows there before what it is of does.
