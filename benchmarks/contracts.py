@@ -1,6 +1,6 @@
-"""Writes the page docs/contracts.md: every contract, what it allows, its source, and how wide it is on five specs.
+"""Writes docs/contracts.md and its table: every contract, what it allows, its source, and how wide it is on five specs.
 
-python benchmarks/contracts.py > docs/contracts.md      # half a minute of one core
+python benchmarks/contracts.py      # half a minute of one core
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the text stands 
 
 import torch
 
-from tests.specs.contracts import page
+from tests.specs.contracts import page, table
 
 
 def main() -> int:
     torch.set_num_threads(1)
-    print(page(), end="")
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    (docs / "contracts.md").write_text(page())
+    (docs / "tables" / "contracts.txt").write_text(table())
     return 0
 
 

@@ -13,7 +13,7 @@ import torch
 from tests.programs import loaded
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-VERSIONS = BENCHMARKS.parent / "docs" / "versions.md"
+VERSIONS = BENCHMARKS.parent / "docs" / "tables" / "versions.txt"
 
 
 RUNNER = loaded(BENCHMARKS / "findings.py")

@@ -1,4 +1,4 @@
-"""The page docs/contracts.md: what contracts and allowances let a kernel do, where that is from, and how wide it is.
+"""The page docs/contracts.md and its table: what contracts and allowances let a kernel do, its source, and its width.
 
 The sentences stand here by the names of the code; a name without one, or a sentence without a name, is an error.
 """
@@ -110,7 +110,7 @@ What a kernel may do is a contract: `contract="torch+tf32"`, `--contract torch+t
 each after a `+`. From it and the spec the bound is derived ([bound.md](bound.md)); no number of this page was chosen.
 [Judge a kernel](judgements.md#what-every-contract-allows) says what is allowed under every contract.
 
-`python benchmarks/contracts.py > docs/contracts.md` writes this page anew.
+`python benchmarks/contracts.py` writes this page and its table anew.
 """
 _FIGURES = """\
 ## How wide they are
@@ -121,6 +121,9 @@ with a fixed seed, on a CPU: half a unit is what the rounding of the output alon
 half types have sums in float32 as it is. Where it says "none", nothing bounds most elements: an evaluation may
 overflow, or divide by what may be zero. These are worst cases; most errors are far smaller. `scaled` makes attention
 narrower, because what either of two algorithms may give is no sum that an accumulator goes on with.
+
+On the built site a table stands here that is filtered by its columns and by text. In a checkout it is
+[tables/contracts.txt](tables/contracts.txt).
 """
 
 Spec = Callable[..., Any]
@@ -162,9 +165,14 @@ def contracts() -> list[str]:
 
 def page() -> str:
     """The text of docs/contracts.md."""
+    return f"{description()}\n{_FIGURES}"
+
+
+def table() -> str:
+    """The text of docs/tables/contracts.txt."""
     titles = "".join(f" {spec}, {dtype} |" for spec, dtype in COLUMNS)
     rows = [f"| `{name}` |" + "".join(f" {show(name, *each)} |" for each in COLUMNS) for name in contracts()]
-    return "\n".join([description(), _FIGURES, f"| contract |{titles}", "|---|" + "---:|" * len(COLUMNS), *rows, ""])
+    return "\n".join(["## How wide they are", "", f"| contract |{titles}", "|---|" + "---:|" * len(COLUMNS), *rows, ""])
 
 
 def show(name: str, spec: str, dtype: str) -> str:
