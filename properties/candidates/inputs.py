@@ -88,7 +88,10 @@ def _between(tensor: Tensor, rng: Any) -> Any:
     if not flat.size:
         return flat.reshape(tuple(tensor.shape))
     low, high = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
-    return (low + rng.random(flat.size) * (high - low)).reshape(tuple(tensor.shape))
+    # Between an infinity, as of a mask, and anything else there is no number: each stays what it is.
+    high = np.where(np.isfinite(low) & np.isfinite(high), high, low)
+    steps = np.subtract(high, low, out=np.zeros_like(low), where=high != low)
+    return (low + rng.random(flat.size) * steps).reshape(tuple(tensor.shape))
 
 
 def of_all_magnitudes(tensor: Tensor, rng: Any) -> Any:

@@ -67,6 +67,7 @@ class Assignment:
         isolation: of the candidate's process, where it has one.
         device: where the given inputs are, "cpu" or "cuda".
         others: which calls unlike the given one were asked, in one line; empty where none was.
+        domain: what is known of the arguments of all calls, in lines.
     """
 
     candidate: str
@@ -78,6 +79,7 @@ class Assignment:
     isolation: Isolation | None = None
     device: str = "cpu"
     others: str = ""
+    domain: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ class Judgement:
             "ran": None if self.operations is None else msgspec.to_builtins(self.operations),
             "sha256": dict(of.sha256),
             "asked_with": of.others,
+            "domain": [clean(line)[:2000] for line in of.domain],
         }
         if self.timing is not None:
             record["time"] = self.timing.record

@@ -217,7 +217,8 @@ def ask_all(
     names = session.candidate.name, session.spec.name, str(session.terms)
     of = Assignment(*names, session.draws, session.arguments.dtype, device=session.arguments.device)
     if any(finding.question in OF_OTHER_CALLS for finding in findings):
-        of = replace(of, others=session.domain.summarize(session.arguments))
+        known = session.domain.describe(session.arguments)
+        of = replace(of, others=session.domain.summarize(session.arguments), domain=known)
     else:
         of = replace(of, others="; ".join(session.declared.sentences))
     return Judgement(

@@ -22,6 +22,8 @@ FAR = "FAR"
 #: Asked where there is another candidate beside; of what the questions before it have asked.
 PARITY = "PARITY"
 _FOR_PARITY = tuple(code for code in KINDS if property_of(code) in ("FWD", "DATA", "VJP", "SIZE"))
+#: LIKELY looks at the answers to these.
+_FOR_LIKELY = ("FWD:given", "FWD:seeds")
 #: Between the address of another candidate, the device that it runs on, and the Python that it runs under.
 ON, UNDER, DEVICES = " on ", " under ", ("cpu", "cuda", "rehearsal")
 #: Axis along which bits are asked -> the code of its kind.
@@ -158,7 +160,8 @@ class QuestionPlan:
         # Equal bits are nobody's duty unless somebody wants them, so ALL has none of these questions.
         every = [code for code in TABLE if property_of(code) != "INV"]
         selection = [*(every if ALL_CODES in self.questions else self.questions or USUAL), *self._others]
-        selection += _FOR_PARITY if {*selection} == {PARITY} else []
+        alone = {*selection}
+        selection += _FOR_PARITY if alone == {PARITY} else _FOR_LIKELY if alone == {"LIKELY"} else []
         codes = [code for code in KINDS if code in selection or property_of(code) in selection]
         sooner = set(self.sooner) - _BEHIND
         if draws.secret:

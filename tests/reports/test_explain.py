@@ -66,6 +66,8 @@ def test_the_words_agree_with_the_table_of_profiles() -> None:
         ("half-width", ["half-width, a word of the glossary", "The largest rounding error"]),
         ("strict+bfloat16", ["sums in bfloat16", "--contract strict+bfloat16"]),
         ("VJP", ["VJP, a property", "VJP, a word of the glossary"]),
+        ("suspect", ["suspect, a field of a judgement's JSON", "within its bound and not likely"]),
+        ("left_out", ["what of it could not be asked"]),
     ],
 )
 def test_a_name_is_explained(name: str, message: list[str], capsys: pytest.CaptureFixture[str]) -> None:

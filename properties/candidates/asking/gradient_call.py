@@ -125,7 +125,8 @@ def _finding_without_gradients(session: Session, answer: Answer, is_unusual: boo
         return None
     if marked:
         session.records.missing_gradients.append("inputs require gradients, and no output of the candidate does")
-    return not_asked("VJP:grad", "the candidate's outputs require no gradient")
+    why = "the candidate's outputs require no gradient"
+    return replace(not_asked("VJP:grad", why), left_out=why)
 
 
 def _why_unjudged(spec: Specification, run: SpecRun, arguments: CallArguments, state: State) -> str:

@@ -14,6 +14,7 @@ from ....properties.table import FORMER_NAMES, KINDS, PROPERTIES, TABLE, propert
 from ... import exit_codes
 from ...causes.severity import Severity
 from ...explain import TEXTS, WIDTH, explain, paragraphs, read_glossary
+from ...schemas.documents import schema_of
 from ...text import GLYPHS
 from ..commands import COMMANDS
 from ..host import Stop
@@ -93,7 +94,15 @@ def _topics() -> list[tuple[str, str]]:
         *((str(severity), describe_severity(severity)) for severity in Severity),
         *_commands(),
         *((word, paragraphs(f"{word}, a word of the glossary", text)) for word, text in read_glossary().items()),
+        *_fields(),
     ]
+
+
+def _fields() -> Iterator[tuple[str, str]]:
+    """The fields of a judgement's line of JSON."""
+    for table in schema_of("judgement")["$defs"].values():
+        for name, rule in table.get("properties", {}).items():
+            yield name, paragraphs(f"{name}, a field of a judgement's JSON", rule["description"])
 
 
 def _commands() -> Iterator[tuple[str, str]]:

@@ -256,3 +256,8 @@ def test_sums_may_begin_with_the_bias() -> None:
     x, weight, bias = _draw((6, 40), (10, 40), (10,))
     small = (x * 2.0**-20, weight, bias)
     assert judge(linear_from_the_bias, F.linear, small, questions=["FWD:given"]).verdict is Ruling.ACCEPTED
+
+
+def test_likely_alone_is_asked_of_values_that_are_asked_with_it() -> None:
+    judgement = judge(lambda *args: _layers(*args) * (1 + 3e-5), _layers, _OPERANDS, questions=("LIKELY",))
+    assert [each.question for each in judgement.suspicions] == ["LIKELY"]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import opassay
 from opassay.properties.candidates.arguments import CallArguments
+from opassay.properties.candidates.inputs import WAYS
 from opassay.properties.candidates.masks import axes_of, mask_runs
 
 _INF = torch.inf
@@ -112,3 +113,12 @@ def test_each_line_keeps_a_stretch_and_the_first_lines_an_end(shape: tuple[int, 
             assert stays[0].tolist() == [0] * (shape[axis] - 1) + [1]
             assert len(stays) == 1 or stays[1].tolist() == [1] + [0] * (shape[axis] - 1)
             assert torch.equal(masked[masked.isfinite()], arguments.tensors[0][masked.isfinite()])
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_draws_between_the_numbers_of_a_mask_are_no_nans() -> None:
+    mask = torch.where(torch.arange(40) % 3 == 0, -_INF, torch.randn(8, 40, generator=torch.Generator().manual_seed(0)))
+    values = WAYS["FWD:seeds"](mask, np.random.default_rng(2))
+    assert not np.isnan(values).any()
+    assert 0.2 < np.isneginf(values).mean() < 0.5
+    assert values[np.isfinite(values)].max() <= mask.max().item()

@@ -153,3 +153,14 @@ def test_given_inputs_that_are_nan_everywhere_make_a_verdict_weak() -> None:
     judgement = judge(doubled, doubled, (_normal(4, 6) * torch.nan,), questions=("FWD:given", "FWD:seeds"))
     assert judgement.verdict is Ruling.WEAK
     assert "all elements of x are NaN in the given inputs" in judgement.weaknesses
+
+
+def test_gradients_that_a_candidate_has_not_and_what_is_known_of_inputs_stand_in_the_line() -> None:
+    def turn(x: Tensor, cos: Tensor) -> Tensor:
+        return torch.cat([x[..., :4] * cos, x[..., 4:] * cos], -1)
+
+    operands = (_normal(6, 8), torch.rand(6, 4, generator=GENERATOR))
+    line = json.loads(judge(lambda *xs: turn(*xs).detach(), turn, operands).as_json())
+    assert line["left_out"]["VJP:grad"] == "the candidate's outputs require no gradient"
+    assert line["domain"][0] == "x.0 = cos.0, from 0"
+    assert "cos: positive in every draw, perhaps by chance" in line["domain"]
