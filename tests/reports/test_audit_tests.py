@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,13 @@ def test_the_end_says_whether_anything_was_compared(tmp_path: Path) -> None:
     done = _audit(tmp_path, "def test_nothing(:\n")
     assert (done.returncode, done.stdout) == (2, "")
     assert "pytest ended with 2" in done.stderr
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "from_assert_close.md"
+    (sample,) = re.findall(r"\$ opassay audit-tests tests/(\S+)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    text = "import torch\nimport torch.nn.functional as F\n\nkernel = F.gelu\n\n\ndef test_gelu():\n"
+    text += "    x = torch.randn(64, 64)\n"
+    text += "    torch.testing.assert_close(kernel(x), F.gelu(x), rtol=1e-2, atol=1e-2)\n"
+    lines = _audit(tmp_path, text).stdout.replace("test_theirs.py", f"tests/{sample[0]}").splitlines()
+    assert lines[:2] == sample[1].splitlines()
