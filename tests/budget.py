@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import house
 
 #: Lines of all capabilities together.
-TOTAL = 117_752
+TOTAL = 118_242
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 235),
@@ -36,14 +36,14 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "candidates: calls of a spec": ("properties/candidates/domain", 2_310),
     "candidates: several ranks": ("properties/candidates/ranks", 425),
     "candidates: processes": ("properties/candidates/host", 3_112),
-    "candidates: suites of others": ("properties/candidates/suites", 683),
+    "candidates: suites of others": ("properties/candidates/suites", 695),
     "watched programs": ("properties/watch properties/watch/stand_ins", 7_359),
     "pages of watched programs": ("reports/watch", 823),
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 3_074),
-    "command line": ("reports/cli", 5_402),
-    "reports": ("reports", 5_922),
+    "command line": ("reports/cli", 5_655),
+    "reports": ("reports", 6_147),
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ This module needs the standard library alone, as `main` does.
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import dataclass
 
 from .. import exit_codes
@@ -32,12 +33,25 @@ class Host:
 
     Attributes:
         worker: the program of the processes that judge.
+        alone: whether this process does nothing else, and is not that of somebody who calls `main` in his own.
         ends_at_once: whether the program ends without running exit handlers. A handler may import a module, and whoever
             was judged may have put another file where Python looks for it.
     """
 
     worker: tuple[str, ...] = ()
+    alone: bool = False
     ends_at_once: bool = False
+
+
+def set_library_settings() -> None:
+    """Set variables that NumPy and torch read when they are imported, where the user has not."""
+    # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
+    # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
+    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
+    # A process with threads cannot be copied for the candidate, and NumPy's library starts some when it is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # torch's threads sleep while they wait: threads that spin take the processor from the candidate.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def is_installed(module: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import importlib
 import os
 import sys
@@ -18,6 +19,7 @@ from ...oracles.verdicts.verdict import shorten, without_requests
 from .. import exit_codes
 from ..steady import steady_output
 from ..text import clean, one_line
+from ..warm.command import BEGIN, Warmth
 from .host import EXTRA, Host, Stop, not_installed
 
 #: The variable by which a shell asks click for completions; its name follows from that of the program.
@@ -27,7 +29,12 @@ COMMANDS = "opassay.reports.cli.commands:cli"
 
 
 def main(
-    argv: Sequence[str] | None = None, *, worker: Sequence[str] = (), commands: str = COMMANDS, program: str = "opassay"
+    argv: Sequence[str] | None = None,
+    *,
+    worker: Sequence[str] = (),
+    commands: str = COMMANDS,
+    program: str = "opassay",
+    alone: bool | None = None,
 ) -> int:
     """Runs the command line and returns its exit code: always one of `exit_codes.PRIORITY`, or 0.
 
@@ -35,9 +42,21 @@ def main(
         argv: arguments without the program's name; by default those of the process.
         worker: the program of a process that judges, and its arguments; by default opassay's own.
         commands: the address of the group of commands. program: what the user calls them by.
+        alone: whether this process does nothing else; by default, whether it has not loaded torch.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    host = Host(tuple(worker))
+    if argv is None and arguments[:1] == [BEGIN] and len(arguments) == 3:
+        from .warm_copies import serve_copies
+
+        serve_copies(arguments[1], arguments[2], functools.partial(main, alone=True))
+        return exit_codes.OK
+    warmth = Warmth(arguments) if argv is None else None
+    try:
+        if warmth is not None and (status := warmth.carry_out()) is not None:
+            return status
+    except KeyboardInterrupt as err:
+        return _report_error(err)
+    host = Host(tuple(worker), "torch" not in sys.modules if alone is None else alone)
     with steady_output() as streams:
         try:
             code = contextvars.copy_context().run(_run_click, arguments, host, commands, program)
@@ -48,6 +67,8 @@ def main(
             _complain(f"the output could not be written: {fault.strerror}")
             # A code other than 0 stays: that a cell failed says more than that its line could not be written.
             code = code or exit_codes.INTERNAL
+    if warmth is not None and code != exit_codes.USAGE:
+        warmth.begin()
     if argv is None and host.ends_at_once:
         os._exit(code)
     return code

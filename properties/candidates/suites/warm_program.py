@@ -12,8 +12,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import time
 from typing import Any
+
+import numpy as np
+import torch
 
 from ....oracles import process
 from ...places.lifeline import end_with
@@ -73,10 +77,18 @@ def _answer_in_copy(question: dict[str, Any]) -> dict[str, Any]:
     return {"ended": f"the judge's process ended with status {os.waitstatus_to_exitcode(status)} and without an answer"}
 
 
-def _prepare(hello: dict[str, Any]) -> dict[str, str]:
+def prepare(hello: dict[str, Any]) -> dict[str, str]:
+    """Import what the first judgement would import."""
     process.settle()
     return {}
 
 
+def draw_anew() -> None:
+    """Let the random states of this copy be no other copy's."""
+    random.seed()
+    np.random.seed(int.from_bytes(os.urandom(4), "big"))  # noqa: NPY002 (the global state, which candidates draw from)
+    torch.seed()
+
+
 if __name__ == "__main__":
-    serve(_prepare, _answer_in_copy)
+    serve(prepare, _answer_in_copy)

@@ -37,7 +37,7 @@ from ....properties.table import TABLE
 from ... import exit_codes
 from ...text import one_line
 from ..addresses import completing, pair_in, require_in_file
-from ..host import Host, Stop, require
+from ..host import Host, Stop, require, set_library_settings
 from .options import dtype_of, read_mesh, require_axes, require_questions
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
@@ -189,16 +189,8 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
             require_in_file(address)
         compiles = options["compiled"] and importlib.util.find_spec("nvidia") is None  # CUDA C++ takes no Triton
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] or compiles else ()))
-    # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
-    # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
-    # NumPy reads this setting when it is imported.
-    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
-    # A process with threads cannot be copied for the candidate, and NumPy's library starts some when it is imported.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # torch's threads sleep while they wait: threads that spin take the processor from the candidate.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
-    host.ends_at_once = alone
+    set_library_settings()
+    alone = host.ends_at_once = host.alone
     if alone:
         # As Ctrl-C: there is a line, and no folder is left.
         for number in (signal.SIGTERM, signal.SIGHUP):
