@@ -90,6 +90,11 @@ def here() -> World:
     return _HERE.world
 
 
+def peers() -> Peers | None:
+    """The other ranks, where they are processes that this one may ask."""
+    return _HERE.peers
+
+
 def enter(world: World, peers: Peers | None = None) -> None:
     """Judge COMM in a world from now on. A process that is a rank of this world already keeps its peers."""
     if peers is not None or world != _HERE.world:
@@ -158,26 +163,6 @@ def places() -> tuple[int, ...]:
     return tuple(n for n in (2, 1, 3, 4, 5, 7, MOST) if n <= max(most, 2))
 
 
-def run(size: int, program: Callable[[Any], Any]) -> list[Any]:
-    """The results of a program on all ranks; each gets its rank's comm."""
-    if _HERE.peers is not None:
-        return _HERE.peers.run(program)
-    from ..impl.comm import LockstepWorld  # not at the top: it imports torch
-
-    # The order in which ranks take their turns is random, so that no program passes thanks to one order. The seed is
-    # fixed, so that a failing sample fails again.
-    return LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
-
-
 def may_fail() -> bool:
     """Whether ranks may end in an error and others run after them: a process group ends with its first error."""
     return not _HERE.world.in_processes
-
-
-def fabric(size: int) -> Any:
-    """A fabric of `size` devices."""
-    from ..impl.comm import CudaFabric, FoldedFabric, HostFabric  # not at the top: they import torch
-
-    if _HERE.world.fabric == "host":
-        return HostFabric(size)
-    return FoldedFabric(size) if _HERE.world.fabric == "folded" else CudaFabric(range(size))

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 #: folder -> what else of ours its modules may import: a folder, or one module of it.
 MAY_IMPORT: dict[str, set[str]] = {
     "reference": set(),
-    "impl": set(),
+    "impl": {"reference.meeting"},  # how ranks meet, which the judge of somebody's ranks shares
     "oracles": {"reference"},
     "properties": {"oracles", "reference", "impl"},
     "reports": {

@@ -42,9 +42,9 @@ from ...oracles.verdicts.verdict import FAILED, Cell, Outcome, Verdict
 from ...oracles.verdicts.violation import Code, Unsupported, error_lines, error_name
 from ..declaring.choices import choose
 from ..declaring.strategies import ORDINARY
+from ..declaring.user_samples import dtypes_when_called
 from ..engine.guard import guard
 from ..engine.samples import Settings
-from ..functions.user import dtypes_when_called
 from ..places.here import Here
 from ..table import PROPERTIES, Where
 from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state, device_of

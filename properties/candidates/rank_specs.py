@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
-from ...impl.comm.ranks.meeting import ANY, Post, results_of
+from ...reference.meeting import ANY, Post, results_of
 from .arguments import CallArguments, Tensor
 from .host.module_files import GivenError, SpecFile
 from .placements import RETURN, Placements, placements_of

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ...impl.comm.ranks.meeting import Delivery, Meeting, Turn
 from ...oracles.op.bits import same_results
 from ...oracles.process import interrupt
+from ...reference.meeting import Delivery, Meeting, Turn
 from ..names import WIRES
 from .arguments import Tensor
 from .host.apart import CandidateApart, CandidateError

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ...oracles.op.declaration import Draft, Sample, is_float
 from ...oracles.verdicts.violation import Code, Unsupported
@@ -133,3 +134,10 @@ def _between(tensor: torch.Tensor, rng: Any) -> torch.Tensor:
     flat = values.reshape(-1).numpy()
     a, b = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
     return torch.from_numpy(np.reshape(a + rng.random(flat.size) * (b - a), values.shape))
+
+
+def dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
+    """The dtypes of the floating tensors that a function returns for copies of some arguments."""
+    with torch.no_grad():
+        leaves = pytree.tree_leaves(forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args)))
+    return tuple(t.dtype for t in leaves if is_float(t))

@@ -36,10 +36,10 @@ from ..declaring import choices, strategies
 from ..declaring.declare import by_position
 from ..declaring.shapes import Argument, Shapes, samples_by
 from ..declaring.signature import Signature
+from ..declaring.user_samples import dtypes_when_called
 from ..names import collect_names
 from .kernel_request import RequestKeywords, with_request
 from .offer import AXES, Offer, forward_of
-from .user import dtypes_when_called
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -16,7 +16,7 @@ from ...oracles.process import interrupt
 from ...oracles.specs import UntraceableError, formula_of
 from ...reference.algorithms import declare_all, declared
 from ..checks.transforms.agree import Opaque
-from ..declaring.user_samples import Args, Samples, drafts_of_user, drawer
+from ..declaring.user_samples import Args, Samples, drafts_of_user, drawer, dtypes_when_called
 from ..names import collect_names, require_known
 from .offer import Offer, forward_of, not_offered
 
@@ -117,10 +117,3 @@ def _apply(function: Any, writes: Sequence[int], *args: Any) -> tuple[Any, ...]:
     """Call a function on copies of the arguments that it writes; the tensors among the leaves of its outputs."""
     copies = [a.clone() if i in writes and isinstance(a, torch.Tensor) else a for i, a in enumerate(args)]
     return tuple(t for t in pytree.tree_leaves(function.apply(*copies)) if isinstance(t, torch.Tensor))
-
-
-def dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
-    """The dtypes of the floating tensors that a function returns for copies of some arguments."""
-    with torch.no_grad():
-        leaves = pytree.tree_leaves(forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args)))
-    return tuple(t.dtype for t in leaves if is_float(t))

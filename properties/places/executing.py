@@ -1,4 +1,4 @@
-"""Where PTX is executed: in the process of subject "ptx" for good, and in the caller's for somebody's kernels."""
+"""Where somebody's kernels are executed as PTX: in a process for good, or in the caller's for a while."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from ...oracles.machine.compiling import (
     ARCHITECTURE,
@@ -17,26 +16,6 @@ from ...oracles.machine.compiling import (
 )  # fmt: skip
 from ..rehearsal.environment import is_rehearsed
 
-if TYPE_CHECKING:
-    from ...oracles.machine.ptx.executor import Executor
-
-
-def install() -> Executor:
-    """Have this process execute the compiled kernels of all ops, on tensors of the CPU, for good; return its launcher.
-
-    Raises:
-        ValueError: the variable names another architecture than the executor knows.
-    """
-    prepare_to_compile()
-    from ...impl.gpu import launching  # imports no kernel; those must be imported after the line above
-    from ...impl.operator.operator import Operator
-    from ...oracles.machine.ptx.executor import Executor
-
-    machine = Executor(architecture())
-    launching.put_on(machine)
-    Operator.serve_by_cuda_kernels("CPU")
-    return machine
-
 
 def install_for_others() -> None:
     """Have this process execute Triton kernels that are launched in their own way, on tensors of the CPU, for good.
@@ -44,7 +23,7 @@ def install_for_others() -> None:
     Without Triton there is nothing to do, for kernels of CUDA C++ are executed in any process; nor where it rehearses.
 
     Raises:
-        ValueError: as `install`.
+        ValueError: the variable names another architecture than the executor knows.
     """
     if importlib.util.find_spec("triton") is None or is_rehearsed():
         return

@@ -32,7 +32,7 @@ DEADLINE = 900.0
 #: What prepares the process of a subject, and what it is prepared for, in messages.
 PREPARATIONS = {
     INTERPRETED: ("opassay.properties.places.interpreting:install", "interpreted kernels"),
-    EXECUTED: ("opassay.properties.places.executing:install", "kernels as PTX"),
+    EXECUTED: ("opassay.properties.places.interpreting:install_executor", "kernels as PTX"),
 }
 
 

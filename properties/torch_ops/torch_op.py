@@ -25,7 +25,7 @@ from ...oracles.specs import SpecFormula
 from ...oracles.verdicts.violation import Code, Unsupported
 from ..checks.transforms.agree import Opaque
 from ..declaring.choices import choose
-from ..functions.user import dtypes_when_called
+from ..declaring.user_samples import dtypes_when_called
 from .operator_calls import OperatorCall, calls_of, operators, reading_of
 from .patterns import PREFIX
 

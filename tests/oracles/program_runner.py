@@ -34,7 +34,10 @@ for line in sys.stdin:
     if not child:
         os.dup2(write, 1)
         status = run(text)
+        # What ships, and the one module of the formulas' folder that it shares.
+        own = {"opassay.reference", "opassay.reference.meeting"}
         judges = [name for name in sys.modules if name.startswith("opassay.") and not name.startswith("opassay.impl")]
+        judges = [name for name in judges if name not in own]
         print("framework:", judges)
         sys.stdout.flush()
         os._exit(status)

@@ -18,6 +18,7 @@ import pytest
 
 from opassay import Cell, Outcome, Settings, Verdict, run_cell
 from opassay.properties import worlds
+from opassay.properties.catalog.over_places import run_on_ranks
 from opassay.properties.places import gathering
 from opassay.properties.worlds import World
 
@@ -167,7 +168,7 @@ def _says(verdict: Verdict) -> str:
 def test_a_team_disbands_and_comes_together_again(gloo: World, request: pytest.FixtureRequest) -> None:
     _judge("broadcast")
     worlds.enter(World())
-    assert worlds.run(2, lambda comm: comm.rank) == [0, 1]  # in lockstep again
+    assert run_on_ranks(2, lambda comm: comm.rank) == [0, 1]  # in lockstep again
     worlds.leave()
     three = request.getfixturevalue("three")  # stays for the tests below
     assert worlds.helper("ranks") is not None

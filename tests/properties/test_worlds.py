@@ -13,6 +13,7 @@ import pytest
 from opassay.properties import worlds
 from opassay.properties.catalog import CATALOG
 from opassay.properties.catalog.loading import load_op
+from opassay.properties.catalog.over_places import run_on_ranks
 from opassay.properties.worlds import Peers, World
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -76,9 +77,9 @@ def test_a_world_that_is_entered_again_keeps_its_peers() -> None:
     peers = Peers(lambda case: None, lambda program: ["theirs"])
     worlds.enter(world, peers)
     worlds.enter(World("gloo", "host", 2))
-    assert worlds.run(2, lambda comm: "mine") == ["theirs"]
+    assert run_on_ranks(2, lambda comm: "mine") == ["theirs"]
     worlds.enter(World())
-    assert worlds.run(2, lambda comm: "mine") == ["mine", "mine"]
+    assert run_on_ranks(2, lambda comm: "mine") == ["mine", "mine"]
 
 
 class _PlantedWorld:

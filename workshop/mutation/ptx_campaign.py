@@ -19,7 +19,7 @@ from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.engine.cells import judge_cell
 from opassay.properties.engine.guard import guard
 from opassay.properties.engine.samples import Settings as CellSettings
-from opassay.properties.places import executing
+from opassay.properties.places import interpreting
 from opassay.properties.table import PROPERTIES
 
 from .asking import in_order_of_precedence
@@ -119,7 +119,7 @@ def fate_of(mutant: PtxMutant, answer: Answer) -> PtxFate:
 
 def machine_of_ops() -> MutableExecutor:
     """What executes the kernels of all ops in this process from now on, for good."""
-    executing.install()
+    interpreting.install_executor()
     from opassay.impl.gpu import launching
 
     machine = MutableExecutor(architecture())

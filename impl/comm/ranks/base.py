@@ -1,8 +1,8 @@
 """`Comm`: the collective calls of a rank. Every implementation has the same ones.
 
-The meaning of each collective is a pure function, `meeting.results_of`: the tensors that all ranks pass in, the result
-of one rank out. Ranks in one process run just that function; a process group is tested against it. A `Call` is the
-fingerprint by which ranks find out whether they all make the same call.
+The meaning of each collective is a pure function, `results_of` in reference/meeting.py: the tensors that all ranks pass
+in, the result of one rank out. Ranks in one process run just that function; a process group is tested against it. A
+`Call` is the fingerprint by which ranks find out whether they all make the same call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .meeting import ANY, Post, results_of
+from ....reference.meeting import ANY, Post, results_of
 
 REDUCTIONS = ("sum", "max", "min")
 

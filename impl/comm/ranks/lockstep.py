@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ....reference.meeting import Meeting, MeetingError, Turn
 from ...operator import torch_private as private
 from .base import Call, Comm, CommError, make_post, result_of
-from .meeting import Meeting, MeetingError, Turn
 
 
 class _Stopped(BaseException):

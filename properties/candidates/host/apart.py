@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from ....impl.comm.ranks.meeting import Meet, MeetingError
 from ....oracles.verdicts.verdict import Code, clean
+from ....reference.meeting import Meet, MeetingError
 from ...places.lifeline import began_with, children, end_all, parent_of, program_name, running
 from ...places.process import AnswerError, EndedError
 from ..ranks.collectives import POSTED

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ....impl.comm.ranks.meeting import Delivery
+from ....reference.meeting import Delivery
 from ...places import wire
 from ..arguments import CallArguments, State, Tensor
 from ..layouts import Placing

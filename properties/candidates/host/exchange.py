@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 import torch
 
-from ....impl.comm.ranks.meeting import Delivery, Turn
 from ....oracles.verdicts.verdict import Code
+from ....reference.meeting import Delivery, Turn
 from ...places import wire
 from ..ranks.collectives import POSTED
 from .calls import DTYPES, Answer, CandidateCall, GoneError, Making, overwrite

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ....impl.comm.ranks.meeting import Meet
+from ....reference.meeting import Meet
 from ...names import WIRES
 from ...places.lifeline import adopt_orphans
 from ...places.process import Process

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ....impl.comm.ranks.meeting import ANY, Delivery, Post, Turn
+from ....reference.meeting import ANY, Delivery, Post, Turn
 from ...places import wire
 
 _c10d: Any = torch._C._distributed_c10d

@@ -28,6 +28,7 @@ from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import all_dims
 from ...declaring.signature import Args, ArgumentsByName, Signature
+from ..over_places import make_fabric, run_on_ranks
 from .collective_laws import LAWS, REFUSALS
 from .moving import Moves, promises_of
 from .torch_own import OnGpus, nowhere, peers
@@ -277,7 +278,7 @@ def declaration(name: str, moves: Moves) -> Op:
         laws=LAWS[name],
         refusals=REFUSALS[name],
         ranks=Ranks(
-            worlds.run, functools.partial(plan.ranks, moves.collective), size, homes, others, may_fail=worlds.may_fail
+            run_on_ranks, functools.partial(plan.ranks, moves.collective), size, homes, others, may_fail=worlds.may_fail
         ),
         devices=Devices(
             moves.fabric,
@@ -290,4 +291,4 @@ def declaration(name: str, moves: Moves) -> Op:
     )
 
 
-OPS: tuple[Op, ...] = tuple(declaration(name, Moves(devices, collective, worlds.fabric, fabrics)) for name in _PLANS)
+OPS: tuple[Op, ...] = tuple(declaration(name, Moves(devices, collective, make_fabric, fabrics)) for name in _PLANS)

@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from ....oracles.op.placement import Promise
 from ... import worlds
 from ..mismatch import Mismatches, compare, numbers, refusal_mismatch
+from ..over_places import run_on_ranks
 from .promises import Fabric, of_logical_devices
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool)
@@ -197,7 +198,7 @@ def _lists_of_ranks(moves: Moves) -> Mismatches:
         return numbers(g)
 
     if worlds.may_fail():  # so that there may be two ranks, whatever their number is elsewhere
-        yield compare("gradients of ranks", worlds.run(2, program), [[1.0], [2.0, 3.0]])
+        yield compare("gradients of ranks", run_on_ranks(2, program), [[1.0], [2.0, 3.0]])
 
 
 def _results_of_ranks(moves: Moves) -> Mismatches:
@@ -223,7 +224,7 @@ def _results_of_ranks(moves: Moves) -> Mismatches:
     first = [[b], [a], [b], [a, b], [], [11.0], [[1.0, 11.0]], a]
     second = [[b], [b], [b], [a, b], [a, b], [12.0], [[2.0, 12.0]], b]
     if worlds.may_fail():
-        yield compare("results of ranks, and what they passed", worlds.run(2, program), [first, second])
+        yield compare("results of ranks, and what they passed", run_on_ranks(2, program), [first, second])
 
 
 def _collectives(moves: Moves) -> Mismatches:
@@ -246,7 +247,7 @@ def _collectives(moves: Moves) -> Mismatches:
     first = [([1.0, 11.0], [1.0, 2.0]), ([12.0], [1.0, 2.0]), (every, [3.0, 5.0]), (total, [3.0, 5.0])]
     second = [([2.0, 12.0], [2.0, 3.0]), ([14.0], [1.0, 2.0]), (every, [7.0, 9.0]), (total, [3.0, 5.0])]
     if worlds.may_fail():
-        yield compare("results and gradients of ranks", worlds.run(2, program), [first, second])
+        yield compare("results and gradients of ranks", run_on_ranks(2, program), [first, second])
 
 
 def _sums_of_ranks(moves: Moves) -> Mismatches:
@@ -266,11 +267,11 @@ def _sums_of_ranks(moves: Moves) -> Mismatches:
         return total
 
     if worlds.may_fail():
-        several = worlds.run(3, in_any_order)
+        several = run_on_ranks(3, in_any_order)
         yield compare("sums of two orders", set(several[0]), {2.0**53, 2.0**53 + 2})
         yield compare("sums of other ranks", several[1:], several[:1] * 2)
-        yield compare("the largest and the least", worlds.run(3, extremes), [[[2.0, 0.0], [0.0, -2.0]]] * 3)
-        yield compare("sums of half types", worlds.run(5, rounded_once), [1.0 + 2.0**-7] * 5)
+        yield compare("the largest and the least", run_on_ranks(3, extremes), [[[2.0, 0.0], [0.0, -2.0]]] * 3)
+        yield compare("sums of half types", run_on_ranks(5, rounded_once), [1.0 + 2.0**-7] * 5)
 
 
 def _refused_by_ranks(moves: Moves) -> Mismatches:
@@ -298,7 +299,7 @@ def _refused_by_ranks(moves: Moves) -> Mismatches:
         def program(comm: Any, call: Any = call, error: Any = error, says: str = says) -> str:
             return refusal_mismatch(partial(call, comm), says, error=error) if comm.rank else ""
 
-        yield worlds.run(2, program)[1]
+        yield run_on_ranks(2, program)[1]
 
 
 def _of_torch(moves: Moves) -> Mismatches:

@@ -25,6 +25,7 @@ from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
 from ...declaring.signature import ArgumentsByName, Signature
 from ...declaring.subjects import Module, ours, with_aten, without_missing
+from ..over_places import run_on_ranks
 from . import shared
 from .batch_norm_laws import laws_of
 from .over_ranks import promises_of
@@ -304,7 +305,7 @@ OPS: tuple[Op, ...] = (
         ours(formulas.sync_batch_norm, _SYNCHRONISED),
         1,
         strict=True,
-        ranks=Ranks(worlds.run, _on_a_rank, worlds.size, promises=functools.partial(promises_of, _synchronised)),
+        ranks=Ranks(run_on_ranks, _on_a_rank, worlds.size, promises=functools.partial(promises_of, _synchronised)),
         least=2,
     ),
 )

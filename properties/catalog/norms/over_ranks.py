@@ -11,6 +11,7 @@ import torch
 from ....oracles.op.placement import Promise
 from ... import worlds
 from ..mismatch import Mismatches, compare, numbers
+from ..over_places import run_on_ranks
 
 Tensor = torch.Tensor
 #: sync_batch_norm, with a comm as its last argument.
@@ -46,8 +47,8 @@ def _everybody(normalized: Normalized) -> Mismatches:
 
     rest = (False, False, False)
     need = [([5, 4, 5], rank == 0, *rest) for rank in range(3)]
-    yield compare("elements sent, gradients, and what needs them", worlds.run(3, program), need)
-    yield compare("elements that one rank sends", worlds.run(1, program)[0][0], [])
+    yield compare("elements sent, gradients, and what needs them", run_on_ranks(3, program), need)
+    yield compare("elements that one rank sends", run_on_ranks(1, program)[0][0], [])
 
 
 def _weight_alone(normalized: Normalized) -> Mismatches:
@@ -62,7 +63,7 @@ def _weight_alone(normalized: Normalized) -> Mismatches:
         return numbers(torch.func.jvp(of_weight, (weight,), (2 * weight,))[1])
 
     # The variance is 9, and with eps it is 16.
-    yield compare("tangents", worlds.run(2, program), [[[-1.5], [1.5]]] * 2)
+    yield compare("tangents", run_on_ranks(2, program), [[[-1.5], [1.5]]] * 2)
 
 
 def _digits(normalized: Normalized) -> Mismatches:
@@ -72,7 +73,7 @@ def _digits(normalized: Normalized) -> Mismatches:
         x = torch.tensor([[2.0**24 + 2 * comm.rank]])
         return numbers(normalized(x, None, None, None, None, True, 0.1, 3.0, comm=comm))
 
-    yield compare("outputs", worlds.run(2, program), [[[-0.5]], [[0.5]]])
+    yield compare("outputs", run_on_ranks(2, program), [[[-0.5]], [[0.5]]])
 
 
 def _no_channels(normalized: Normalized) -> Mismatches:
@@ -88,7 +89,7 @@ def _no_channels(normalized: Normalized) -> Mismatches:
         tangent = torch.func.jvp(call, (x.detach(),), (x.detach(),))[1]
         return tuple(y.shape), tuple(g.shape), tuple(tangent.shape)
 
-    yield compare("shapes", worlds.run(2, program), [((2, 0, 3),) * 3] * 2)
+    yield compare("shapes", run_on_ranks(2, program), [((2, 0, 3),) * 3] * 2)
 
 
 _QUESTIONS = {

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch.distributed.tensor import Partial, Replicate, Shard
 
-from opassay.impl.comm.ranks.meeting import ANY, Delivery, Meeting, MeetingError, Post, Turn
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.host.calls import Answer, CandidateCall
 from opassay.properties.candidates.placements import PartsError, Placements, placements_of
@@ -24,6 +23,7 @@ from opassay.properties.candidates.rank_parts import CallNames, CallParts
 from opassay.properties.candidates.rank_world import RankGroup
 from opassay.properties.candidates.ranks.collectives import POSTED, RankCall
 from opassay.properties.places import wire
+from opassay.reference.meeting import ANY, Delivery, Meeting, MeetingError, Post, Turn
 from tests.properties.candidates import over_ranks
 
 _KERNELS = Path(over_ranks.__file__).parent

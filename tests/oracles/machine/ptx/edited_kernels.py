@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from opassay.properties.places import executing
+from opassay.properties.places import interpreting
 
 #: Of every edit: what it replaces (of `re`, the first place or all), by what, and the op and the properties asked.
 EDITS = {
@@ -32,7 +32,7 @@ EDITS = {
 
 def answers() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The name of every edit, and the outcome and the code of each of its cells."""
-    executing.install()
+    interpreting.install_executor()
     from opassay.impl.gpu import launching
     from opassay.oracles.machine.ptx.executor import Executor
     from opassay.oracles.verdicts.verdict import Cell

@@ -6,25 +6,27 @@ a collective, so in whatever order they come, the results are the same, but wher
 
 A collective has one meaning, whatever it is called: each rank passes a tensor for all members of the group, or one for
 each of them, and each gets what was meant for it, as a list or as a sum. `results_of` is that meaning.
+
+The production ops over ranks and the judge of somebody's ranks share this module, so it needs the standard library
+alone: what ranks pass are tensors, of which it asks operators and methods.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
 #: Of a root, that there is none; of the other side of a message, any rank.
 ANY = -1
-_PAIRWISE: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "sum": torch.add, "avg": torch.add, "product": torch.mul, "min": torch.minimum, "max": torch.maximum,
-    "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
+_PAIRWISE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add, "avg": operator.add, "product": operator.mul,
+    "min": lambda x, y: x.minimum(y), "max": lambda x, y: x.maximum(y),
+    "band": operator.and_, "bor": operator.or_, "bxor": operator.xor,
 }  # fmt: skip
 
 
@@ -79,8 +81,8 @@ class Delivery:
 
 
 def results_of(
-    op: str, passed: Sequence[Sequence[Tensor]], index: int, root: int, reduction: str, order: Sequence[int]
-) -> list[Tensor]:
+    op: str, passed: Sequence[Sequence[Any]], index: int, root: int, reduction: str, order: Sequence[int]
+) -> list[Any]:
     """What a member of a group gets of a collective: the meaning of each of them.
 
     Args:
