@@ -116,14 +116,18 @@ class Books:
         self._crews: dict[int, Crew] = {}
         self.starts: list[int] = []
         self._parts: dict[int, _Part] = defaultdict(_Part)
-        self._rows, self.atomic, self.times = np.zeros((8, 0), np.int64), np.zeros(0, bool), np.zeros((2, 0), np.int32)
+        # Memory that nobody has touched yet takes long to fill: numbers of threads have half the bytes where they can.
+        number = np.int32 if blocks * threads < 2**31 else np.int64
+        self._rows: tuple[Lanes, Lanes] = np.zeros((5, 0), number), np.zeros((3, 0), np.int64)
+        self.atomic, self.times = np.zeros(0, bool), np.zeros((2, 0), np.int32)
 
     def extend(self, count: int, opens: bool = False) -> None:
         """Have so many bytes; books that were not needed so far remain closed."""
         self._count = count
         if opens or self.atomic.size:
-            rows = self._rows = extended(self._rows, count, NOBODY)
-            self.writer, self.writes, self.reader, self.read, self.reading, self.warp, self.by, self.contest = rows
+            numbers, rows = self._rows = tuple(extended(each, count, NOBODY) for each in self._rows)
+            self.writer, self.reader, self.reading, self.warp, self.contest = numbers
+            self.writes, self.read, self.by = rows
             self.atomic, self.times = extended(self.atomic, count, False), extended(self.times, count, 0)
 
     def gather(self, threads: Lanes) -> Crew:

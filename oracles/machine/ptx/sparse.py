@@ -20,6 +20,8 @@ from .space import Space
 
 #: Bytes of a page, and how many of them memory begins with and has at most.
 PAGE, _FIRST, _MOST = 1024, 64, 3 << 13
+#: A launch that touches more than one page in so many has room for all; before that, its room grows by this factor.
+_SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ class SparseSpace(Space):
         if first + numbers.size > _MOST:
             raise Unsupported(Code.OPCODE, f"a launch that {TOO_MUCH}: {_MOST} pages of {PAGE} bytes")
         if (first + numbers.size) * PAGE > self.cells.size:
-            self._extend(max(2 * self.cells.size, (first + numbers.size) * PAGE))
+            # Most launches touch all of their operands, and each extension fills memory that nobody has touched yet.
+            need, whole = (first + numbers.size) * PAGE, min(self._slots.size, _MOST) * PAGE
+            self._extend(whole if need > whole // _SHARE else max(_SHARE * self.cells.size, need))
         self._slots[numbers] = np.arange(first, first + numbers.size)
         self._pages += pages.tolist()
         self._homes += homes.tolist()
