@@ -9,13 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests import house
+from tests.distributions import distribution_of
 
 #: Lines of all capabilities together.
-TOTAL = 118_267
+TOTAL = 118_406
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
-    "Python and pytest doors": ("api", 235),
-    "formulas": ("reference reference/norms", 5_871),
+    "Python and pytest doors": ("api", 237),
+    "formulas": ("reference reference/norms", 5_928),
     "arrays of readings": ("reference/array", 1_743),
     "derivatives of formulas": ("reference/derivative", 1_030),
     "exact values": ("reference/exact", 703),
@@ -28,10 +29,10 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "state of the process": ("oracles/process", 1_400),
     "programs of failures": ("oracles/programs properties/programs", 973),
     "properties of ops": ("properties properties/checks", 6_217),
-    "samples and runs": ("properties/declaring properties/engine properties/picking properties/torch_ops", 5_471),
-    "processes and ranks": ("properties/places", 2_910),
+    "samples and runs": ("properties/declaring properties/engine properties/picking properties/torch_ops", 5_473),
+    "processes and ranks": ("properties/places", 2_912),
     "ops of one's own": ("properties/functions", 802),
-    "catalog": ("properties/catalog", 3_841),
+    "catalog": ("properties/catalog", 3_851),
     "candidates: questions": ("properties/candidates properties/candidates/asking", 14_004),
     "candidates: calls of a spec": ("properties/candidates/domain", 2_310),
     "candidates: several ranks": ("properties/candidates/ranks", 425),
@@ -42,9 +43,11 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "production ops": ("impl", 6_883),
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_767),
-    "command line": ("reports/cli", 5_655),
-    "reports": ("reports", 6_147),
+    "command line": ("reports/cli", 5_690),
+    "reports": ("reports", 6_178),
 }  # fmt: skip
+#: Distribution -> lines that it may have at most: what judges somebody's function, and the library of ops.
+DISTRIBUTIONS = {"opassay": 92_600, "opassay-ops": 26_600}
 
 
 def count_lines(root: Path) -> dict[str, int]:
@@ -62,11 +65,21 @@ def count_lines(root: Path) -> dict[str, int]:
     return counts
 
 
+def count_distributions(root: Path) -> dict[str, int]:
+    """The lines of each distribution."""
+    counts = dict.fromkeys(DISTRIBUTIONS, 0)
+    for module in house.modules(root):
+        counts[distribution_of(module.path.relative_to(root))] += len(module.text.splitlines())
+    return counts
+
+
 def main() -> None:
     """Print each capability with its lines, and its budget."""
     counts = count_lines(Path.cwd())
     for name, (_, lines) in CAPABILITIES.items():
         print(f"{name:32}{counts[name]:8}{lines:8}")
+    for name, lines in count_distributions(Path.cwd()).items():
+        print(f"pip install {name:20}{lines:8}{DISTRIBUTIONS[name]:8}")
     print(f"{'in all':32}{sum(counts.values()):8}{TOTAL:8}")
 
 

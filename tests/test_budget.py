@@ -28,6 +28,12 @@ def test_the_budgets_are_those_of_the_total() -> None:
     assert sum(most for _, most in budget.CAPABILITIES.values()) == budget.TOTAL
 
 
+def test_no_distribution_has_more_lines_than_it_may() -> None:
+    counts = budget.count_distributions(REPOSITORY)
+    assert sum(counts.values()) == sum(budget.count_lines(REPOSITORY).values())
+    assert all(counts[name] <= most for name, most in budget.DISTRIBUTIONS.items()), counts
+
+
 def test_a_file_belongs_to_the_folder_that_is_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = ("oracles/bound/a.py", "oracles/bound/rounding/b.py", "impl/norms/kernels_cpu/c.py")
     files = [Module(path, REPOSITORY / path, "x = 1\n" * (i + 1)) for i, path in enumerate(paths)]

@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles": {"reference"},
     "properties": {"oracles", "reference", "impl"},
     "reports": {
+        "reference.distributions",
         "reference.dtypes",
         "oracles.verdicts.verdict",
         "oracles.verdicts.data",
@@ -36,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_ALSO_IMPORT: list[tuple[str, str, set[str]]] = [
     ("reports", "cli.", {"properties"}),  # the command line starts what it reports
     ("reports", "cli.project.contracts", {"oracles.bound.terms"}),  # which says what each contract allows
-    ("reports", "pytest_plugin", {"properties"}),  # and so does the plugin
+    ("reports", "pytest_", {"properties"}),  # and so does the plugin
     ("api", "__main__", {"reports"}),  # python -m opassay is the command line
 ]
 #: What needs the package and is no part of it: no module imports it.

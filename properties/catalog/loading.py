@@ -10,6 +10,7 @@ import os
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from ...reference.distributions import OPS_NAME
 from ..names import ENTRY_POINT_GROUP, PluginError, SelectionError, unknown_name
 from ..torch_ops.patterns import PREFIX
 from . import CATALOG
@@ -43,6 +44,15 @@ def load_op(name: str) -> Any:
     """
     if not isinstance(name, str):
         raise SelectionError(f"op: got a {type(name).__name__}, need its name")
+    try:
+        return _load_op(name)
+    except ModuleNotFoundError as err:
+        if err.name != OPS_NAME:
+            raise
+        raise SelectionError(f"op: got op={name!r}: {err}") from err
+
+
+def _load_op(name: str) -> Any:
     if name.startswith(PREFIX):
         from ..torch_ops.torch_op import torch_op  # imports torch
 

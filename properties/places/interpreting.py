@@ -16,12 +16,8 @@ def install() -> Machine:
     from ...oracles.machine import interpreter  # not at the top: only this process becomes such a machine
 
     interpreter.prepare()
-    from ...impl.gpu import launching  # imports no kernel; those must be imported after the line above
-    from ...impl.operator.operator import Operator
-
     machine = interpreter.Machine()
-    launching.put_on(machine)
-    Operator.serve_by_cuda_kernels("CPU")
+    _serve_by(machine)
     return machine
 
 
@@ -32,11 +28,17 @@ def install_executor() -> Executor:
         ValueError: the variable names another architecture than the executor knows.
     """
     prepare_to_compile()
-    from ...impl.gpu import launching  # as above
-    from ...impl.operator.operator import Operator
     from ...oracles.machine.ptx.executor import Executor
 
     machine = Executor(architecture())
+    _serve_by(machine)
+    return machine
+
+
+def _serve_by(machine: Machine | Executor) -> None:
+    """Launch the kernels of all ops on a machine; they are imported after it is prepared, and not before."""
+    from ...impl.gpu import launching
+    from ...impl.operator.operator import Operator
+
     launching.put_on(machine)
     Operator.serve_by_cuda_kernels("CPU")
-    return machine

@@ -18,8 +18,7 @@ from ..store.files import PAGE, require_replaceable, write_atomically
 from ..text import github_command, number, one_line
 from .addresses import line_of
 from .host import Stop
-from .options import forgiving_options
-from .reading import FILE, RECORD_PATH, as_usage, load_run, write_page
+from .reading import FILE, RECORD_PATH, as_usage, forgiving_options, load_run, write_page
 
 KNOWN = Path("known.json")
 BUDGET = Path("budget.json")

@@ -7,7 +7,6 @@ Python code, and recurses without a limit.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +30,7 @@ from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
 from .addresses import HintedChoice, completing, require_in_file
 from .host import Host, Stop
-from .reading import as_usage
+from .reading import adding, as_usage
 from .session import Request, worker_count
 
 # A word ends only at a blank or a parenthesis, because the names of cells hold `::`, `[` and `-`.
@@ -112,13 +111,8 @@ _VALUES = {
 _NAMES: dict[str, Iterable[str]] = dict(zip(AXES, (CATALOG, PROPERTIES, DTYPES, DEVICES, SUBJECTS), strict=True))
 
 
-def _adding(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What adds options to a command, in this order: decorators are applied from the last to the first."""
-    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
-
-
 #: OPS and --op, --property, --dtype, --device, --subject.
-selection_options = _adding(
+selection_options = adding(
     click.argument("ops", nargs=-1, shell_complete=completing(CATALOG)),
     *(
         click.option(
@@ -128,16 +122,12 @@ selection_options = _adding(
         for axis in AXES
     ),
 )  # fmt: skip
-narrowing_options = _adding(
+narrowing_options = adding(
     click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches."),
     click.option("--shard", metavar="I/N", help="Only part I of N of the cells."),
 )
-forgiving_options = _adding(
-    click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete."),
-    click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete."),
-)
 #: Where a run judges ops over several places.
-world_options = _adding(
+world_options = adding(
     click.option("--comm", type=HintedChoice(COMMS), default=COMMS[0], show_default=True,
                  help="What ranks are: threads in lockstep, or processes that talk over gloo or NCCL."),
     click.option("--fabric", type=HintedChoice(FABRICS), default=FABRICS[0], show_default=True,
@@ -214,7 +204,7 @@ def serve_as_rank(world: World) -> bool:
 
 
 #: How much is asked, by how many processes, within which limits.
-asking_options = _adding(
+asking_options = adding(
     click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True,
                  help="How much is asked; `opassay explain brief` says what one costs."),
     click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random."),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,17 @@ RECORD_PATH = _RecordPath(path_type=Path, dir_okay=False)
 _UNREADABLE = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
     | {errno.ENAMETOOLONG}
+)
+
+
+def adding(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What adds options to a command, in this order: decorators are applied from the last to the first."""
+    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+forgiving_options = adding(
+    click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete."),
+    click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete."),
 )
 
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...oracles.verdicts.verdict import AXES, HELD, REPORT_FOLDER, Cell, Code, Outcome, Verdict
+from ...oracles.verdicts.verdict import AXES, REPORT_FOLDER, Cell
 from ...properties.candidates.question_plan import mesh_of
 from ...properties.catalog.loading import op_names
 from ...properties.names import WIRES
-from ...properties.places.pool import ALONE
-from ...properties.places.process import AnswerError, EndedError, Process
-from ...properties.programs import WORKER
 from .. import exit_codes
-from ..collect import make_death_verdict
 from ..record import RecordError
-from ..store import log
 from ..store.files import read_capped
-from ..text import clean, failure_text, one_line, verdict_line
+from ..text import clean, one_line
 from .host import Host, Stop, require
 from .judge.judge import judge_command
-from .session import Ending, read_verdict
 
 if TYPE_CHECKING:
     from ...properties.candidates.cases import JudgedCase
@@ -76,14 +69,9 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     require("torch", "mpmath", "hypothesis")  # of the process that judges
     cell = _cell(path)
     _require_trusted(path, cell, trusted, runs_code=":" in cell.op)
-    with Ending() as ending:
-        verdict = _judge_case(path, cell, host, timeout, ending)
-    if programs:
-        return _print_program(path, verdict)
-    bad = verdict.outcome not in HELD
-    click.echo(failure_text(verdict) if bad else verdict_line(verdict))
-    # The same table as for a run, so that a script need not know which of the two commands it called.
-    return exit_codes.most_urgent(exit_codes.run_reasons([verdict]))
+    from .replay_cell import replay_cell  # here, because who judges candidates alone has no workers
+
+    return replay_cell(path, cell, host, timeout, programs)
 
 
 def _judged_case(path: Path) -> JudgedCase | None:
@@ -119,22 +107,6 @@ def _replay_judged_case(case: JudgedCase) -> int:
     options["device"] = "rehearsal" if "device=rehearsal" in case.flags else case.cell.device.replace("cpu", "") or None
     code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))
     return code
-
-
-def _print_program(path: Path, verdict: Verdict) -> int:
-    """Print the program of the failure that a case shows.
-
-    Raises:
-        Stop: it has none; the text says why.
-    """
-    failure = verdict.failure
-    if failure is None:
-        raise Stop(exit_codes.USAGE, f"{path.name}: no failure to show: {one_line(verdict_line(verdict), 300)}")
-    if not failure.program:
-        why = failure.snippet.partition("\n")[0].removeprefix("# ") or "No program: the failure did not repeat."
-        raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(why, 500)}")
-    click.echo(clean(failure.program), nl=False)
-    return exit_codes.OK
 
 
 def _case_file(case: str, report_dir: Path) -> Path:
@@ -183,43 +155,3 @@ def _require_trusted(path: Path, cell: Cell, trusted: str | None, *, runs_code: 
         )
     if not runs_code and cell.op not in op_names():
         raise Stop(exit_codes.USAGE, f"{path.name}: unknown op {one_line(cell.op, 100)!r}")
-
-
-def _judge_case(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) -> Verdict:
-    """The verdict of a worker, or how the worker ended.
-
-    Args:
-        path: the case file, which the worker reads itself. cell: the cell that the file names.
-        host: whose program a worker runs. timeout: seconds. ending: whether the user has asked for the end.
-
-    Raises:
-        Stop: the user has asked for the end, or the worker refuses the file.
-    """
-    process = Process(ALONE, command=host.worker or WORKER)
-    try:
-        until = time.monotonic() + timeout
-        process.ask({"replay": str(path.absolute())})
-        process.answer(until, ending)  # that it is ready
-        answer = process.answer(until, ending)
-        if "refused" in answer:
-            raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(str(answer['refused']), 500)}")
-        return read_verdict(cell, answer.get("verdict"))
-    except KeyboardInterrupt:
-        raise Stop(exit_codes.INTERRUPT, "interrupted") from None
-    except EndedError:
-        return _make_death_verdict(process, cell, process.ended)
-    except (AnswerError, ValueError) as err:
-        return Verdict(cell, Outcome.CRASH, Code.CRASHED, f"the process said {err}")
-    finally:
-        process.close()
-
-
-def _make_death_verdict(process: Process, cell: Cell, ended: bool) -> Verdict:
-    """The verdict on a process without an answer: that it died (`ended`), or that its time is over; kills it."""
-    how = f"the process died while this cell ran ({process.how()})" if ended else "stopped after its time limit"
-    # Only a process that still runs can write down where it waits.
-    if not ended:
-        process.tell_stacks()
-    process.kill()
-    details = "\n".join(filter(None, (process.stacks().strip(), process.last_output().strip())))
-    return make_death_verdict(cell, log.CellDied(cell.key, not ended, how, details))

@@ -25,13 +25,11 @@ from ..progress import Teller, is_live, make_console
 from ..record import plan_digest
 from ..store import log
 from ..store.folder import Folder, FolderError
-from ..store.marker import new_run_id
 from ..text import one_line
 from .host import Host, Stop, is_installed, require
 from .options import (
     asking_options,
     find_exclusions,
-    forgiving_options,
     make_request,
     narrowing_options,
     plan_cells,
@@ -42,10 +40,10 @@ from .options import (
     world_of,
     world_options,
 )
-from .reading import as_usage
+from .reading import as_usage, forgiving_options
 from .session import Ending, Request, RunSession
 from .summary import tell_run, write_step_summary
-from .write import keep_case, read_commit, write_plan, write_reports
+from .write import claim_folder, keep_case, read_commit, write_plan, write_reports
 
 #: What a run that goes on has in common with its beginning, besides some settings.
 _SAME = ("version", "profile", "seed", "max_examples", "plan_digest")
@@ -179,16 +177,6 @@ def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> di
     except KeyboardInterrupt:
         raise Stop(exit_codes.INTERRUPT, "interrupted before the first cell") from None
     return exclusions
-
-
-def claim_folder(path: Path) -> Folder:
-    """Claim the report folder of a new run; ends the command where that is not possible."""
-    try:
-        return Folder.claim(path, new_run_id())
-    except FolderError as err:
-        raise Stop(exit_codes.USAGE, f"--report-dir: {err}") from err
-    except OSError as err:
-        raise Stop(exit_codes.INTERNAL, f"--report-dir: {type(err).__name__}: {err}") from err
 
 
 def _first_line(request: Request, what: str) -> str:

@@ -25,8 +25,7 @@ from ..record import RecordError, Run
 from ..store.folder import Folder, FolderError
 from ..text import one_line
 from .host import Stop, require
-from .run import claim_folder
-from .write import make_record, write_reports
+from .write import claim_folder, make_record, write_reports
 
 #: The program of the process that runs and judges.
 _PROGRAM = (sys.executable, "-m", "opassay.properties.watch.program")

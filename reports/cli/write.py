@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from ...oracles.verdicts.verdict import REPORT_FOLDER, Outcome, Verdict
@@ -16,7 +17,19 @@ from ..collect import Account
 from ..exit_codes import Reason
 from ..record import RecordError, Run, encode, load, plan_digest
 from ..store.folder import Folder, FolderError
+from ..store.marker import new_run_id
 from ..text import one_line
+from .host import Stop
+
+
+def claim_folder(path: Path) -> Folder:
+    """Claim the report folder of a new run; ends the command where that is not possible."""
+    try:
+        return Folder.claim(path, new_run_id())
+    except FolderError as err:
+        raise Stop(exit_codes.USAGE, f"--report-dir: {err}") from err
+    except OSError as err:
+        raise Stop(exit_codes.INTERNAL, f"--report-dir: {type(err).__name__}: {err}") from err
 
 
 def keep_case(folder: Folder) -> Callable[[str, str, str], None]:

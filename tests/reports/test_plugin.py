@@ -15,7 +15,7 @@ from opassay.properties.catalog.loading import op_names
 from opassay.properties.engine.plan import Selection as Wanted
 from opassay.properties.engine.plan import in_shard, plan
 from opassay.properties.names import SelectionError
-from opassay.reports.pytest_plugin import item_name
+from opassay.reports.pytest_cells import item_name
 from tests.reports.conftest import HERE
 
 OP = op_names()[0]

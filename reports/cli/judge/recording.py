@@ -32,7 +32,7 @@ def claim(report_dir: Path | None) -> contextlib.AbstractContextManager[Folder |
     """
     if report_dir is None:
         return contextlib.nullcontext()
-    from ..run import claim_folder  # here, because most judgements are not recorded
+    from ..write import claim_folder  # here, because most judgements are not recorded
 
     return claim_folder(report_dir)
 
