@@ -10,7 +10,7 @@ import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from opassay.reference.distributions import OPS_NAME
+from opassay.reference.distributions import AbsentError
 
 # Type checkers and editors read these imports, and `__getattr__` reads them at the first use of a name. `as` marks each
 # name as public, which a plain import in a typed package is not. The module names are absolute and begin with the
@@ -98,7 +98,7 @@ def __getattr__(name: str) -> Any:
         # A public name of a package is that of one of its modules.
         return importlib.import_module(f"{home}.{name}") if hasattr(module, "__path__") else getattr(module, name)
     except ModuleNotFoundError as err:
-        if err.name is None or err.name.partition(".")[0] in ("opassay", OPS_NAME):
+        if err.name is None or err.name.partition(".")[0] == "opassay" or isinstance(err, AbsentError):
             raise
         text = f'opassay.{name} needs {err.name}, which is not installed; pip install "opassay[verify]"'
         raise ModuleNotFoundError(text, name=err.name) from err

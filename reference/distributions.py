@@ -1,7 +1,8 @@
-"""Which modules are of the library of ops, and the error of whoever imports one of these where it is not installed.
+"""Which modules stand in a distribution of their own, and the error of whoever imports one that is not installed.
 
-One tree makes two distributions: `opassay` judges what somebody hands over; `opassay-ops` has the library, its catalog,
-and what judges declared ops and custom functions. Neither has a file of the other.
+One tree makes three distributions. `opassay` judges what somebody hands over. `opassay-ops` has the library of ops, its
+catalog, and what judges declared ops and custom functions; `opassay-machine` executes kernels without a GPU. No file is
+of two.
 """
 
 from __future__ import annotations
@@ -10,48 +11,58 @@ import importlib.util
 import sys
 
 PACKAGE = "opassay"
-#: Folder in the package -> its modules and packages that are of opassay-ops, with all that these have within.
-OPS: dict[str, str] = {
-    "": "impl pytest",
-    "properties": "functions programs summary verification",
-    "properties.catalog": "collectives hooks linalg losses losses_laws mismatch norms over_places pointwise"
-    " response_norm softmax",
-    "properties.declaring": "declare drawing laws refusals shapes signature subjects torch_documents",
-    "properties.engine": "plan",
-    "properties.places": "cluster crash_limit crash_search gathering interpreting kernels loading pool prepared"
-    " prepared_program rank_program rank_team topic_queue",
-    "properties.torch_ops": "names_of operator_calls torch_op",
-    "reference": "collectives linalg response_norm",
-    "reference.norms": "rms_norm",
-    "reports": "pytest_cells",
-    "reports.cli": "list options replay_cell run session",
-}
-#: The distribution of these, which is the name in an error of import, too: a module of that name there is none.
-OPS_NAME = "opassay-ops"
+#: Extra that installs a distribution -> what that is in words, and by folder in the package its modules and packages,
+#: with all that these have within.
+PARTS: dict[str, tuple[str, dict[str, str]]] = {
+    "ops": ("the library of ops", {
+        "": "impl pytest",
+        "properties": "functions programs summary verification",
+        "properties.catalog": "collectives hooks linalg losses losses_laws mismatch norms over_places pointwise"
+        " response_norm softmax",
+        "properties.declaring": "declare drawing laws refusals shapes signature subjects torch_documents",
+        "properties.engine": "plan",
+        "properties.places": "cluster crash_limit crash_search gathering interpreting kernels loading pool prepared"
+        " prepared_program rank_program rank_team topic_queue",
+        "properties.torch_ops": "names_of operator_calls torch_op",
+        "reference": "collectives linalg response_norm",
+        "reference.norms": "rms_norm",
+        "reports": "pytest_cells",
+        "reports.cli": "list options replay_cell run session",
+    }),
+}  # fmt: skip
 
 
-def is_of_ops(name: str) -> bool:
-    """Whether a module of the package, `reports.cli.run` say, is of opassay-ops."""
-    parts = name.split(".")
-    return any(part in OPS.get(".".join(parts[:i]), "").split() for i, part in enumerate(parts))
+def part_of(name: str) -> str:
+    """The part that a module of the package, `reports.cli.run` say, is in; empty for `opassay` itself."""
+    words = name.split(".")
+    pairs = [(".".join(words[:i]), word) for i, word in enumerate(words)]
+    parts = (k for k, (_, table) in PARTS.items() if any(word in table.get(home, "").split() for home, word in pairs))
+    return next(parts, "")
 
 
-def has_ops() -> bool:
-    """Whether the library of ops is installed."""
+def has_part(part: str) -> bool:
+    """Whether a part is installed."""
+    folder, words = next(iter(PARTS[part][1].items()))
     try:
-        return importlib.util.find_spec(f"{PACKAGE}.impl") is not None
-    except ModuleNotFoundError:
+        return importlib.util.find_spec(".".join(filter(None, [PACKAGE, folder, words.split()[0]]))) is not None
+    except AbsentError:
         return False
 
 
+class AbsentError(ModuleNotFoundError):
+    """A module of a part that is not installed."""
+
+
 class AbsentFinder:
-    """Asked for a module last of all finders: for one of opassay-ops it says what installs it."""
+    """Asked for a module last of all finders: for one of a part it says what installs that."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name.startswith(f"{PACKAGE}.") and is_of_ops(name.removeprefix(f"{PACKAGE}.")):
-            text = f'{name} is in the library of ops, which is not installed; pip install "{PACKAGE}[ops]"'
-            raise ModuleNotFoundError(text, name=OPS_NAME)
+        part = part_of(name.removeprefix(f"{PACKAGE}.")) if name.startswith(f"{PACKAGE}.") else ""
+        if part:
+            text = f'{name} is in {PARTS[part][0]}, which is not installed; pip install "{PACKAGE}[{part}]"'
+            # Python takes no notice of the error in `from opassay import impl` where it has the name of the module.
+            raise AbsentError(text, name=f"{PACKAGE}-{part}")
 
 
 sys.meta_path.append(AbsentFinder)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from opassay.reference.distributions import OPS_NAME, PACKAGE, AbsentFinder, is_of_ops
+from opassay.reference.distributions import PACKAGE, PARTS, AbsentError, AbsentFinder, part_of
 from tests import distributions
 from tests.import_graph import FOLDERS, modules
+from workshop.distributions import DISTRIBUTIONS, build, files_of
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _KERNEL = """
@@ -45,9 +48,10 @@ def test_nothing_that_judges_imports_the_library() -> None:
 
 
 def test_every_file_is_of_one_distribution() -> None:
-    first, second = (distributions.files_of(REPOSITORY, name) for name in (PACKAGE, OPS_NAME))
-    assert not first.keys() & second.keys()
-    assert len({*first.values(), *second.values()} & {*modules(REPOSITORY).values()}) == len(modules(REPOSITORY))
+    files = [files_of(REPOSITORY, name) for name in DISTRIBUTIONS]
+    assert sum(map(len, files)) == len({name for each in files for name in each})
+    assert {path for each in files for path in each.values()} >= {*modules(REPOSITORY).values()}
+    first, second = files[:2]
     assert "opassay/impl/softmax/public.py" in second
     assert "opassay/pytest.py" in second
     assert "opassay/__init__.py" in first
@@ -86,21 +90,17 @@ def test_an_absent_module_says_what_installs_it() -> None:
         ModuleNotFoundError, match=r'opassay\.impl\.norms is in .*pip install "opassay\[ops\]"'
     ) as absent:
         AbsentFinder.find_spec("opassay.impl.norms")
-    assert absent.value.name == OPS_NAME
+    assert isinstance(absent.value, AbsentError)
     for name in ("opassay.implement", "opassay.properties.verification_of", "other.impl", "impl", "opassay"):
         AbsentFinder.find_spec(name)
-    assert is_of_ops("reports.cli.run")
-    assert not is_of_ops("reports.cli.running")
+    assert [part_of(f"reports.cli.{name}") for name in ("run", "running")] == ["ops", ""]
 
 
 class Alone:
-    """The files of `opassay` alone, by which programs run that see no other file of ours."""
+    """A folder with files of ours, in which programs run that see no others."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name, path in distributions.files_of(REPOSITORY, PACKAGE).items():
-            (folder / "site" / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "site" / name).symlink_to(path)
         (folder / "mine.py").write_text(_KERNEL)
         (folder / "test_mine.py").write_text(_TEST)
 
@@ -121,7 +121,11 @@ class Alone:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    return Alone(tmp_path_factory.mktemp("alone"))
+    program = Alone(tmp_path_factory.mktemp("alone"))
+    for name, path in files_of(REPOSITORY, PACKAGE).items():
+        (program.folder / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (program.folder / "site" / name).symlink_to(path)
+    return program
 
 
 @pytest.mark.parametrize("words", ["run layer_norm", "list", "run --op mine:OP"])
@@ -144,7 +148,7 @@ def test_a_name_of_the_library_says_what_installs_it(alone: Alone, line: str) ->
     code, text = alone.run("-c", line)
     assert code == 1
     assert text.endswith('which is not installed; pip install "opassay[ops]"\n')
-    assert "ModuleNotFoundError: opassay." in text
+    assert "AbsentError: opassay." in text
 
 
 def test_a_kernel_is_judged_without_the_library(alone: Alone) -> None:
@@ -164,3 +168,34 @@ def test_a_session_of_tests_is_recorded_without_the_library(alone: Alone) -> Non
     code, text = alone.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--opassay", "test_mine.py")
     assert code == 4
     assert "ERROR: --opassay: opassay.reports.pytest_cells is in the library of ops" in text
+
+
+def _has_setuptools() -> bool:
+    try:
+        return int(importlib.metadata.version("setuptools").partition(".")[0]) >= 77
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not _has_setuptools(), reason="wheels are built by setuptools 77 or newer, which is not installed")
+def test_wheels_of_all_distributions_make_the_whole(tmp_path: Path) -> None:
+    program = Alone(tmp_path)
+    names: list[str] = []
+    for path, distribution in zip(build(REPOSITORY, tmp_path, "--no-build-isolation"), DISTRIBUTIONS, strict=True):
+        with zipfile.ZipFile(path) as wheel:
+            wheel.extractall(tmp_path / "site")
+            here = [name for name in wheel.namelist() if ".dist-info/" not in name]
+            (metadata,) = (wheel.read(n).decode() for n in wheel.namelist() if n.endswith("/METADATA"))
+        assert sorted(here) == sorted(files_of(REPOSITORY, distribution))
+        version = metadata.partition("\nVersion: ")[2].partition("\n")[0]
+        requirements = {line.split(": ")[1] for line in metadata.splitlines() if line.startswith("Requires-Dist: ")}
+        if distribution == PACKAGE:
+            assert {f'opassay-{part}=={version}; extra == "{part}"' for part in PARTS} <= requirements
+        else:
+            assert requirements == {f"opassay=={version}"}
+        names += here
+    assert len(names) == len(set(names))
+    code, text = program.run("-c", "from opassay.impl import layer_norm; import opassay; print(opassay.verify)")
+    assert code == 0, text
+    code, text = program.run("-m", "opassay", "list")
+    assert (code, "layer_norm" in text) == (0, True), text

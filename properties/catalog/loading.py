@@ -10,7 +10,7 @@ import os
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from ...reference.distributions import OPS_NAME
+from ...reference.distributions import AbsentError
 from ..names import ENTRY_POINT_GROUP, PluginError, SelectionError, unknown_name
 from ..torch_ops.patterns import PREFIX
 from . import CATALOG
@@ -46,9 +46,7 @@ def load_op(name: str) -> Any:
         raise SelectionError(f"op: got a {type(name).__name__}, need its name")
     try:
         return _load_op(name)
-    except ModuleNotFoundError as err:
-        if err.name != OPS_NAME:
-            raise
+    except AbsentError as err:
         raise SelectionError(f"op: got op={name!r}: {err}") from err
 
 

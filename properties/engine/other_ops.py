@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ...reference.distributions import has_ops
+from ...reference.distributions import has_part
 from ..catalog import CATALOG
 from ..catalog.loading import load_op
 
@@ -23,7 +23,7 @@ _SEED = 1
 
 def examples() -> list[Callable[[torch.Tensor], torch.Tensor]]:
     """The calls that declarations of the catalog give as an example, where it is installed, and one of torch's."""
-    names = CATALOG if has_ops() else ()
+    names = CATALOG if has_part("ops") else ()
     return [*(call for name in names if (call := load_op(name).production.example) is not None), torch.tanh]
 
 

@@ -11,7 +11,7 @@ from ...properties.catalog import CATALOG
 from ...properties.catalog.loading import load_op
 from ...properties.engine import environment as surroundings
 from ...properties.names import ON_KERNELS
-from ...reference.distributions import has_ops
+from ...reference.distributions import has_part
 from .. import exit_codes
 from ..text import one_line
 from .host import EXTRA, is_installed
@@ -84,7 +84,7 @@ def _kernels(environment: dict[str, str], no_torch: str) -> list[str]:
     """Which ops have Triton kernels for CUDA; the others are compositions of torch's ops there."""
     if no_torch:
         return []
-    if not has_ops():
+    if not has_part("ops"):
         return ['no library of ops: `opassay run` has no ops; pip install "opassay[ops]"']
     if "triton" not in environment:
         return ['no Triton: CUDA tensors are served by compositions of torch\'s ops; pip install "opassay[triton]"']

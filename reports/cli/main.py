@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from ...oracles.verdicts.verdict import shorten, without_requests
-from ...reference.distributions import OPS_NAME
+from ...reference.distributions import AbsentError
 from .. import exit_codes
 from ..steady import steady_output
 from ..text import clean, one_line
@@ -118,11 +118,11 @@ def _report_error(err: BaseException) -> int:
     if isinstance(err, KeyboardInterrupt):
         _complain("interrupted")
         return exit_codes.INTERRUPT
+    if isinstance(err, AbsentError):
+        _complain(str(err))
+        return exit_codes.USAGE
     if isinstance(err, ModuleNotFoundError) and err.name is not None:
         name = err.name.partition(".")[0]
-        if name == OPS_NAME:
-            _complain(str(err))
-            return exit_codes.USAGE
         if name in EXTRA or name in ("torch", "numpy"):
             _complain(not_installed(name))
             return exit_codes.USAGE

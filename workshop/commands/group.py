@@ -14,6 +14,7 @@ COMMANDS = {
     "second-opinion": (".second_opinion", "Hold the exact reading against a second one."),
     "upstream": (".upstream", "Write findings in the form that a library's maintainers act on."),
     "probe": (".probe", "Name the tree along which a function adds up, for a contract."),
+    "wheels": (".wheels", "Build the wheels that are published."),
     "kernels": (".kernels", "Judge the CUDA kernels without a GPU."),
 }
 
