@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -140,6 +141,8 @@ _LINES = (
     "from opassay.impl import layer_norm",
     "from opassay import impl, verify",
     "import opassay; opassay.custom_kernel",
+    "import opassay; opassay.cuda_kernel",
+    "import torch, opassay; opassay.assert_conforms(torch.exp, torch.exp, torch.ones(3), compiled='sm_90')",
 )
 
 
@@ -147,8 +150,17 @@ _LINES = (
 def test_a_name_of_the_library_says_what_installs_it(alone: Alone, line: str) -> None:
     code, text = alone.run("-c", line)
     assert code == 1
-    assert text.endswith('which is not installed; pip install "opassay[ops]"\n')
-    assert "AbsentError: opassay." in text
+    assert re.search(r'is not installed; pip install "opassay\[(ops|machine)\]"\n$', text), text
+    assert "AbsentError: " in text
+
+
+@pytest.mark.parametrize("words", ["--compiled", "--interpret", "--device rehearsal"])
+def test_a_way_without_a_gpu_says_what_installs_it(alone: Alone, words: str) -> None:
+    code, text = alone.run("-m", "opassay", "judge", "mine.py", *words.split())
+    assert (code, text.count("\n")) == (2, 1), text
+    assert text.endswith(
+        'the machine that executes kernels without a GPU is not installed; pip install "opassay[machine]"\n'
+    )
 
 
 def test_a_kernel_is_judged_without_the_library(alone: Alone) -> None:
@@ -192,7 +204,8 @@ def test_wheels_of_all_distributions_make_the_whole(tmp_path: Path) -> None:
         if distribution == PACKAGE:
             assert {f'opassay-{part}=={version}; extra == "{part}"' for part in PARTS} <= requirements
         else:
-            assert requirements == {f"opassay=={version}"}
+            assert f"opassay=={version}" in requirements
+            assert len(requirements) == 1 + len(PARTS[distribution.removeprefix("opassay-")].needs)
         names += here
     assert len(names) == len(set(names))
     code, text = program.run("-c", "from opassay.impl import layer_norm; import opassay; print(opassay.verify)")

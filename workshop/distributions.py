@@ -87,7 +87,8 @@ def _options(project: dict[str, Any], distribution: str, version: str) -> dict[s
         "long_description_content_type": "text/markdown",
     }  # fmt: skip
     if distribution != PACKAGE:
-        return {**common, "install_requires": [f"{PACKAGE}=={version}"]}
+        needs = (PACKAGE, *(f"{PACKAGE}-{part}" for part in PARTS[distribution.removeprefix(f"{PACKAGE}-")].needs))
+        return {**common, "install_requires": [f"{name}=={version}" for name in needs]}
     extras = {**project["optional-dependencies"], **{part: [f"{PACKAGE}-{part}=={version}"] for part in PARTS}}
     doors = {"console_scripts": project["scripts"], **project["entry-points"]}
     return {

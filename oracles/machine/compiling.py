@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...reference.distributions import require_part
+
 #: The architectures that kernels are compiled for, by name.
 CAPABILITIES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}
 #: Bytes of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
@@ -24,8 +26,9 @@ def architecture() -> str:
     """The architecture that the variable names.
 
     Raises:
-        ValueError: it is none of `CAPABILITIES`.
+        ValueError: it is none of `CAPABILITIES`. AbsentError: what executes kernels for it is not installed.
     """
+    require_part("machine")
     return require_architecture(ARCHITECTURE, os.environ.get(ARCHITECTURE, "sm_90"))
 
 
@@ -33,8 +36,9 @@ def require_architecture(what: str, name: str) -> str:
     """The name of an architecture; `what` has it, in the message.
 
     Raises:
-        ValueError: it is none of `CAPABILITIES`.
+        ValueError: it is none of `CAPABILITIES`. AbsentError: what executes kernels for it is not installed.
     """
+    require_part("machine")
     if name not in CAPABILITIES:
         raise ValueError(f"{what}={name}: need one of {', '.join(CAPABILITIES)}")
     return name

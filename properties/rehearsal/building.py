@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...reference.distributions import AbsentError, require_part
+
 SOURCE = Path(__file__).with_name("device.cpp")
 
 
@@ -35,6 +37,10 @@ def build(cache: Path | None = None) -> Path:
     Raises:
         BuildError: torch has CUDA itself, there is no g++, or it refuses the source; the text has what it said.
     """
+    try:
+        require_part("machine")
+    except AbsentError as err:
+        raise BuildError(f"rehearsal: {err}") from err
     torch = torch_folder()
     if (torch / "lib" / "libtorch_cuda.so").exists():
         version = importlib.metadata.version("torch")

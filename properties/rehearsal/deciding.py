@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...oracles.verdicts.verdict import Code
+from ...reference.distributions import require_part
 from .building import BuildError
 from .environment import is_rehearsed, start_again
 
@@ -26,10 +27,15 @@ def settle_way(options: dict[str, Any]) -> str:
 
     Args:
         options: of `opassay judge`, by name; another candidate may rehearse, wherever this one is.
+
+    Raises:
+        AbsentError: what executes kernels without a GPU is not installed.
     """
     ways = [f"--{name}" for name in ("interpret", "compiled") if options[name]]
     device, second = options["device"], " on rehearsal" in (options["beside"] or "")
     rehearses = second or device == "rehearsal"
+    if ways:
+        require_part("machine")
     if len(ways) > 1:
         return "--compiled: got --interpret, too; kernels run in one way"
     if ways and (device == "cuda" or (rehearses and options["interpret"])):
