@@ -166,7 +166,7 @@ def ladder_of(fmt: Format) -> Any:
 
 def filled_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:
     """A tensor like another, filled in a way."""
-    return as_tensor(tensor, way(tensor, rng))
+    return _as(tensor, way(tensor, rng))
 
 
 def filled(
@@ -185,7 +185,7 @@ def filled(
 
     def change(i: int) -> Tensor:
         if tensors[i].dtype.is_floating_point:
-            return as_tensor(tensors[i], keep_facts(facts.get(i, ()), tensors[i], way(tensors[i], rng), rng))
+            return _as(tensors[i], keep_facts(facts.get(i, ()), tensors[i], way(tensors[i], rng), rng))
         other = after[i] if of_sequences else _shuffled(tensors[i], rng)
         falls = i in roles and roles[i].rises and bool((other.diff() < 0).any())
         return _with_gaps_shuffled(tensors[i], rng) if falls else other
@@ -200,7 +200,7 @@ def keep(arguments: CallArguments, domain: Domain, rng: Any) -> CallArguments:
     for i, facts in domain.facts.items():
         if i < len(tensors) and not set(facts) <= set(facts_of([tensors[i]])):
             values = tensors[i].detach().cpu().double().numpy()
-            tensors[i] = as_tensor(tensors[i], keep_facts(facts, tensors[i], values, rng))
+            tensors[i] = _as(tensors[i], keep_facts(facts, tensors[i], values, rng))
     same = all(map(operator.is_, tensors, arguments.tensors))
     return domain.declaration.settle(arguments if same else arguments.with_tensors(tensors))
 
@@ -257,8 +257,7 @@ def one_for_several(
     return (text, arguments.with_one_for(several)) if several else None
 
 
-def as_tensor(like: Tensor, values: Any) -> Tensor:
-    """Values in float64 as a tensor of the dtype and device of another."""
+def _as(like: Tensor, values: Any) -> Tensor:
     return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(like.device, like.dtype)
 
 
@@ -302,7 +301,7 @@ def beside_ones(arguments: CallArguments, rng: Any) -> Iterator[CallArguments]:
         tensors = list(arguments.tensors)
         for i in floating:
             size = tuple(tensors[i].shape)
-            tensors[i] = as_tensor(tensors[i], sign * (8 + 8 * rng.random(size)) if i == place else np.ones(size))
+            tensors[i] = _as(tensors[i], sign * (8 + 8 * rng.random(size)) if i == place else np.ones(size))
         yield arguments.with_tensors(tensors)
 
 
@@ -317,4 +316,4 @@ def _altered(name: str, value: Tensor, rng: Any) -> Tensor:
     values = value.detach().cpu().double().numpy()
     spread = float(values.std()) if values.size > 1 else 0.0
     moved = values + rng.standard_normal(values.shape) * (spread or 0.25)
-    return as_tensor(value, np.abs(moved) + 0.125 if "var" in name else moved)
+    return _as(value, np.abs(moved) + 0.125 if "var" in name else moved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,7 +34,7 @@ from ..inputs import (
     stand_in,
     ties_of,
 )
-from ..masks import axes_of, mask_runs, takes_masks
+from ..masks import PATTERNS, axes_of, fillers_of, mask_runs, takes_masks
 from ..other_calls import forgetter_of
 from ..records import Records
 from ..rewrites import multiplies_sums
@@ -99,21 +100,29 @@ def _near_ones(session: Session) -> _Others:
 
 
 def _of_masks(session: Session) -> _Others:
-    """Rows of which all but a stretch is -inf, in one operand, where that is a mask to the spec, as to a softmax."""
-    spec, rows, domain = session.spec, session.given_rows, session.domain
-    if spec.numpy or SPREAD in (session.terms.algorithms or ()) or not rows.finite:
+    """Rows with one operand masked but for stretches, where that is a mask to the spec, as to a softmax."""
+    spec, rows, calls = session.spec, session.given_rows, 0
+    if spec.numpy or SPREAD in (session.terms.algorithms or ()):
         return
-    graph, state, other, calls = spec.traced_at(rows, spec.state).graph, list(spec.state.values()), stand_in(rows), 0
-    for place in range(len(rows.tensors)):
-        if domain.facts.get(place) or "positive" in domain.signs.get(place, ()):
-            continue
-        for axis in axes_of(rows, place):
-            masks = mask_runs(other, place, axis, session.generator("MASK other"))
+    graph, state, other = spec.traced_at(rows, spec.state).graph, list(spec.state.values()), stand_in(rows)
+    for place, axis, filler in _ways_to_mask(session):
+        for pattern in range(len(PATTERNS)):
+            masks = mask_runs(other, place, axis, session.generator("MASK other"), filler, pattern)
             if calls < _MASKS and takes_masks(graph, [*state, *other.tensors], [*state, *masks.tensors]):
                 calls += 1
-                text = f"{rows.label(place)} is -inf but for a stretch of each line of axis {axis}"
+                text = f"{rows.label(place)} is {filler:g} but for a stretch of each line of axis {axis}"
                 text = f"masks      {text}; --contract {session.terms.name}+{SPREAD} asks no masks"
-                yield mask_runs(rows, place, axis, session.generator(f"MASK {place} {axis}")), text
+                rng = session.generator(f"MASK {place} {axis}")
+                yield mask_runs(rows, place, axis, rng, filler, pattern), text
+                break
+
+
+def _ways_to_mask(session: Session) -> Iterator[tuple[int, int, float]]:
+    """Operands, axes of them and what fills them, where nothing that is known forbids it."""
+    domain = session.domain
+    for place, tensor in enumerate(session.given_rows.tensors):
+        if not (domain.facts.get(place) or place in domain.integers or "positive" in domain.signs.get(place, ())):
+            yield from ((place, *each) for each in itertools.product(axes_of(tensor), fillers_of(tensor)))
 
 
 #: Calls with masks, at most.

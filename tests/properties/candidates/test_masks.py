@@ -59,6 +59,30 @@ def _attend_by_blocks(guard: bool) -> Callable[..., Tensor]:
     return lambda s, bias, v: _softmax(s + bias, guard=guard, size=4) @ v
 
 
+def _by_truth(s: Tensor, keep: Tensor) -> Tensor:
+    return torch.softmax(s.masked_fill(~keep, -_INF), -1)
+
+
+def _by_number(s: Tensor, keep: Tensor) -> Tensor:
+    return torch.softmax(s.masked_fill(keep == 0, -_INF), -1)
+
+
+def _later(s: Tensor) -> Tensor:
+    return torch.ones(s.shape[-2:], dtype=torch.bool).triu(1)
+
+
+def _causal(s: Tensor, bias: Tensor) -> Tensor:
+    return torch.softmax((s + bias).masked_fill(_later(s), -_INF), -1)
+
+
+def _of_masks(name: str, guard: bool) -> Callable[..., Tensor]:
+    masks: dict[str, Callable[..., Tensor]] = {
+        "truth": lambda s, keep: s.masked_fill(~keep, -_INF), "number": lambda s, keep: s.masked_fill(keep == 0, -_INF),
+        "causal": lambda s, bias: (s + bias).masked_fill(_later(s), -_INF),
+    }  # fmt: skip
+    return lambda s, mask: _softmax(masks[name](s, mask), guard=guard, size=4)
+
+
 def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(5)
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
@@ -104,7 +128,7 @@ def test_runs_of_infinities_tell_a_kept_sum_from_one_that_is_not(name: str) -> N
 @pytest.mark.parametrize("shape", [(1, 7), (7,), (3, 5), (2, 3, 4), (2, 2)])
 def test_each_line_keeps_a_stretch_and_the_first_lines_an_end(shape: tuple[int, ...]) -> None:
     arguments = CallArguments.of(_draw(shape))
-    for axis in axes_of(arguments, 0):
+    for axis in axes_of(arguments.tensors[0]):
         for seed in range(20):
             (masked,) = mask_runs(arguments, 0, axis, np.random.default_rng(seed)).tensors
             stays = masked.isfinite().movedim(axis, -1).reshape(-1, shape[axis]).int()
@@ -122,3 +146,20 @@ def test_draws_between_the_numbers_of_a_mask_are_no_nans() -> None:
     assert not np.isnan(values).any()
     assert 0.2 < np.isneginf(values).mean() < 0.5
     assert values[np.isfinite(values)].max() <= mask.max().item()
+
+
+@pytest.mark.parametrize("guard", [True, False])
+@pytest.mark.parametrize(
+    ("name", "spec", "mask"),
+    [
+        ("truth", _by_truth, torch.rand(6, 24, generator=torch.Generator().manual_seed(1)) < 0.7),
+        ("number", _by_number, (torch.rand(6, 24, generator=torch.Generator().manual_seed(2)) < 0.7).long()),
+        ("causal", _causal, torch.randn(24, 24, generator=torch.Generator().manual_seed(3))),
+        ("causal", _causal, torch.zeros(24, 24).masked_fill(torch.ones(24, 24, dtype=torch.bool).triu(5), -_INF)),
+    ],
+    ids=["truth values", "0 and 1", "causal", "with masks already"],
+)
+def test_other_masks_are_masked_by_runs(name: str, spec: Any, mask: Tensor, guard: bool) -> None:
+    scores = torch.randn(len(mask), 24, generator=torch.Generator().manual_seed(4))
+    judgement = opassay.judge(_of_masks(name, guard), spec, (scores, mask), questions=["FWD:given", "SPECIAL:inf"])
+    assert judgement.verdict == ("accepted" if guard else "rejected"), str(judgement)
