@@ -51,6 +51,17 @@ class AtolRtol(NamedTuple):
 _EQUAL = AtolRtol(0.0, 0.0)
 
 
+class Faults(NamedTuple):
+    """Faults that accept sets refuse: names of those that a pair accepts, how many it refuses, and how many raised."""
+
+    misses: tuple[str, ...] = ()
+    sees: int = 0
+    untried: int = 0
+
+
+_NO_FAULTS = Faults()
+
+
 @dataclass(frozen=True)
 class Tolerance:
     """What suffices for one output at inputs of one kind.
@@ -61,7 +72,7 @@ class Tolerance:
         ulp: the largest error of an element in ulps of its exact value. rms: of the root mean square error, as a share
             of that of the output.
         elements, unbounded: how many elements were looked at, and how many have no bound: no number covers those.
-        misses: faults that `pair` accepts and accept sets do not. sees: how many of the faults it refuses.
+        faults: what `pair` does with outputs that accept sets refuse.
         constant: whether the right output is the same at all inputs that were drawn, so that no check of it sees much.
     """
 
@@ -74,8 +85,7 @@ class Tolerance:
     rms: float = 0.0
     elements: int = 0
     unbounded: int = 0
-    misses: tuple[str, ...] = ()
-    sees: int = 0
+    faults: Faults = _NO_FAULTS
     constant: bool = False
 
 
@@ -124,8 +134,11 @@ def _of_output(
     known = np.isfinite(centre) & np.isfinite(width)
     c, w = np.abs(centre[known]), width[known]
     ulp = ulp_array(EVERY_FORMAT[dtype_name(native.dtype)], c)
-    pair, misses, sees = own or fit(np.maximum(c - w, 0.0), 2.0 * w), list[str](), 0
+    pair, misses, sees, untried = own or fit(np.maximum(c - w, 0.0), 2.0 * w), list[str](), 0, 0
     for name, outputs in faults_of(spec, arguments, run):
+        if outputs is None:
+            untried += 1
+            continue
         y, reach = to_array(outputs[position]), to_array(first[position].half_width)
         with np.errstate(all="ignore"):
             is_fault = y.shape == reach.shape and np.any(~(np.abs(y - to_array(first[position].centre)) <= reach))
@@ -140,7 +153,7 @@ def _of_output(
     return replace(
         row, pair=pair, exact=fit(c, w + 0.5 * ulp), ulp=round_up(float(np.max(w / ulp, initial=0.0))),
         rms=round_up(max(shares, default=0.0)), elements=centre.size, unbounded=int(np.count_nonzero(~known)),
-        misses=tuple(dict.fromkeys(misses)), sees=sees, constant=bool(meets) and all(map(bool, meets)),
+        faults=Faults(tuple(dict.fromkeys(misses)), sees, untried), constant=bool(meets) and all(map(bool, meets)),
     )  # fmt: skip
 
 
@@ -178,8 +191,10 @@ def round_up(number: float) -> float:
     return float(Decimal(repr(number)).normalize(Context(prec=2, rounding=ROUND_CEILING)))
 
 
-def faults_of(spec: Specification, arguments: CallArguments, run: SpecRun) -> Iterator[tuple[str, Sequence[Tensor]]]:
-    """Wrong outputs by the name of the fault: of the output, of the precision, and of the spec's text."""
+def faults_of(
+    spec: Specification, arguments: CallArguments, run: SpecRun
+) -> Iterator[tuple[str, Sequence[Tensor] | None]]:
+    """Wrong outputs by the name of the fault: of the output, the precision and the spec's text; None if it raised."""
     native = tensors_asked(run)
     for name, spoil in SPOILS.items():
         yield name, [spoil(y) if y.dtype.is_floating_point and y.numel() else y for y in native]
@@ -196,8 +211,8 @@ def faults_of(spec: Specification, arguments: CallArguments, run: SpecRun) -> It
             with torch.no_grad():
                 outputs = Rewritten(graph, changes).run(*(t.detach() for t in operands), enable_io_processing=False)
         except Exception:
-            continue
-        yield name, outputs[: len(native)]
+            outputs = None
+        yield name, outputs and outputs[: len(native)]
 
 
 def _in_dtype(spec: Specification, arguments: CallArguments, dtype: torch.dtype, like: Sequence[Tensor]) -> Any:

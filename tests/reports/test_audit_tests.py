@@ -95,6 +95,77 @@ def test_a_fault_that_a_comparison_cannot_take_is_counted(tmp_path: Path) -> Non
     assert "TypeError: no zeros" in done.stdout
 
 
+def test_approximate_and_exact_comparisons_are_tried_where_a_test_asserts_them(tmp_path: Path) -> None:
+    text = """
+import numpy as np
+import pytest
+import torch
+
+X = torch.arange(1.0, 33.0).reshape(4, 8)
+
+
+def test_numbers():
+    assert float(X.mean()) == pytest.approx(16.5, rel=0.1)
+    assert {"a": 16.5} == pytest.approx({"a": 16.0}, rel=0.1)
+    assert X.double().numpy() == pytest.approx(X.numpy(), rel=0.1)
+    assert 1.0 != pytest.approx(2.0)
+
+
+def test_exact():
+    assert torch.equal(X, X.clone()) and X.equal(X.clone())
+    assert np.array_equal(X.numpy(), X.numpy())
+    np.testing.assert_array_equal(X.numpy()[::-1], X.numpy()[::-1])
+    same = torch.equal(X, X)  # a program's own question
+    assert not torch.equal(X, X + 1)
+    assert np.array_equal(np.ones(3, np.longdouble), np.ones(3))
+"""
+    done = _audit(tmp_path, text, "--json", "rows.json")
+    assert "2 passed" in done.stderr, done.stdout
+    each = json.loads((tmp_path / "rows.json").read_text())
+    rows = {(int(row["line"].rpartition(":")[2]), row["by"]): row for row in each}
+    approximate = [rows.pop((line, "approx")) for line in (10, 11, 12)]
+    for row in approximate:
+        assert {"all times 1.05"} <= {*row["misses"]}
+        assert {"all zeros", "the other sign", "one NaN"} <= {*row["sees"]}
+    assert {*rows} == {(17, "equal"), (18, "array_equal"), (19, "assert_array_equal")}
+    assert not any(row["misses"] or row["untried"] for row in rows.values())
+
+
+def test_an_answer_that_is_a_number_is_judged_by_the_assertion_around_it(tmp_path: Path) -> None:
+    (tmp_path / "errors.py").write_text("def ratio(a, b):\n    return float((a - b).norm() / b.norm())\n")
+    text = """
+import unittest
+import torch
+from errors import ratio
+
+X = torch.ones(4, 8)
+
+
+class TestOfTheirs(unittest.TestCase):
+    def test_ratio(self):
+        limit = 0.1
+        self.assertLess(abs(ratio(X, X)), limit)
+        assert (
+            ratio(X, X) <= limit / 8
+        ), "far"
+
+
+def test_limits():
+    limits = iter([0.1])
+    assert ratio(X, X) < next(limits)
+    error = ratio(X, X)
+    assert error < 1
+"""
+    done = _audit(tmp_path, text, "--comparison", "errors:ratio", "--json", "rows.json")
+    assert "2 passed" in done.stderr, done.stdout
+    loose, tight, *unknown = json.loads((tmp_path / "rows.json").read_text())
+    assert loose["misses"] == ["all times 1.05"]
+    assert tight["misses"] == []
+    assert {"all zeros", "the other sign", "all times 1.05", "one NaN"} <= {*tight["sees"]}
+    assert [row["sees"] + row["misses"] for row in unknown] == [[], []]
+    assert "ratio gives no truth value, and no assertion around it without other calls judges it" in done.stdout
+
+
 def test_the_end_says_whether_anything_was_compared(tmp_path: Path) -> None:
     assert _audit(tmp_path, "def test_nothing(): pass\n").returncode == 5
     done = _audit(tmp_path, "def test_nothing(:\n")

@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from opassay.properties.candidates.tolerances import AtolRtol, Tolerance
+from opassay.properties.candidates.tolerances import AtolRtol, Faults, Tolerance
 from opassay.reports.cli.judge.tolerances import _FORMS
 
 ROWS = [
-    Tolerance("float32", case, "out", AtolRtol(1e-6, rtol), AtolRtol(5e-7, 1e-6), 3.0, 1e-6, 64, 0, misses, 9)
+    Tolerance(
+        "float32",
+        case,
+        "out",
+        AtolRtol(1e-6, rtol),
+        AtolRtol(5e-7, 1e-6),
+        3.0,
+        1e-6,
+        64,
+        0,
+        Faults(misses, 9, len(misses)),
+    )
     for case, rtol, misses in (("n=4", 2e-6, ()), ("n=8", 3e-6, ("gelu with approximate=tanh",)))
 ]
 
@@ -25,7 +36,7 @@ def test_the_table_says_what_is_not_seen() -> None:
         ["float32", "n=4", "out", "1e-06", "2e-06"], ["float32", "n=8", "out", "1e-06", "3e-06"],
     ]  # fmt: skip
     assert first == "float32 n=4 out: does not see no fault that was tried; sees 9; accept sets see all 9"
-    assert "does not see gelu with approximate=tanh; sees 9; accept sets see all 10" in second
+    assert "does not see gelu with approximate=tanh; sees 9; accept sets see all 10; 1 could not be tried" in second
 
 
 def test_the_other_forms_are_read_by_what_they_are_for() -> None:

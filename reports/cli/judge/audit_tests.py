@@ -29,9 +29,9 @@ _PLUGIN = "opassay.properties.candidates.suites.comparisons"
 def audit_tests_command(comparers: tuple[str, ...], file_of_rows: Path | None, words: tuple[str, ...]) -> int:
     """Run tests with pytest, and say which faults their comparisons would let pass.
 
-    Wherever a test calls assert_close, allclose, assert_allclose or assert_array_almost_equal, the same comparison is
-    tried with an output that is zero, constant, of the other sign, times 1.05, without a tile or a row, rounded to
-    bfloat16, or with a NaN. Tests run as ever, and nothing of theirs is written.
+    Wherever a test calls assert_close, allclose, assert_allclose or assert_array_almost_equal, or asserts by approx,
+    equal or array_equal, the same comparison is tried with an output that is zero, constant, of the other sign, times
+    1.05, without a tile or a row, rounded to bfloat16, or with a NaN. Tests run as ever; nothing of theirs is written.
     Exit codes: 0 no fault passes, 1 some do, 2 the tests cannot be run, 5 nothing is compared, 130 interrupted.
     \f
 

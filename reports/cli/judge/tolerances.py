@@ -74,7 +74,7 @@ def tolerances_command(
         click.echo(text, err=True)
     for row in [row for row in rows if row.constant]:
         click.echo(f"{row.dtype} {row.output}: the right value is the same whatever the input", err=True)
-    if own is not None and any(row.misses for row in rows):
+    if own is not None and any(row.faults.misses for row in rows):
         return exit_codes.FAILED
     return exit_codes.INCOMPLETE if any(row.unbounded for row in rows) else exit_codes.OK
 
@@ -93,17 +93,17 @@ def _table(rows: Sequence[Tolerance]) -> list[str]:
     lines = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     for row in rows:
         head = f"{row.dtype} {row.case} {row.output}".replace("  ", " ")
-        misses = ", ".join(row.misses) or "no fault that was tried"
-        lines.append(
-            f"{head}: does not see {misses}; sees {row.sees}; accept sets see all {row.sees + len(row.misses)}"
-        )
+        names, sees, untried = row.faults
+        misses = ", ".join(names) or "no fault that was tried"
+        rest = f"; {untried} could not be tried" if untried else ""
+        lines.append(f"{head}: does not see {misses}; sees {sees}; accept sets see all {sees + len(names)}{rest}")
     return lines
 
 
 def _python(rows: Sequence[Tolerance]) -> list[str]:
     lines = [
         f"    {(row.dtype, row.case, row.output)!r}: {dict(row.pair._asdict())!r},"
-        + (f"  # does not see {', '.join(row.misses)}" if row.misses else "")
+        + (f"  # does not see {', '.join(row.faults.misses)}" if row.faults.misses else "")
         for row in rows
     ]
     return ["TOLERANCES = {  # (dtype, inputs, output): for torch.testing.assert_close", *lines, "}"]
@@ -125,7 +125,7 @@ def _yaml(rows: Sequence[Tolerance]) -> list[str]:
     return [
         f"- {{dtype: {row.dtype}, inputs: {json.dumps(row.case)}, output: {json.dumps(row.output)},"
         f" atol: {row.pair.atol!r}, rtol: {row.pair.rtol!r}, ulp: {row.ulp!r}, rms: {row.rms!r},"
-        f" does_not_see: {json.dumps(row.misses)}}}"
+        f" does_not_see: {json.dumps(row.faults.misses)}}}"
         for row in rows
     ]
 

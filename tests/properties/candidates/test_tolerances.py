@@ -27,6 +27,9 @@ def both(x):
 def zero(x):
     return x.amax(1, keepdim=True) - x.amax(1, keepdim=True).mean(1, keepdim=True)
 
+def expanded(x):
+    return x.amax(1, keepdim=True).expand(8, 3) * 2
+
 def overflowing(x):
     return torch.exp(x * 80) / 2
 
@@ -55,15 +58,15 @@ def test_the_ends_of_accept_sets_are_covered_and_nothing_far_beyond(specs: str) 
         assert row.exact.covers(high.numpy(), edges.centre.float().double().numpy())
         reach.append((2 * edges.half_width / (row.pair.atol + row.pair.rtol * low)).max())
     assert max(reach) > 0.9
-    assert (row.misses, row.unbounded, row.elements) == ((), 0, 512)
-    assert row.sees >= len(SPOILS)
+    assert (row.faults.misses, row.unbounded, row.elements) == ((), 0, 512)
+    assert row.faults.sees >= len(SPOILS)
 
 
 def test_a_fault_that_one_tolerance_for_all_elements_hides_is_named(specs: str) -> None:
     (row,) = derive_tolerances(f"{specs}:cancelling", ["float32"], [{}], "torch")
     assert row.pair.atol > 1
-    assert {"all times 1.05", "rounded to bfloat16"} <= set(row.misses)
-    assert not {"one NaN", "the other sign", "all zeros"} & set(row.misses)
+    assert {"all times 1.05", "rounded to bfloat16"} <= set(row.faults.misses)
+    assert not {"one NaN", "the other sign", "all zeros"} & set(row.faults.misses)
 
 
 def test_each_dtype_case_and_floating_output_has_a_row(specs: str) -> None:
@@ -84,13 +87,21 @@ def test_elements_that_may_overflow_are_counted(specs: str) -> None:
 def test_a_pair_of_somebody_is_tried_and_a_constant_output_is_told(specs: str) -> None:
     (loose,) = derive_tolerances(f"{specs}:softmax", ["float32"], [{}], "torch", own=AtolRtol(1e-2, 1e-2))
     assert loose.pair == (1e-2, 1e-2)
-    assert "all of it in bfloat16" in loose.misses
+    assert "all of it in bfloat16" in loose.faults.misses
     assert not loose.constant
     (tight,) = derive_tolerances(f"{specs}:softmax", ["float32"], [{}], "torch", own=AtolRtol(0.0, 0.0))
-    assert tight.misses == ()
+    assert tight.faults.misses == ()
     (constant,) = derive_tolerances(f"{specs}:zero", ["float32"], [{}], "torch", own=AtolRtol(1e-5, 1e-8))
     assert constant.constant
     assert constant.rms == np.inf
+
+
+def test_a_change_of_the_spec_that_raises_is_counted(specs: str) -> None:
+    # Without amax, 16 columns cannot be expanded to 3.
+    (row,) = derive_tolerances(f"{specs}:expanded", ["float32"], [{}], "torch", draws=1)
+    assert (row.faults.misses, row.faults.untried) == ((), 1)
+    (row,) = derive_tolerances(f"{specs}:softmax", ["float32"], [{}], "torch", draws=1)
+    assert row.faults.untried == 0
 
 
 @pytest.mark.parametrize(
