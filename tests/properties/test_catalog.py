@@ -35,7 +35,7 @@ PUBLIC_OPS = {*_FUNCTIONS - {*NO_OPS}, *INDIRECT_OPS}
 def _formulas() -> set[str]:
     names: set[str] = set()
     no_formulas = {"algorithms", "array", "choice", "condition", "derivative", "dtypes", "exact", "formats"}
-    no_formulas |= {"gamma", "missing", "ranks", "second", "whole", "windows"}
+    no_formulas |= {"distributions", "gamma", "meeting", "missing", "ranks", "second", "whole", "windows"}
     no_formulas |= {
         "residual",
         "determinants",

@@ -7,6 +7,7 @@ from typing import Any
 
 import opassay.impl.comm.devices
 import opassay.impl.comm.ranks
+import opassay.reference
 from opassay import Code
 from opassay.properties.catalog.collectives.declarations import declaration
 from opassay.properties.catalog.collectives.moving import Moves
@@ -14,15 +15,18 @@ from opassay.properties.catalog.collectives.moving import Moves
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-OF_RANKS = ("meeting", "base", "lockstep", "collective")
+OF_RANKS = ("base", "lockstep", "collective")
 OF_DEVICES = ("planner", "fabric", "logical", "host_fabric", "movement", "differentiable")
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
 NOTICED = (*WRONG, Code.RAISED, Code.NOT_RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
 
 def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", code: str = "COMM") -> Fault:
-    assert module in {*OF_RANKS, *OF_DEVICES}
+    assert module in {"meeting", *OF_RANKS, *OF_DEVICES}
     ranks = changed(opassay.impl.comm.ranks, OF_RANKS, module, old, new)
+    # How ranks meet stands in another folder, so its names are put where the changed ranks look for them.
+    meeting = changed(opassay.reference, ("meeting",), module, old, new).meeting
+    vars(ranks.lockstep).update({each: vars(meeting)[each] for each in ("Meeting", "MeetingError", "Turn")})
     devices = changed(opassay.impl.comm.devices, OF_DEVICES, module, old, new)
     moves = Moves(devices.differentiable, ranks.collective, devices.host_fabric.HostFabric, devices.fabric)
 

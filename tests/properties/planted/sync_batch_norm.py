@@ -10,7 +10,7 @@ from opassay import Code
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-ORDER = ("meeting", "base", "collective", "board", "process_group", "sync_batch_norm")
+ORDER = ("base", "collective", "board", "process_group", "sync_batch_norm")
 
 
 def _fault(name: str, old: str, new: str, dtype: str = "float32", module: str = "sync_batch_norm") -> Fault:
