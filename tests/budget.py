@@ -12,7 +12,7 @@ from tests import house
 from workshop.distributions import distribution_of
 
 #: Lines of all capabilities together.
-TOTAL = 118_605
+TOTAL = 118_622
 #: Capability -> folders and files that it has, and its lines. A file belongs to the longest path that it begins with.
 CAPABILITIES: dict[str, tuple[str, int]] = {
     "Python and pytest doors": ("api", 237),
@@ -44,7 +44,7 @@ CAPABILITIES: dict[str, tuple[str, int]] = {
     "norms": ("impl/norms impl/response_norm", 6_614),
     "ranks and devices": ("impl/comm", 2_767),
     "command line": ("reports/cli", 5_690),
-    "reports": ("reports", 6_178),
+    "reports": ("reports", 6_195),
 }  # fmt: skip
 #: Distribution -> lines that it may have at most.
 DISTRIBUTIONS = {"opassay": 84_700, "opassay-ops": 26_600, "opassay-machine": 8_200}

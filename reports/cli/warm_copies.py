@@ -211,7 +211,7 @@ def serve_copies(place: str, password: str, carry_out: CarryOut) -> None:
     own, words = f"{place}.{os.getpid()}", f"{password}.{os.getpid()}"
     try:
         with open(os.open(words, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secret)
+            file.write(f"{secret} {os.getpid()}")
         listener.bind(own)
         listener.listen(8)
         os.link(own, place)  # which fails where another process listens

@@ -41,8 +41,20 @@ class WarmAddress(NamedTuple):
 
     @property
     def password(self) -> Path:
-        """A file that a confined process cannot read, though it may reach the socket."""
+        """A file that a confined process cannot read, though it may reach the socket; and the process's number."""
         return self.folder / f"{self.key}.password"
+
+    def count_others(self) -> int:
+        """How many warm processes there are in the folder; files of those that were killed are removed."""
+        count = 0
+        for path in self.folder.glob("*.password"):
+            try:
+                os.kill(int(path.read_text().split()[1]), 0)
+                count += 1
+            except (OSError, ValueError, IndexError):
+                path.unlink(missing_ok=True)
+                path.with_suffix(".socket").unlink(missing_ok=True)
+        return count
 
 
 def find_address(environment: Mapping[str, str]) -> WarmAddress | None:

@@ -27,6 +27,8 @@ _OTHERWISE = ("--device", "--interpret", "--compiled", "--world", "--watch", "-h
 #: What is passed on to the copy, which is in no group of the terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECONDS = 5.0
+#: Warm processes of one user, at most.
+_MOST = 2
 #: The word behind `python -m opassay` with which a warm process begins.
 BEGIN = "begin-warm-process"
 
@@ -79,7 +81,10 @@ class Warmth:
         """Start a warm process for the next command, where somebody sits at a terminal or has asked for it."""
         asks = self._environment.get(VARIABLE) == "1"
         sits = sys.stderr is not None and sys.stderr.isatty() and not self._environment.get("CI")
-        if self._place is None or not (asks or sits) or os.path.exists(self._place.socket):
+        # Each shell may have an environment of its own, and each process takes memory.
+        if self._place is None or not (asks or sits) or self._place.count_others() >= _MOST:
+            return
+        if os.path.exists(self._place.socket):
             return
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         package, paths = __name__.partition(".")[0], (self._place.socket, str(self._place.password))
@@ -95,7 +100,7 @@ class Warmth:
         if surrenders_of(int.from_bytes(credentials[:4], sys.byteorder)) != surrenders_of("self"):
             raise OSError("the process behind the socket is another's")
         request = {
-            "password": place.password.read_text(), "words": self._arguments, "program": sys.argv[0],
+            "password": place.password.read_text().split()[0], "words": self._arguments, "program": sys.argv[0],
             "folder": os.getcwd(), "environment": self._environment, "mask": _read_mask(), "path": sys.path,
         }  # fmt: skip
         text = json.dumps(request).encode()

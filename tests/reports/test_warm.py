@@ -196,7 +196,7 @@ def _ask(warm: Warm, password: str, forgo: bool) -> bytes:
 
 def test_who_has_less_rights_or_not_the_password_gets_no_copy(warm: Warm) -> None:
     (file,) = warm.folder.glob("opassay-*/*.password")
-    password = file.read_text()
+    password = file.read_text().split()[0]
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert _ask(warm, password, forgo=False).strip().isdigit()
     assert _ask(warm, password, forgo=True) == b""
@@ -216,6 +216,26 @@ def test_a_folder_of_others_is_not_used(tmp_path: Path) -> None:
     link.mkdir()
     (link / mine.name).symlink_to(mine)
     assert find_address({"XDG_RUNTIME_DIR": str(link)}) is None
+
+
+def test_there_are_few_warm_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = find_address({"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert place is not None
+    for name, pid in (("one", os.getpid()), ("killed", 2**22 + 1), ("torn", "")):
+        (place.folder / f"{name}.password").write_text(f"secret {pid}")
+        (place.folder / f"{name}.socket").touch()
+    assert place.count_others() == 1
+    assert sorted(path.name for path in place.folder.iterdir()) == ["one.password", "one.socket"]
+    warmth = command.Warmth([])
+    monkeypatch.setattr(warmth, "_place", place)
+    monkeypatch.setattr(warmth, "_environment", {command.VARIABLE: "1"})
+    starts: list[object] = []
+    monkeypatch.setattr(command.subprocess, "Popen", lambda *words, **how: starts.append(words))
+    warmth.begin()
+    assert len(starts) == 1
+    (place.folder / "two.password").write_text(f"secret {os.getpid()}")
+    warmth.begin()
+    assert len(starts) == 1, "two of them are there"
 
 
 def test_another_environment_and_other_limits_have_another_place() -> None:
