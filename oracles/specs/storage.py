@@ -19,6 +19,8 @@ STORAGE_DTYPES = frozenset(getattr(torch, name) for name in STORAGE_FORMATS if h
 #: Logarithms of 1 + exp(-x), or of numbers that may be that.
 _LOGARITHMS = {"log", "log1p", "softplus", "log_sigmoid_forward", "logaddexp", "soft_margin_loss"}
 _LOGARITHMS |= {"binary_cross_entropy_with_logits"}
+_CENTRED = {"var", "var_mean", "std", "std_mean", "native_layer_norm", "native_group_norm", "native_batch_norm"}
+_CENTRED |= {"_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_with_update"}
 #: Comparisons with a number.
 _COMPARISONS = {getattr(torch.ops.aten, name).Scalar for name in ("gt", "ge", "lt", "le")}
 
@@ -61,6 +63,13 @@ def rounds_to_integers(graph: torch.fx.GraphModule) -> bool:
 def takes_logarithms(graph: torch.fx.GraphModule) -> bool:
     """Whether a graph has logarithms of single elements, as losses of logits have."""
     return any(getattr(node.target, "_opname", "") in _LOGARITHMS for node in graph.graph.nodes)
+
+
+def subtracts_means(graph: torch.fx.GraphModule) -> bool:
+    """Whether a graph has variances or norms of what a mean is subtracted from, or subtracts a mean itself."""
+    names = {node: getattr(node.target, "_opname", "") for node in graph.graph.nodes}
+    subtracted = [node.args[1] for node, name in names.items() if name == "sub"]
+    return any(name in _CENTRED for name in names.values()) or any(names.get(each, "") == "mean" for each in subtracted)
 
 
 def thresholds_in(graph: torch.fx.GraphModule) -> list[float]:

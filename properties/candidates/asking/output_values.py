@@ -14,7 +14,15 @@ import torch
 from ....oracles import process
 from ....oracles.bound.contract import SPREAD
 from ....oracles.op.bits import same_bits
-from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, takes_logarithms, thresholds_in
+from ....oracles.specs.storage import (
+    format_of,
+    formats_in,
+    is_computed_in,
+    rounds_to_integers,
+    subtracts_means,
+    takes_logarithms,
+    thresholds_in,
+)
 from ....oracles.specs.tracing import Traced
 from ....oracles.verdicts.verdict import Outcome
 from ....reference.residual import Residual
@@ -99,6 +107,20 @@ def _near_ones(session: Session) -> _Others:
         yield from ((each, "") for each in beside_ones(rows, session.generator("NEARONE far")))
 
 
+def _far_off(session: Session) -> _Others:
+    """Of a spec that subtracts a mean, numbers so far from 0 that the last place of a square is as large as a variance.
+
+    The difference of a mean of squares and the square of the mean has no digit there, and nearer to zero it depends on
+    the numbers drawn whether it has lost more than the bound of a spec that subtracts the mean first.
+    """
+    spec, rows = session.spec, session.given_rows
+    precision = max(format_of(t.dtype).precision for t in rows.tensors if t.dtype.is_floating_point)
+    # Numbers of half types would all be one there.
+    if precision >= 24 and not spec.numpy and subtracts_means(spec.traced_at(rows, spec.state).graph):
+        far = 2.0 ** (precision // 2 - 1)
+        yield session.filled(rows, lambda t, rng: far + WAYS["FWD:signs"](t, rng), session.generator("OFFSET far")), ""
+
+
 def _of_masks(session: Session) -> _Others:
     """Rows with one operand masked but for stretches, where that is a mask to the spec, as to a softmax."""
     spec, rows, calls = session.spec, session.given_rows, 0
@@ -128,7 +150,9 @@ def _ways_to_mask(session: Session) -> Iterator[tuple[int, int, float]]:
 #: Calls with masks, at most.
 _MASKS = 4
 #: Further arguments of a question.
-_OTHERS = {"FWD:wide": _of_whole_format, "FWD:nearone": _near_ones, "SPECIAL:inf": _of_masks}
+_OTHERS = {
+    "FWD:offset": _far_off, "FWD:wide": _of_whole_format, "FWD:nearone": _near_ones, "SPECIAL:inf": _of_masks,
+}  # fmt: skip
 
 
 def _with_others(session: Session, code: str, finding: Finding) -> Finding:
