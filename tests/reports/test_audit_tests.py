@@ -33,6 +33,10 @@ def test_of_methods_and_arrays():
     assert_close(X.softmax(-1), X.softmax(-1), atol=1.0, rtol=0.0)
 
 
+def test_of_zeros():
+    assert_close(torch.zeros(4, 8), torch.zeros(4, 8))
+
+
 def test_of_integers():
     assert_close(torch.arange(3), torch.arange(3))
 
@@ -52,14 +56,15 @@ def test_what_comparisons_miss_is_told_with_what_would_see_it(tmp_path: Path) ->
     done = _audit(tmp_path, THEIRS)
     lines = done.stdout.splitlines()
     assert done.returncode == 1, done.stderr
-    assert "1 failed, 4 passed" in done.stderr
+    assert "1 failed, 5 passed" in done.stderr
     assert lines[0] == "test_theirs.py:11 test_tight: assert_close misses nothing; sees 8"
     assert lines[1].startswith("test_theirs.py:16 test_loose: assert_close misses all times 1.05, rounded to bfloat16;")
     assert lines[2] == "    instead: assert_conforms(F.gelu(X), F.gelu, X)"
     assert "allclose misses all zeros, a constant: the mean, the other sign," in lines[3]
     assert "assert_allclose misses all times 1.05, rounded to bfloat16; sees 6" in "\n".join(lines)
-    assert any(line.startswith("5 comparisons in 3 tests let ") for line in lines)
+    assert any(line.startswith("6 comparisons in 4 tests let ") for line in lines)
     assert "X.softmax," not in done.stdout
+    assert any("test_of_zeros: assert_close misses nothing; sees 1" in line for line in lines)
     assert [path.name for path in tmp_path.iterdir()] == ["test_theirs.py"]
 
 
@@ -102,6 +107,7 @@ import pytest
 import torch
 
 X = torch.arange(1.0, 33.0).reshape(4, 8)
+def scripted(x, y): return torch.allclose(x, y) and torch.equal(x, y)
 
 
 def test_numbers():
@@ -117,17 +123,18 @@ def test_exact():
     np.testing.assert_array_equal(X.numpy()[::-1], X.numpy()[::-1])
     same = torch.equal(X, X)  # a program's own question
     assert not torch.equal(X, X + 1)
+    assert torch.jit.script(scripted)(X, X)
     assert np.array_equal(np.ones(3, np.longdouble), np.ones(3))
 """
     done = _audit(tmp_path, text, "--json", "rows.json")
     assert "2 passed" in done.stderr, done.stdout
     each = json.loads((tmp_path / "rows.json").read_text())
     rows = {(int(row["line"].rpartition(":")[2]), row["by"]): row for row in each}
-    approximate = [rows.pop((line, "approx")) for line in (10, 11, 12)]
+    approximate = [rows.pop((line, "approx")) for line in (11, 12, 13)]
     for row in approximate:
         assert {"all times 1.05"} <= {*row["misses"]}
         assert {"all zeros", "the other sign", "one NaN"} <= {*row["sees"]}
-    assert {*rows} == {(17, "equal"), (18, "array_equal"), (19, "assert_array_equal")}
+    assert {*rows} == {(18, "equal"), (19, "array_equal"), (20, "assert_array_equal")}
     assert not any(row["misses"] or row["untried"] for row in rows.values())
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.jit import _builtins
 from torch.utils import _pytree as pytree
 
 from ....oracles.op.bits import same_bits
@@ -78,6 +79,9 @@ def _with_faults(compare: Callable[..., Any], position: int = 0) -> Callable[...
             _COMPARES.pop()
         return answer
 
+    operator = _builtins._find_builtin(compare)
+    if operator is not None:  # TorchScript reads a call of a function of torch by the function's identity
+        _builtins._register_builtin(compare_all, operator)
     return compare_all
 
 
@@ -157,11 +161,11 @@ def _note(
     sees, misses, untried = list[str](), list[str](), dict[str, str]()
     before = pytree.tree_leaves(actual)
     for name, spoil in SPOILS.items():
-        wrong = pytree.tree_map(functools.partial(_spoil, spoil), actual)
-        if all(one is other for one, other in zip(before, pytree.tree_leaves(wrong), strict=True)):
-            continue
-        own = (*args[:position], wrong, *args[position + 1 :]) if is_positional else args
         try:
+            wrong = pytree.tree_map(functools.partial(_spoil, spoil), actual)
+            if all(one is other for one, other in zip(before, pytree.tree_leaves(wrong), strict=True)):
+                continue
+            own = (*args[:position], wrong, *args[position + 1 :]) if is_positional else args
             passes = holds(compare(*own, **(options if is_positional else {**options, key: wrong})))
         except AssertionError:
             passes = False
@@ -198,7 +202,7 @@ def _spoil(spoil: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
         else value.detach()
     )
     wrong = spoil(own) if own.numel() else own
-    if same_bits(wrong, own):
+    if same_bits(wrong + 0, own + 0):  # the sign of a zero is no fault that a test should see
         return value
     if not is_array:
         return wrong
