@@ -230,7 +230,7 @@ def test_there_are_few_warm_processes(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(warmth, "_place", place)
     monkeypatch.setattr(warmth, "_environment", {command.VARIABLE: "1"})
     starts: list[object] = []
-    monkeypatch.setattr(command.subprocess, "Popen", lambda *words, **how: starts.append(words))
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **how: starts.append(words))
     warmth.begin()
     assert len(starts) == 1
     (place.folder / "two.password").write_text(f"secret {os.getpid()}")
