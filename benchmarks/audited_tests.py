@@ -53,7 +53,8 @@ class Suite:
 
 
 SUITES = (
-    Suite("liger", "liger-kernel", "liger", ("test/chunked_loss",)),
+    Suite("liger", "liger-kernel", "liger",
+          ("--comparison", "test.utils:assert_verbose_allclose", "test/chunked_loss")),
     Suite("kornia", "kornia", "kornia", ("tests/color",)),
     Suite("linear_operator", "linear-operator", "linop", ("test/functions", "test/utils")),
     Suite("entmax", "entmax", "entmax", ("entmax",)),
@@ -61,7 +62,7 @@ SUITES = (
     Suite("numpy", "numpy", "", ("--pyargs", "numpy.linalg.tests.test_linalg"), needs="hypothesis"),
     Suite("scipy", "scipy", "", ("--pyargs", "scipy.special"), needs="hypothesis"),
     Suite("fla", "fla-core", "", ("--comparison", "fla.utils._testing:assert_close:2", "test_fla.py"), needs="fla"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Row:
     def of(cls, suite: Suite, rows: Sequence[dict[str, Any]], end: str) -> Row:
         misses = Counter(name for row in rows for name in row["misses"])
         faults = Counter(name for row in rows for name in [*row["sees"], *row["misses"]])
-        most = ", ".join(f"{name} {count} of {faults[name]}" for name, count in misses.most_common(2))
+        most = ", ".join(f"{name} {count} of {faults[name]}" for name, count in misses.most_common(3))
         untried = sum(len(row["untried"]) for row in rows)
         tests = " ".join(word for word in suite.words if not word.startswith("--") and ":" not in word)
         library = f"{suite.distribution} {metadata.version(suite.distribution)}"

@@ -188,3 +188,10 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path) -> None:
     text += "    torch.testing.assert_close(kernel(x), F.gelu(x), rtol=1e-2, atol=1e-2)\n"
     lines = _audit(tmp_path, text).stdout.replace("test_theirs.py", f"tests/{sample[0]}").splitlines()
     assert lines[:2] == sample[1].splitlines()
+
+
+def test_the_sign_of_a_nan_is_no_fault(tmp_path: Path) -> None:
+    text = "import numpy as np\n\n\ndef test_nans():\n"
+    text += "    np.testing.assert_allclose(np.full(9, np.nan), np.full(9, np.nan))\n"
+    lines = _audit(tmp_path, text).stdout.splitlines()
+    assert lines[0].startswith("test_theirs.py:5 test_nans: assert_allclose misses nothing; sees ")
