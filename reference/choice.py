@@ -58,24 +58,30 @@ class Choice(AnswerSet):
     places: Any = None
 
     def __init__(
-        self, shape: tuple[int, ...], accepts: Callable[[Any], Any], choose: Callable[[], tuple[Any, Any]]
-    ) -> None:
-        """Neither function is called before an answer needs it.
+        self, shape: tuple[int, ...], accepts: Callable[[Any], Any], choose: Callable[[], tuple[Any, Any]],
+        known: Callable[[], Any] | None = None,
+    ) -> None:  # fmt: skip
+        """No function is called before an answer needs it.
 
         Args:
             shape: of the indices. accepts: of an array of indices, which of them are right.
             choose: the indices that the centres give, and which of them are the only ones possible.
+            known: where not every number is right; None for everywhere.
         """
         super().__init__(shape)
         self.source: Choice = self
         self._accepts = accepts
         self._choose = choose
+        self._known = known
 
     def accepts(self, indices: Any) -> Any:
         indices = np.asarray(indices)
         if indices.shape != self.shape:
             raise ValueError(f"indices: got shape={indices.shape}, need {self.shape}")
         return self._accepts(indices)
+
+    def refutable(self, values: Any) -> Any:
+        return super().refutable(values) if self._known is None else self._known()
 
     def sure(self) -> Any:
         """Where one index alone is possible."""
@@ -102,7 +108,8 @@ class Choice(AnswerSet):
             likely, sure = self._choose()
             return move(likely), move(sure)
 
-        other = Choice(number.shape, accepts, choose)
+        known = self._known
+        other = Choice(number.shape, accepts, choose, None if known is None else lambda: move(known()))
         other.source, other.places = self.source, number if self.places is None else self.places.reshape(-1)[number]
         return other
 

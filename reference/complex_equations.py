@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from .choice import Choice
 from .elimination import SAFETY, eliminate
 from .reflections import reflections
-from .residual import CholeskyResidual, Ends, Residual, Side, SubstitutionErrors
+from .residual import CholeskyResidual, Ends, Residual, SeenResidual, SubstitutionErrors
 from .solutions import Bounds, SolutionResidual, merge_eliminations
 
 #: The ends of the real and of the imaginary parts.
@@ -34,39 +35,18 @@ EndsOfParts = tuple[Ends, Ends]
 _OF_REFLECTIONS = 3
 
 
-class ComplexCholeskyResidual(Residual):
-    """A triangle L with L Lᴴ = A, or U with Uᴴ U = A, as its parts along a last axis: (*, n, n, 2)."""
+def complex_cholesky(ends: EndsOfParts, upper: bool, errors: SubstitutionErrors) -> tuple[Residual, Choice]:
+    """A triangle L with L Lᴴ = A, or U with Uᴴ U = A, as its parts along a last axis: (*, n, n, 2); and its status.
 
-    def __init__(self, ends: EndsOfParts, upper: bool, errors: SubstitutionErrors) -> None:
-        """`ends`: of A, each of shape (*, n, n). upper: whether it is U. errors: of rounding."""
-        (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
-        super().__init__((*low.shape, 2))
-        self.real_form = CholeskyResidual((_blocks(low, least, -most), _blocks(high, most, -least)), upper, errors)
-        numbers = np.arange(1, low.size * 2 + 1).reshape(self.shape)
-        self._places = np.abs(_blocks(numbers[..., 0], numbers[..., 1], -numbers[..., 1])) - 1
-
-    def _form_of(self, values: Any) -> Any:
-        values = np.asarray(values, dtype=np.float64)
-        return _blocks(values[..., 0], values[..., 1], -values[..., 1])
-
-    def _over_both(self, combine: Any, start: bool, of_form: Any) -> Any:
-        """Of each part, what is said of both places where it stands in the real form."""
-        out = np.full(math.prod(self.shape), start)
-        combine.at(out, self._places.reshape(-1), of_form.reshape(-1))
-        return out.reshape(self.shape)
-
-    def accepts(self, values: Any) -> Any:
-        return self._over_both(np.logical_and, True, self.real_form.accepts(self._form_of(values)))
-
-    def refutable(self, values: Any) -> Any:
-        return self._over_both(np.logical_or, False, self.real_form.refutable(self._form_of(values)))
-
-    def likely(self) -> Any:
-        form = self.real_form.likely()
-        return np.stack([form[..., 0::2, 0::2], form[..., 1::2, 0::2]], axis=-1)
-
-    def explain(self, values: Any) -> str:
-        return self.real_form.explain(self._form_of(values))
+    Args:
+        ends: of A, each of shape (*, n, n). upper: whether it is U. errors: of rounding.
+    """
+    (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
+    real_form = CholeskyResidual((_blocks(low, least, -most), _blocks(high, most, -least)), upper, errors)
+    shape = (*low.shape, 2)
+    numbers = np.arange(1, low.size * 2 + 1).reshape(shape)
+    places = _blocks(numbers[..., 0], numbers[..., 1], -numbers[..., 1])
+    return SeenResidual(real_form, np.abs(places) - 1, shape, np.sign(places)), real_form.status
 
 
 def _blocks(x: Any, y: Any, minus_y: Any) -> Any:
@@ -77,15 +57,17 @@ def _blocks(x: Any, y: Any, minus_y: Any) -> Any:
 
 
 class ComplexSolutionResidual(SolutionResidual):
-    """X with A X = B, as its real parts above its imaginary parts: (*, 2 n, k).
+    """X with A X = B, or an inverse, as its real parts above its imaginary parts: (*, 2 n, k).
 
     Besides what is not judged of real ones, nothing is judged where squares of pivots may underflow.
     """
 
-    def __init__(self, matrix: EndsOfParts, right: EndsOfParts, errors: SubstitutionErrors) -> None:
-        """`matrix`, `right`: ends of A, (*, n, n), and B, (*, n, k). errors: of rounding."""
-        of_right = [np.concatenate([real, imaginary], axis=-2) for real, imaginary in zip(*right, strict=True)]
-        super().__init__(_system_of(matrix), (of_right[0], of_right[1]), errors)
+    _blocks = 2
+
+    def __init__(self, matrix: EndsOfParts, right: EndsOfParts | None, errors: SubstitutionErrors) -> None:
+        """`matrix`, `right`: ends of A, (*, n, n), and B, (*, n, k); without B of the inverse. errors: of rounding."""
+        of_right = None if right is None else tuple(np.concatenate(ends, axis=-2) for ends in zip(*right, strict=True))
+        super().__init__(_system_of(matrix), of_right, errors)
 
     @property
     def pairs(self) -> Residual:
@@ -143,24 +125,3 @@ def _system_of(ends: EndsOfParts) -> Ends:
     """The ends of [[Re A, −Im A], [Im A, Re A]]."""
     (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
     return np.block([[low, -most], [least, low]]), np.block([[high, -least], [most, high]])
-
-
-class ComplexInverseResidual(ComplexSolutionResidual):
-    """X with A X = I, or X A = I, as its real parts above its imaginary parts: (*, 2 n, n)."""
-
-    def __init__(self, matrix: EndsOfParts, errors: SubstitutionErrors) -> None:
-        shape = np.shape(matrix[0][0])
-        ones, zeros = np.broadcast_to(np.eye(shape[-1]), shape), np.zeros(shape)
-        super().__init__(matrix, ((ones, ones), (zeros, zeros)), errors)
-
-    def _sides(self, at: tuple[int, ...], facts: Bounds, x: Any, right: Ends) -> list[Side]:
-        n = len(x) // 2
-
-        def turn(y: Any) -> Any:
-            return np.concatenate([y[:n].T, y[n:].T])
-
-        # The real form of the transpose of A has transposed blocks, which stay where they are.
-        matrix = [np.hstack([turn(end[at][:, :n]), turn(end[at][:, n:])]) for end in self.matrix]
-        mirror = replace(facts, right=facts.left.T, columns=facts.rows)
-        outside, text = self._side(matrix, turn(x), right, mirror)
-        return [*super()._sides(at, facts, x, right), (turn(outside), text)]

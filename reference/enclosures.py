@@ -23,7 +23,7 @@ from .elimination import SAFETY
 from .factors import middle_of
 from .residual import CholeskyResidual, Ends, MatrixResidual, Residual, SubstitutionErrors
 from .solutions import SolutionResidual
-from .spectral import SpectralValuesResidual
+from .spectral import SpectralResidual
 from .substitutions import SubstitutionResidual
 
 #: The middle of the results, and how far they may be from it.
@@ -42,6 +42,8 @@ def enclose(result: Residual) -> Ends | None:
 @functools.lru_cache(maxsize=8)
 def _ends_of(source: Residual) -> Ends | None:
     if not isinstance(source, MatrixResidual) or _hold.dispatch(type(source)) is _hold.dispatch(object):
+        return None
+    if isinstance(source, SpectralResidual) and source.role != "S":
         return None
     low, high = np.full(source.shape, -np.inf), np.full(source.shape, np.inf)
     for at in np.ndindex(source.shape[:-2]):
@@ -82,7 +84,7 @@ def _(result: SubstitutionResidual, at: tuple[int, ...]) -> _Near | None:
 
 
 @_hold.register
-def _(result: SpectralValuesResidual, at: tuple[int, ...]) -> _Near | None:
+def _(result: SpectralResidual, at: tuple[int, ...]) -> _Near | None:
     return result.near(at)
 
 

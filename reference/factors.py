@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -61,7 +61,6 @@ class FactorResidual(MatrixResidual):
         return wrong, True, lambda i, j: text
 
     def never_fails(self, at: tuple[int, ...]) -> bool:
-        """Whether every evaluation of the matrix at a place comes to its end, with finite numbers."""
         return self._sizes(at) is not None and self._never_fails(at)
 
     def _never_fails(self, at: tuple[int, ...]) -> bool:
@@ -99,24 +98,6 @@ class FactorResidual(MatrixResidual):
     @abstractmethod
     def _factor(self, a: Any) -> Any:
         """This factor of a finite matrix in float64."""
-
-
-class StatusResidual(MatrixResidual):
-    """Whether a factor or a solution of each matrix of a stack could be computed: 0, where no evaluation breaks down.
-
-    Elsewhere it is not judged.
-    """
-
-    def __init__(self, of: MatrixResidual, never_fails: Callable[[tuple[int, ...]], bool]) -> None:
-        """`of`: the factor or the solution. never_fails: whether no evaluation of the matrix at a place breaks down."""
-        super().__init__((*of.shape[:-2], 1, 1), of.errors)
-        self._never_fails = never_fails
-
-    def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
-        return (values != 0, True, lambda i, j: "no evaluation breaks down there") if self._never_fails(at) else None
-
-    def likely(self) -> Any:
-        return np.zeros(self.shape)
 
 
 def middle_of(ends: Ends, at: tuple[int, ...]) -> Any:

@@ -16,20 +16,28 @@ from .dyadic import exact_difference
 from .elimination import SAFETY
 from .factors import FactorResidual, middle_of
 from .reflections import reflections
-from .residual import SubstitutionErrors
+from .residual import Ends, SubstitutionErrors
 
 
-class OrthogonalResidual(FactorResidual):
-    """Q: its columns are orthonormal, and Q times the upper triangle of Qᵀ A is near A."""
+class OrthogonalFactorResidual(FactorResidual):
+    """Q: its columns are orthonormal, and Q times the upper triangle of Qᵀ A is near A.
 
-    def __init__(self, shape: tuple[int, ...], ends: tuple[Any, Any], errors: SubstitutionErrors) -> None:
-        m, n = ends[0].shape[-2:]
-        super().__init__("Q", shape, ends, reflections(m, n, errors), errors)
+    Or R: zeros below its diagonal, and Q R is near A; without Q, Rᵀ R is near Aᵀ A.
+    """
+
+    def __init__(self, role: str, shape: tuple[int, ...], ends: Ends, errors: SubstitutionErrors) -> None:
+        """`role`: Q or R."""
+        super().__init__(role, shape, ends, reflections(*ends[0].shape[-2:], errors), errors)
 
     def _factor(self, a: Any) -> Any:
-        return np.linalg.qr(a, mode="complete")[0][:, : self.shape[-1]]
+        q, r = np.linalg.qr(a, mode="complete")
+        return q[:, : self.shape[-1]] if self.role == "Q" else r[: self.shape[-2]]
 
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
+        wrong = self._wrong_columns if self.role == "Q" else self._wrong_triangle
+        return wrong(at, values, norms, spread)
+
+    def _wrong_columns(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         share, columns = self.share or 0.0, values.shape[1]
         gram = exact_difference([values.T, values], [np.eye(columns)])
         wrong = np.abs(gram) > (2 * share + share**2) * SAFETY
@@ -49,18 +57,7 @@ class OrthogonalResidual(FactorResidual):
         residual = exact_difference([values, np.triu(values.T @ a)], [a])
         return _columns_outside(residual, allowed, "Q triu(Q^T A) - A", values.shape, columns)
 
-
-class TriangularFactorResidual(FactorResidual):
-    """R: zeros below its diagonal, and Q R is near A; without Q, Rᵀ R is near Aᵀ A."""
-
-    def __init__(self, shape: tuple[int, ...], ends: tuple[Any, Any], errors: SubstitutionErrors) -> None:
-        m, n = ends[0].shape[-2:]
-        super().__init__("R", shape, ends, reflections(m, n, errors), errors)
-
-    def _factor(self, a: Any) -> Any:
-        return np.linalg.qr(a, mode="complete")[1][: self.shape[-2]]
-
-    def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
+    def _wrong_triangle(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         share, a = self.share or 0.0, middle_of(self.ends, at)
         misplaced = np.tri(len(values), values.shape[1], k=-1, dtype=bool) & (values != 0)
         if misplaced.any():

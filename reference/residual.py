@@ -12,6 +12,7 @@ as what a spec computes is; then the evaluation has had some operand between the
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .choice import AnswerSet
+from .choice import AnswerSet, Choice
 from .dyadic import Dyadic, nearest_float
 
 #: The least and the largest value of each element.
@@ -85,44 +86,60 @@ class Residual(AnswerSet):
         numbers = np.asarray(move(np.arange(int(np.prod(self.shape))).reshape(self.shape)))
         if not np.array_equal(np.sort(numbers.reshape(-1)), np.arange(int(np.prod(self.shape)))):
             raise ValueError("what is judged by its residual is judged as a whole; give all of it once")
-        return _MovedResidual(self, numbers)
+        return SeenResidual(self, np.argsort(numbers, axis=None).reshape(self.shape), numbers.shape)
 
 
-class _MovedResidual(Residual):
-    """A residual's result with its elements at other places; `numbers`: where they come from, counted through."""
+class SeenResidual(Residual):
+    """A residual's result with its elements at other places, or at several, some with the other sign."""
 
-    def __init__(self, whole: Residual, numbers: Any) -> None:
-        super().__init__(numbers.shape)
-        self._whole, self._numbers = whole, numbers
+    def __init__(self, whole: Residual, places: Any, shape: tuple[int, ...], signs: Any = None) -> None:
+        """
+        Args:
+            whole: the result. places: which element of this one, counted through, stands at each place of it.
+            signs: 1 or −1 of each place, which make `whole` a form of this result; None where it is the same result.
+        """
+        super().__init__(shape)
+        self._whole, self._places, self._signs = whole, places, signs
 
     @property
     def source(self) -> Residual:
-        return self._whole.source
+        return self._whole.source if self._signs is None else self
 
     def put_back(self, values: Any) -> Any:
-        return self._whole.put_back(self._back(values))
+        return self._whole.put_back(self._form_of(values)) if self._signs is None else values
 
-    def _back(self, values: Any) -> Any:
-        back = np.empty(self._numbers.size)
-        back[self._numbers.reshape(-1)] = np.reshape(values, -1)
-        return back.reshape(self._whole.shape)
+    def _form_of(self, values: Any) -> Any:
+        form = np.asarray(values, dtype=np.float64).reshape(-1)[self._places]
+        return form if self._signs is None else form * self._signs
+
+    def _over_all(self, combine: np.ufunc, of_form: Any) -> Any:
+        """Of each element, what is said of all places where it stands."""
+        out = np.full(self.shape, combine.identity, dtype=bool)
+        combine.at(out.reshape(-1), self._places.reshape(-1), of_form.reshape(-1))
+        return out
 
     def accepts(self, values: Any) -> Any:
-        return self._whole.accepts(self._back(values)).reshape(-1)[self._numbers]
+        return self._over_all(np.logical_and, self._whole.accepts(self._form_of(values)))
 
     def refutable(self, values: Any) -> Any:
-        return self._whole.refutable(self._back(values)).reshape(-1)[self._numbers]
+        return self._over_all(np.logical_or, self._whole.refutable(self._form_of(values)))
 
     def likely(self) -> Any:
-        return self._whole.likely().reshape(-1)[self._numbers]
+        form, out = self._whole.likely(), np.empty(self.shape)
+        out.reshape(-1)[self._places.reshape(-1)] = (form if self._signs is None else form * self._signs).reshape(-1)
+        return out
 
     def explain(self, values: Any) -> str:
-        return self._whole.explain(self._back(values))
+        return self._whole.explain(self._form_of(values))
+
+    def seen_of(self, whole: Residual) -> SeenResidual:
+        """Another result, or one of the same shape that knows more, as it is seen here."""
+        return SeenResidual(whole, self._places, self.shape, self._signs)
 
 
 def moved_as(source: Residual, like: Residual) -> Residual:
     """A result with its elements at the places to which those of another one have been moved."""
-    return _MovedResidual(moved_as(source, like._whole), like._numbers) if isinstance(like, _MovedResidual) else source
+    return like.seen_of(moved_as(source, like._whole)) if isinstance(like, SeenResidual) else source
 
 
 class MatrixResidual(Residual):
@@ -136,6 +153,22 @@ class MatrixResidual(Residual):
     @abstractmethod
     def _faults(self, at: tuple[int, ...], values: Any) -> Faults | None:
         """Of a matrix, at a place in the stack; None where nothing is judged."""
+
+    @abstractmethod
+    def never_fails(self, at: tuple[int, ...]) -> bool:
+        """Whether every evaluation of the matrix at a place comes to its end, with finite numbers."""
+
+    @property
+    def status(self) -> Choice:
+        """What LAPACK calls info, of each matrix: 0 where no evaluation breaks down, and else any number."""
+        stack = self.shape[:-2]
+
+        @functools.cache
+        def known() -> Any:
+            return np.array([self.never_fails(at) for at in np.ndindex(stack)], dtype=bool).reshape(stack)
+
+        zeros = np.zeros(stack, dtype=np.int64)
+        return Choice(stack, lambda numbers: (numbers == 0) | ~known(), lambda: (zeros, known()), known)
 
     def _every(self, values: Any) -> tuple[Any, Any, list[str]]:
         """What `_faults` says of all matrices, and of each that is wrong a sentence; of the last values it is known."""
@@ -218,7 +251,6 @@ class CholeskyResidual(MatrixResidual):
         return wrong, True, describe
 
     def never_fails(self, at: tuple[int, ...]) -> bool:
-        """Whether every evaluation comes to its end, with finite numbers."""
         low, high, n = self.low[at].astype(np.float64), self.high[at].astype(np.float64), self.shape[-1]
         if not self._symmetric[at] or self._gamma is None or n == 0:
             return False
@@ -271,6 +303,9 @@ class EquationResidual(MatrixResidual):
     @abstractmethod
     def facts(self, at: tuple[int, ...]) -> Any:
         """What bounds what is left of the equation with the matrix at a place; None where nothing does."""
+
+    def never_fails(self, at: tuple[int, ...]) -> bool:
+        return self.facts(at) is not None
 
     @abstractmethod
     def _sides(self, at: tuple[int, ...], facts: Any, x: Any, right: Ends) -> list[Side]:

@@ -61,26 +61,36 @@ def merge_eliminations(rows: Elimination | None, columns: Elimination | None, th
 
 
 class SolutionResidual(EquationResidual):
-    """X with A X = B.
+    """X with A X = B; or an inverse, with A X = I or X A = I, since one of them is near.
 
     Where A may be singular, or more sequences of pivots are possible than are followed, nothing is judged; nor is a
     result that is not finite where an evaluation may overflow.
     """
 
-    def __init__(self, matrix: Ends, right: Ends, errors: SubstitutionErrors) -> None:
+    #: Of how many blocks of rows X is made, each of which is transposed by itself; A has as many of columns.
+    _blocks = 1
+
+    def __init__(self, matrix: Ends, right: Ends | None, errors: SubstitutionErrors) -> None:
         """
         Args:
-            matrix, right: the least and the largest value of each element of A, (*, n, n), and B, (*, n, k).
+            matrix, right: the least and the largest value of each element of A, (*, n, n), and B, (*, n, k); without
+                B of the inverse.
             errors: of rounding.
         """
+        self._is_inverse = right is None
+        right = (self._one_of(matrix[0]),) * 2 if right is None else right
         stack = np.broadcast_shapes(matrix[0].shape[:-2], right[0].shape[:-2])
         n, columns = right[0].shape[-2:]
         super().__init__((*stack, n, columns), right, errors)
         self.matrix = [np.broadcast_to(each, (*stack, n, n)) for each in matrix]
 
-    def never_fails(self, at: tuple[int, ...]) -> bool:
-        """Whether no elimination meets a pivot of zero."""
-        return self.facts(at) is not None
+    def _one_of(self, a: Any) -> Any:
+        """The B of an inverse: ones, and zeros in all blocks but the first."""
+        n = a.shape[-1]
+        return np.broadcast_to(np.eye(n, n // self._blocks), (*a.shape[:-1], n // self._blocks))
+
+    def _transposed(self, x: Any) -> Any:
+        return np.concatenate([block.T for block in np.split(x, self._blocks)])
 
     def facts(self, at: tuple[int, ...]) -> Bounds | None:
         low, high = (each[at] for each in self.matrix)
@@ -106,7 +116,14 @@ class SolutionResidual(EquationResidual):
         return self._largest(np.abs(x).max(axis=0, initial=0.0), right, facts) < self.errors.largest
 
     def _sides(self, at: tuple[int, ...], facts: Bounds, x: Any, right: Ends) -> list[Side]:
-        return [self._side([each[at] for each in self.matrix], x, right, facts)]
+        matrix = [each[at] for each in self.matrix]
+        sides = [self._side(matrix, x, right, facts)]
+        if self._is_inverse:
+            transposed = [np.hstack([*map(self._transposed, np.hsplit(each, self._blocks))]) for each in matrix]
+            mirror = replace(facts, right=facts.left.T, columns=facts.rows)
+            outside, text = self._side(transposed, self._transposed(x), right, mirror)
+            sides.append((self._transposed(outside), text))
+        return sides
 
     def _side(self, matrix: Sequence[Any], values: Any, right: Ends, bounds: Bounds) -> Side:
         """A X − B, for a matrix and a right side between two ends.
@@ -147,19 +164,6 @@ class SolutionResidual(EquationResidual):
 
     def likely(self) -> Any:
         return solve_middles(self.matrix, self.right)
-
-
-class InverseResidual(SolutionResidual):
-    """X with A X = I, or X A = I: one of them is near."""
-
-    def __init__(self, matrix: Ends, errors: SubstitutionErrors) -> None:
-        ones = np.broadcast_to(np.eye(matrix[0].shape[-1]), matrix[0].shape)
-        super().__init__(matrix, (ones, ones), errors)
-
-    def _sides(self, at: tuple[int, ...], facts: Bounds, x: Any, right: Ends) -> list[Side]:
-        mirror = replace(facts, right=facts.left.T, columns=facts.rows)
-        outside, text = self._side([each[at].T for each in self.matrix], x.T, right, mirror)
-        return [*super()._sides(at, facts, x, right), (outside.T, text)]
 
 
 def _sum(numbers: Any) -> Any:

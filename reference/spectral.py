@@ -69,13 +69,18 @@ class Spectrum:
         return values, (residual + np.abs(values).max(initial=0.0) * _of_product(*deviations)) * SAFETY
 
 
-class _SpectralResidual(FactorResidual):
-    """Values or vectors of a spectrum."""
+class SpectralResidual(FactorResidual):
+    """Values or vectors of a spectrum: values, as a column, are in order, and each near its exact one.
 
-    def __init__(self, role: str, shape: tuple[int, ...], spectrum: Spectrum) -> None:
-        """`role`: S for the values, U for vectors that are columns, Vh for rows."""
+    Vectors are orthonormal, and A V is near V diag(w), or U diag(S) Vᵀ near A. Where the values are not given, the
+    exact ones take their place. Where the singular vectors of the other side are not given, U diag(S)² Uᵀ is near A Aᵀ.
+    """
+
+    def __init__(self, role: str, spectrum: Spectrum, shape: tuple[int, ...] = ()) -> None:
+        """`role`: S for the values, U for vectors that are columns, Vh for rows. shape: of vectors."""
         share, vectors = spectrum.shares or (None, Fraction(0))
-        super().__init__(role, shape, spectrum.ends, share, spectrum.errors)
+        *stack, m, n = spectrum.ends[0].shape
+        super().__init__(role, shape or (*stack, min(m, n), 1), spectrum.ends, share, spectrum.errors)
         self.spectrum, self._of_vectors = spectrum, float(vectors) * SAFETY
 
     def _sizes(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
@@ -89,14 +94,6 @@ class _SpectralResidual(FactorResidual):
         assert self.share is not None
         return *facts, self.share * _norm(norms) + _norm(spread)
 
-
-class SpectralValuesResidual(_SpectralResidual):
-    """Eigenvalues or singular values, as a column: in order, and each near its exact one."""
-
-    def __init__(self, spectrum: Spectrum) -> None:
-        *stack, m, n = spectrum.ends[0].shape
-        super().__init__("S", (*stack, min(m, n), 1), spectrum)
-
     def near(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
         """The exact values, as a column, and how far an evaluation may be from them; None where they are not known."""
         sizes = self._sizes(at)
@@ -104,9 +101,15 @@ class SpectralValuesResidual(_SpectralResidual):
         return None if exact is None else (exact[:, None], (off + radius) * SAFETY)
 
     def _factor(self, a: Any) -> Any:
-        return self.spectrum.decompose(a)[1][:, None]
+        full = self.role != "S" and self.shape[-2] == self.shape[-1]
+        left, values, right = self.spectrum.decompose(a, full)
+        return {"U": left, "S": values[:, None], "Vh": right.T}[self.role]
 
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
+        wrong = self._wrong_values if self.role == "S" else self._wrong_vectors
+        return wrong(at, values, norms, spread)
+
+    def _wrong_values(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         numbers, (exact, radius, off) = values[:, 0], self._exact(at, norms, spread)
         wrong, text = np.zeros(len(values), dtype=bool), "eigenvalues ascend"
         if self.spectrum.is_symmetric:
@@ -121,23 +124,11 @@ class SpectralValuesResidual(_SpectralResidual):
             text = f"the value at {i} is off by {errors[i]:.6g}, and {_explain(errors[i], allowed)}"
         return wrong[:, None], text
 
-
-class SpectralVectorsResidual(_SpectralResidual):
-    """Eigenvectors or singular vectors: they are orthonormal, and A V is near V diag(w), or U diag(S) Vᵀ near A.
-
-    Where the values are not given, the exact ones take their place. Where the singular vectors of the other side are
-    not given, U diag(S)² Uᵀ is near A Aᵀ.
-    """
-
-    def _factor(self, a: Any) -> Any:
-        left, _, right = self.spectrum.decompose(a, full=self.shape[-2] == self.shape[-1])
-        return left if self.role == "U" else right.T
-
     def _loss(self, columns: int) -> float:
         """How far so many vectors may be from exact ones."""
         return self._of_vectors * math.sqrt(columns)
 
-    def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
+    def _wrong_vectors(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
         # From here on vectors are columns, and A is as seen from their side.
         own, a = (values, middle_of(self.ends, at)) if self.role == "U" else (values.T, middle_of(self.ends, at).T)
         columns, loss = own.shape[1], self._loss(own.shape[1])
@@ -159,7 +150,7 @@ class SpectralVectorsResidual(_SpectralResidual):
         text = f"the norm of {what} is {size:.6g}, and {_explain(size, allowed)}"
         return wrong if self.role == "U" else wrong.T, text
 
-    def combine(self, other: SpectralVectorsResidual, at: tuple[int, ...], ends: Any) -> Any:
+    def combine(self, other: SpectralResidual, at: tuple[int, ...], ends: Any) -> Any:
         """Ends of all evaluations of U diag(d) Vᵀ, U and V these vectors and other ones by columns; d between `ends`.
 
         With A' the matrix that an evaluation diagonalizes, uᵢᵀ (F − F') vⱼ is (dᵢ − d'ⱼ) uᵢᵀ vⱼ, and uᵢᵀ (A − A') vⱼ is

@@ -16,7 +16,7 @@ import numpy as np
 from .array import Array, constant
 from .enclosures import places_of
 from .residual import Residual
-from .spectral import SpectralVectorsResidual
+from .spectral import SpectralResidual
 from .whole import interval
 
 
@@ -37,7 +37,7 @@ class Turned(Residual):
         parts: of each element: which matrix of the stack V is of, the row of X, the vector, and the ends of d.
     """
 
-    vectors: SpectralVectorsResidual
+    vectors: SpectralResidual
     x: Any
     parts: Any
 
@@ -69,7 +69,8 @@ def _times(first: Any, second: Any) -> Any:
 
 def are_vectors(value: Any) -> bool:
     """Whether a value is eigenvectors or singular vectors, or such products with them."""
-    return isinstance(value, Residual) and isinstance(value.source, (Turned, SpectralVectorsResidual))
+    source = value.source if isinstance(value, Residual) else None
+    return isinstance(source, Turned) or (isinstance(source, SpectralResidual) and source.role != "S")
 
 
 def turned(result: Residual, reading: Any) -> Turned:
@@ -77,7 +78,7 @@ def turned(result: Residual, reading: Any) -> Turned:
     vectors = result.source
     if isinstance(vectors, Turned):
         return vectors
-    assert isinstance(vectors, SpectralVectorsResidual)
+    assert isinstance(vectors, SpectralResidual)
     *stack, rows, columns = vectors.shape
     matrix, row, vector = np.unravel_index(places_of(result), (int(np.prod(stack)), rows, columns))
     if vectors.role == "Vh":

@@ -30,13 +30,13 @@ class Whole(Choice):
 
     def __init__(self, low: Any, high: Any, reading: Any) -> None:
         self.low, self.high, self.reading = low, high, reading
-        super().__init__(low.shape, lambda numbers: (low <= numbers) & (numbers <= high), lambda: (low, low == high))
+        super().__init__(
+            low.shape, lambda numbers: (low <= numbers) & (numbers <= high), lambda: (low, low == high),
+            lambda: ~self.free,
+        )  # fmt: skip
 
     def moved(self, move: Callable[[Any], Any]) -> Any:
         return whole(move(self.low), move(self.high), self.reading)
-
-    def refutable(self, values: Any) -> Any:
-        return ~self.free
 
     @property
     def dtype(self) -> Any:

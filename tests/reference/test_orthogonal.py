@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
+from opassay.reference.orthogonal import OrthogonalFactorResidual
 from tests.reference.residual_errors import ERRORS, hold_factors, of_condition
 
 Pair = tuple[Any, Any]
@@ -18,7 +18,9 @@ def factors_of(a: Any, complete: bool = False) -> Pair:
     ends, errors = (a.astype(np.float64), a.astype(np.float64)), ERRORS[a.dtype.type]
     m, n = a.shape
     columns = m if complete else min(m, n)
-    return OrthogonalResidual((m, columns), ends, errors), TriangularFactorResidual((columns, n), ends, errors)
+    shapes = {"Q": (m, columns), "R": (columns, n)}
+    q, r = (OrthogonalFactorResidual(role, shape, ends, errors) for role, shape in shapes.items())
+    return q, r
 
 
 def hold(a: Any, values: Pair, complete: bool = False) -> tuple[int, int, str]:

@@ -11,7 +11,7 @@ import pytest
 
 from opassay.reference.factors import join_factors
 from opassay.reference.reflections import SWEEPS_OF_A_VALUE, sweeps_of_jacobi
-from opassay.reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
+from opassay.reference.spectral import SpectralResidual, Spectrum
 from tests.reference.residual_errors import ERRORS, hold_factors, of_condition, with_change
 
 Triple = tuple[Any, Any, Any]
@@ -20,8 +20,8 @@ Triple = tuple[Any, Any, Any]
 def laws_of(a: Any, values: Triple) -> list[Any]:
     spectrum = Spectrum((a.astype(np.float64),) * 2, False, ERRORS[a.dtype.type])
     u, _, vh = values
-    left, right = (SpectralVectorsResidual(role, x.shape, spectrum) for role, x in (("U", u), ("Vh", vh)))
-    return [left, SpectralValuesResidual(spectrum), right]
+    left, right = (SpectralResidual(role, spectrum, x.shape) for role, x in (("U", u), ("Vh", vh)))
+    return [left, SpectralResidual("S", spectrum), right]
 
 
 def hold(a: Any, values: Triple) -> tuple[int, int, str]:
@@ -241,10 +241,10 @@ def test_a_matrix_between_ends_widens_the_laws() -> None:
     u, s, vh = by_numpy(a + 1e-6)
     for width, is_right in ((0.0, False), (1e-8, False), (1e-6, True)):
         spectrum = Spectrum((a - width, a + width), False, ERRORS[np.float64])
-        laws = [SpectralVectorsResidual("U", u.shape, spectrum), SpectralValuesResidual(spectrum)]
+        laws = [SpectralResidual("U", spectrum, u.shape), SpectralResidual("S", spectrum)]
         for law, values in zip(laws, (u, s[:, None]), strict=True):
             assert law.accepts(values).all() == is_right
-        laws.append(SpectralVectorsResidual("Vh", vh.shape, spectrum))
+        laws.append(SpectralResidual("Vh", spectrum, vh.shape))
         numbers = [u, s[:, None], vh]
         together = join_factors(laws, numbers)
         assert [law.accepts(x).all() for law, x in zip(together, numbers, strict=True)] == [is_right] * 3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opassay.reference.elimination import eliminate
-from opassay.reference.solutions import InverseResidual, SolutionResidual
+from opassay.reference.solutions import SolutionResidual
 from tests.reference.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
 
 
@@ -18,8 +18,8 @@ def solution_of(a: Any, b: Any, width: float = 0.0) -> SolutionResidual:
     return law
 
 
-def inverse_of(a: Any) -> InverseResidual:
-    law: InverseResidual = law_of_inverse(InverseResidual, a)
+def inverse_of(a: Any) -> SolutionResidual:
+    law: SolutionResidual = law_of_inverse(lambda ends, errors: SolutionResidual(ends, None, errors), a)
     return law
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from opassay.reference.factors import join_factors
 from opassay.reference.reflections import SWEEPS_OF_A_VALUE, sweeps_of_jacobi
-from opassay.reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
+from opassay.reference.spectral import SpectralResidual, Spectrum
 from tests.reference.residual_errors import ERRORS, hold_factors
 
 Pair = tuple[Any, Any]
@@ -20,10 +20,10 @@ Pair = tuple[Any, Any]
 
 def hold(a: Any, values: Any, vectors: Any = None) -> tuple[int, int, str]:
     spectrum = Spectrum((a.astype(np.float64),) * 2, True, ERRORS[a.dtype.type])
-    laws: list[Any] = [SpectralValuesResidual(spectrum)]
+    laws: list[Any] = [SpectralResidual("S", spectrum)]
     if vectors is None:
         return hold_factors(laws, [values[:, None]])
-    return hold_factors([*laws, SpectralVectorsResidual("U", vectors.shape, spectrum)], [values[:, None], vectors])
+    return hold_factors([*laws, SpectralResidual("U", spectrum, vectors.shape)], [values[:, None], vectors])
 
 
 def matrices(rng: np.random.Generator, n: int, dtype: Any) -> Iterator[Any]:
@@ -150,7 +150,7 @@ def test_evaluations_are_right_whatever_the_matrix(evaluate: Callable[[Any], Pai
             refusals, judged, text = hold(a, values, vectors)
             assert (refusals, text) == (0, "")
             assert judged in (0, n + n * n)  # A graded matrix may have squares that underflow.
-            alone = SpectralVectorsResidual("U", a.shape, Spectrum((a.astype(np.float64),) * 2, True, ERRORS[dtype]))
+            alone = SpectralResidual("U", Spectrum((a.astype(np.float64),) * 2, True, ERRORS[dtype]), a.shape)
             assert alone.accepts(vectors).all(), alone.explain(vectors)
     assert hold(np.zeros((0, 0), dtype), np.zeros(0), np.zeros((0, 0))) == (0, 0, "")
 
@@ -218,7 +218,7 @@ def test_eigenvalues_alone_are_judged(fault: str, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", ERRORS)
 def test_vectors_alone_are_judged(fault: str, dtype: Any) -> None:
     a = next(matrices(np.random.default_rng(1), 6, dtype))
-    law = SpectralVectorsResidual("U", a.shape, Spectrum((a.astype(np.float64),) * 2, True, ERRORS[dtype]))
+    law = SpectralResidual("U", Spectrum((a.astype(np.float64),) * 2, True, ERRORS[dtype]), a.shape)
     assert not law.accepts(WRONG[fault](a)[1]).all()
 
 
@@ -246,7 +246,7 @@ def test_a_matrix_between_ends_widens_the_laws() -> None:
     values, vectors = by_numpy(a + 1e-6)
     for width, is_right in ((0.0, False), (1e-8, False), (1e-6, True)):
         spectrum = Spectrum((a - width, a + width), True, ERRORS[np.float64])
-        laws = [SpectralValuesResidual(spectrum), SpectralVectorsResidual("U", a.shape, spectrum)]
+        laws = [SpectralResidual("S", spectrum), SpectralResidual("U", spectrum, a.shape)]
         numbers = [values[:, None], vectors]
         assert [law.accepts(x).all() for law, x in zip(join_factors(laws, numbers), numbers, strict=True)] == [
             is_right

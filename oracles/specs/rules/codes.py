@@ -24,29 +24,27 @@ _AS_WIDE = {
 }
 
 
-class Codes(Choice):
-    """The codes of numbers of which a cast may give several; a zero may have either sign."""
+def _codes_between(low: Any, high: Any, fmt: Format) -> Choice:
+    """The codes of numbers of which a cast may give several; a zero may have either sign.
 
-    def __init__(self, low: Any, high: Any, fmt: Format) -> None:
-        """`low`, `high`: the least and the largest number of each; NaN where every evaluation has NaN."""
-        self.known = ~(np.isinf(low) & np.isinf(high) & (low != high))
-        values = bits_to_float64(fmt, np.arange(1 << fmt.bits))
+    Args:
+        low, high: the least and the largest number of each; NaN where every evaluation has NaN.
+    """
+    known = ~(np.isinf(low) & np.isinf(high) & (low != high))
+    values = bits_to_float64(fmt, np.arange(1 << fmt.bits))
 
-        def accepts(codes: Any) -> Any:
-            numbers = values[np.asarray(codes, dtype=np.int64)]
-            inside = (low <= numbers) & (numbers <= high) | (np.isnan(low) & np.isnan(numbers))
-            return inside | ~self.known
+    def accepts(codes: Any) -> Any:
+        numbers = values[np.asarray(codes, dtype=np.int64)]
+        inside = (low <= numbers) & (numbers <= high) | (np.isnan(low) & np.isnan(numbers))
+        return inside | ~known
 
-        def choose() -> tuple[Any, Any]:
-            # The codes in the order of their numbers, NaN last.
-            order = np.argsort(values, kind="stable")
-            likely = order[np.minimum(np.searchsorted(values[order], high), len(order) - 1)]
-            return likely, (low == high) & (low != 0)
+    def choose() -> tuple[Any, Any]:
+        # The codes in the order of their numbers, NaN last.
+        order = np.argsort(values, kind="stable")
+        likely = order[np.minimum(np.searchsorted(values[order], high), len(order) - 1)]
+        return likely, (low == high) & (low != 0)
 
-        super().__init__(np.shape(low), accepts, choose)
-
-    def refutable(self, values: Any) -> Any:
-        return self.known
+    return Choice(np.shape(low), accepts, choose, lambda: known)
 
 
 def _as_bytes(x: Any, dtype: torch.dtype) -> Any:
@@ -66,7 +64,7 @@ def _codes_of(x: Any, format: str) -> Any:
     fmt = EVERY_FORMAT[format]
     # The ends are the next numbers outside, whose roundings are the numbers themselves.
     low, high = (np.where(np.isnan(end), np.nan, round_array(fmt, end)) for end in _ends_of(x))
-    return Codes(low, high, fmt)
+    return _codes_between(low, high, fmt)
 
 
 def _numbers_of(codes: Any, dtype: torch.dtype) -> Any:

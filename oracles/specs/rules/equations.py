@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from ....reference.array import constant
-from ....reference.complex_equations import ComplexCholeskyResidual, ComplexInverseResidual, ComplexSolutionResidual
+from ....reference.choice import Choice
+from ....reference.complex_equations import ComplexSolutionResidual, complex_cholesky
 from ....reference.determinants import determinants
-from ....reference.factors import StatusResidual
 from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
 from ....reference.missing import NoReadingError
-from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
+from ....reference.orthogonal import OrthogonalFactorResidual
 from ....reference.pivoting import EliminationFactorResidual, order_of
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors
-from ....reference.solutions import InverseResidual, SolutionResidual
-from ....reference.spectral import SpectralValuesResidual, SpectralVectorsResidual, Spectrum
+from ....reference.solutions import SolutionResidual
+from ....reference.spectral import SpectralResidual, Spectrum
 from ....reference.substitutions import FactorInverseResidual, SubstitutionResidual
 from ....reference.whole import interval
 from .table import DECOMPOSED, LIBRARY, RULES, Rule, enter, overloads
@@ -56,7 +56,7 @@ def _cholesky(a: Any, upper: bool = False) -> CholeskyResidual:
 
 def _cholesky_and_info(a: Any, upper: bool = False, check_errors: bool = False) -> Any:
     result = _cholesky(a, upper)
-    return result, _status_of(result)
+    return result, result.status
 
 
 def _solve_triangular(a: Any, b: Any, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
@@ -90,40 +90,31 @@ def _solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> tup
     elif not left:
         result = result.moved(_mirror)
     # The factors and the pivots, which torch keeps for derivatives, are no results of a spec.
-    return result, None, None, _status_of(solution)
+    return result, None, None, solution.status
 
 
 def _inverse_and_info(a: Any, check_errors: bool = False) -> Any:
-    result = InverseResidual(_ends_of(a), _errors_of(constant(a)))
-    return result, _status_of(result)
+    result = SolutionResidual(_ends_of(a), None, _errors_of(constant(a)))
+    return result, result.status
 
 
-def _status_of(result: Any) -> Residual:
-    return StatusResidual(result, result.never_fails).moved(lambda x: x[..., 0, 0])
+def _cholesky_of_parts(a: Any, b: Any, upper: bool) -> tuple[Residual, Choice]:
+    return complex_cholesky((_ends_of(a), _ends_of(b)), upper, _errors_of(constant(a)))
 
 
-def _cholesky_of_parts(a: Any, b: Any, upper: bool) -> tuple[Residual, Residual]:
-    result = ComplexCholeskyResidual((_ends_of(a), _ends_of(b)), upper, _errors_of(constant(a)))
-    return result, _status_of(result.real_form)
-
-
-def _solve_parts(a: Any, b: Any, c: Any, d: Any) -> tuple[Residual, Residual]:
-    """Of A = a + i b and a stack of matrices c + i d."""
-    result = ComplexSolutionResidual((_ends_of(a), _ends_of(b)), (_ends_of(c), _ends_of(d)), _errors_of(constant(c)))
-    return result.pairs, _status_of(result)
-
-
-def _invert_parts(a: Any, b: Any) -> tuple[Residual, Residual]:
-    result = ComplexInverseResidual((_ends_of(a), _ends_of(b)), _errors_of(constant(a)))
-    return result.pairs, _status_of(result)
+def _solve_parts(a: Any, b: Any, *right: Any) -> tuple[Residual, Choice]:
+    """Of A = a + i b and a stack of matrices, in two parts as well, or the inverse."""
+    ends, errors = (_ends_of(right[0]), _ends_of(right[1])) if right else None, _errors_of(constant((*right, a)[0]))
+    result = ComplexSolutionResidual((_ends_of(a), _ends_of(b)), ends, errors)
+    return result.pairs, result.status
 
 
 def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]:
     ends, errors = _ends_of(a), _errors_of(constant(a))
     *stack, m, n = ends[0].shape
     columns = m if mode == "complete" else min(m, n)
-    q = np.zeros(0) if mode == "r" else OrthogonalResidual((*stack, m, columns), ends, errors)
-    return q, TriangularFactorResidual((*stack, columns, n), ends, errors)
+    q = np.zeros(0) if mode == "r" else OrthogonalFactorResidual("Q", (*stack, m, columns), ends, errors)
+    return q, OrthogonalFactorResidual("R", (*stack, columns, n), ends, errors)
 
 
 def _permutation_and_triangles(a: Any, pivot: bool = True) -> tuple[Any, ...]:
@@ -138,7 +129,7 @@ def _packed_triangles(a: Any, pivot: bool = True, check_errors: bool = False) ->
         raise NoReadingError("no law is known for elimination without pivots")
     ends, errors = _ends_of(a), _errors_of(constant(a))
     pivots, triangles = (EliminationFactorResidual(role, ends, errors) for role in ("pivots", "LU"))
-    return triangles, pivots.moved(_as_vector), _status_of(triangles)
+    return triangles, pivots.moved(_as_vector), triangles.status
 
 
 def _unpack(
@@ -268,8 +259,8 @@ def _symmetric_ends(ends: tuple[Any, Any], is_upper: bool) -> tuple[Any, Any]:
 
 def _eigenvalues_and_vectors(a: Any, uplo: str = "L", compute_v: bool = True) -> tuple[Any, Any]:
     spectrum = Spectrum(_symmetric_ends(_ends_of(a), uplo.upper() == "U"), True, _errors_of(constant(a)))
-    vectors = SpectralVectorsResidual("U", np.shape(a), spectrum) if compute_v else np.zeros(0)
-    return SpectralValuesResidual(spectrum).moved(_as_vector), vectors
+    vectors = SpectralResidual("U", spectrum, np.shape(a)) if compute_v else np.zeros(0)
+    return SpectralResidual("S", spectrum).moved(_as_vector), vectors
 
 
 def _singular_values_and_vectors(
@@ -279,10 +270,10 @@ def _singular_values_and_vectors(
     *stack, m, n = np.shape(a)
     rows, columns = (m, n) if full_matrices else (min(m, n), min(m, n))
     u, vh = (
-        SpectralVectorsResidual(role, (*stack, *shape), spectrum) if compute_uv else np.zeros(0)
+        SpectralResidual(role, spectrum, (*stack, *shape)) if compute_uv else np.zeros(0)
         for role, shape in (("U", (m, rows)), ("Vh", (columns, n)))
     )
-    return u, SpectralValuesResidual(spectrum).moved(_as_vector), vh
+    return u, SpectralResidual("S", spectrum).moved(_as_vector), vh
 
 
 def _with_status(kernel: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -325,7 +316,7 @@ for _name, _operands, _rule, _kernel in (
      lambda a, b, upper: torch.linalg.cholesky_ex(torch.complex(a, b), upper=upper)),
     ("solve", "Tensor a, Tensor b, Tensor c, Tensor d", _solve_parts,
      lambda a, b, c, d: torch.linalg.solve_ex(torch.complex(a, b), torch.complex(c, d))),
-    ("inv", "Tensor a, Tensor b", _invert_parts, lambda a, b: torch.linalg.inv_ex(torch.complex(a, b))),
+    ("inv", "Tensor a, Tensor b", _solve_parts, lambda a, b: torch.linalg.inv_ex(torch.complex(a, b))),
 ):  # fmt: skip
     LIBRARY.define(f"{_name}_parts({_operands}) -> (Tensor, Tensor)")
     for _key in ("CPU", "Meta"):
