@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .condition import Condition, possibly, surely
+from .condition import is_open, possibly, surely
 from .missing import NoReadingError
 
 
@@ -22,9 +22,10 @@ class AnswerSet:
 
     Attributes:
         shape: of the output. by_residual: whether a value is right by what it leaves of an equation.
+        is_vacuous: whether more than half of its elements may have any of the values that there are.
     """
 
-    by_residual = False
+    by_residual = is_vacuous = False
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -189,9 +190,16 @@ def answers_of(reading: Any) -> AnswerSet:
     """What is right by a reading that is no ball; arrays are right as they are, but for truth values that are open."""
     if isinstance(reading, AnswerSet):
         return reading
-    values = np.asarray(possibly(reading) if isinstance(reading, Condition) else reading)
-    sure = ~values | surely(reading) if isinstance(reading, Condition) else np.ones(values.shape, dtype=bool)
-    return Choice(values.shape, lambda own: (own == values) | ~sure, lambda: (values, sure))
+    values = np.asarray(possibly(reading) if is_open(reading) else reading)
+    sure = ~values | surely(reading) if is_open(reading) else np.ones(values.shape, dtype=bool)
+    answers = Choice(values.shape, lambda own: (own == values) | ~sure, lambda: (values, sure))
+    answers.is_vacuous = 2 * int(np.count_nonzero(~sure)) > values.size
+    return answers
+
+
+def has_residual(readings: Any) -> bool:
+    """Whether some of these readings are right by what they leave of an equation."""
+    return any(isinstance(each, AnswerSet) and each.by_residual for each in readings)
 
 
 #: Functions that move elements and leave each as it is.

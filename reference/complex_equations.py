@@ -66,8 +66,10 @@ class ComplexSolutionResidual(SolutionResidual):
 
     def __init__(self, matrix: EndsOfParts, right: EndsOfParts | None, errors: SubstitutionErrors) -> None:
         """`matrix`, `right`: ends of A, (*, n, n), and B, (*, n, k); without B of the inverse. errors: of rounding."""
-        of_right = None if right is None else tuple(np.concatenate(ends, axis=-2) for ends in zip(*right, strict=True))
-        super().__init__(_system_of(matrix), of_right, errors)
+        low, high = (
+            (None, None) if right is None else (np.concatenate(ends, axis=-2) for ends in zip(*right, strict=True))
+        )
+        super().__init__(_system_of(matrix), None if right is None else (low, high), errors)
 
     @property
     def pairs(self) -> Residual:

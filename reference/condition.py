@@ -104,7 +104,7 @@ def compared(ufunc: np.ufunc, answers: Any, unordered: Any) -> Any:
 def _beside_nan(answers: Any, unordered: Any) -> Any:
     if unordered is None or not unordered.any():
         return answers
-    comparison = answers if isinstance(answers, Condition) else np.asarray(answers).view(NanComparison)
+    comparison: Any = answers if is_open(answers) else np.asarray(answers).view(NanComparison)
     comparison.unordered = unordered
     return comparison
 
@@ -133,14 +133,19 @@ def condition(surely: Any, possibly: Any, reading: Any) -> Any:
     return codes
 
 
+def is_open(truth: Any) -> bool:
+    """Whether rounding may leave some of these truth values open; those are codes, and not booleans."""
+    return isinstance(truth, Condition)
+
+
 def surely(truth: Any) -> Any:
     """Where a condition holds whatever the evaluation."""
-    return truth.view(np.ndarray) == TRUE if isinstance(truth, Condition) else np.asarray(truth, dtype=bool)
+    return truth.view(np.ndarray) == TRUE if is_open(truth) else np.asarray(truth, dtype=bool)
 
 
 def possibly(truth: Any) -> Any:
     """Where a condition may hold."""
-    return truth.view(np.ndarray) != FALSE if isinstance(truth, Condition) else np.asarray(truth, dtype=bool)
+    return truth.view(np.ndarray) != FALSE if is_open(truth) else np.asarray(truth, dtype=bool)
 
 
 def _extremes(truth: Any) -> tuple[Any, Any]:
@@ -148,7 +153,7 @@ def _extremes(truth: Any) -> tuple[Any, Any]:
 
 
 def _as_number(value: Any) -> Any:
-    return value.reading.lift(value) if isinstance(value, Condition) else value
+    return value.reading.lift(value) if is_open(value) else value
 
 
 _Both = tuple[Any, Any]

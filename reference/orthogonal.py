@@ -27,7 +27,8 @@ class OrthogonalFactorResidual(FactorResidual):
 
     def __init__(self, role: str, shape: tuple[int, ...], ends: Ends, errors: SubstitutionErrors) -> None:
         """`role`: Q or R."""
-        super().__init__(role, shape, ends, reflections(*ends[0].shape[-2:], errors), errors)
+        m, n = ends[0].shape[-2:]
+        super().__init__(role, shape, ends, reflections(m, n, errors), errors)
 
     def _factor(self, a: Any) -> Any:
         q, r = np.linalg.qr(a, mode="complete")

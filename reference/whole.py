@@ -18,7 +18,7 @@ import numpy as np
 
 from .array import constant
 from .choice import Choice
-from .condition import Condition, condition, possibly, surely
+from .condition import condition, is_open, possibly, surely
 
 
 class Whole(Choice):
@@ -98,7 +98,7 @@ def settle(choice: Choice, dtype: Any, reading: Any) -> Any:
 
 
 def _between(x: Any, dtype: Any, of_low: Any, of_high: Any) -> Any:
-    if isinstance(x, Condition):
+    if is_open(x):
         return whole(surely(x).astype(dtype), possibly(x).astype(dtype), x.reading)
     base = constant(x)
     ends = base.ends() if hasattr(base, "ends") else (np.asarray(base),) * 2

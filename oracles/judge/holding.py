@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from ...reference.choice import answers_of
-from ...reference.condition import EITHER, Condition
 from ...reference.exact import Exact
 from ...reference.formats import EVERY_FORMAT
 from ..bound import accept
@@ -165,7 +164,7 @@ def _hold_whole(name: str, computed: Tensor, reading: Reading) -> Standing:
     need, values = answers_of(reading), _numbers_of(computed)
     right, expected = np.asarray(need.accepts(values)), need.likely()
     judged = int(np.count_nonzero(need.refutable(values)))
-    wrong, is_open = None, False
+    wrong = None
     if not right.all():
         at = tuple(int(i) for i in np.argwhere(~right)[0])
         why = need.explain(values)
@@ -173,10 +172,7 @@ def _hold_whole(name: str, computed: Tensor, reading: Reading) -> Standing:
         lines.append(f"outside    {np.count_nonzero(~right)} of {right.size} elements")
         need_there = f"need{' what leaves less of its equation, as' * need.by_residual} {expected[at]}"
         wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, {need_there}", tuple(lines))
-    elif isinstance(reading, Condition):
-        # A truth value that rounding leaves open may have either value, so its bound says nothing.
-        is_open = 2 * int(np.count_nonzero(np.asarray(reading) == EITHER)) > values.size
-    return Standing(wrong, judged, values.size - judged, is_open, by_residual=need.by_residual)
+    return Standing(wrong, judged, values.size - judged, need.is_vacuous, by_residual=need.by_residual)
 
 
 def _numbers_of(computed: Tensor) -> Any:

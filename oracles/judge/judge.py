@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
+from ...reference.choice import has_residual
 from ...reference.exact import Exact
 from ...reference.formats import FORMATS
-from ...reference.residual import Residual
 from .. import process
 from ..bound import scale
 from ..bound.contract import Contract, contract
@@ -320,7 +320,7 @@ class Judge:
         """The balls of a formula, and its exact values, or None unless `exactly` and `EXACT_BUDGET` allow them."""
         rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
-            cheap = self.tally.part != LARGE and not any(isinstance(each, Residual) for each in rounded)
+            cheap = self.tally.part != LARGE and not has_residual(rounded)
             cheap = cheap and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
             return rounded, exact_values(expected) if exactly and cheap else None
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ...reference.array import Array, constant
-from ...reference.condition import Condition, condition, possibly, surely
+from ...reference.condition import condition, is_open, possibly, surely
 from ...reference.draw import Draw
 from ...reference.whole import unbounded
 from .rules.table import overloads
@@ -43,7 +43,7 @@ def decided_by_draw(node: torch.fx.Node, result: Any) -> Draw | None:
     Args:
         node: the operation. result: by its rule.
     """
-    if isinstance(result, Condition):
+    if is_open(result):
         return Draw(surely(result).astype(np.int64), possibly(result).astype(np.int64))
     if node.target not in _WHOLE_NUMBERS or not isinstance(result, Array):
         return None

@@ -13,13 +13,12 @@ from torch.utils import _pytree as pytree
 
 from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
-from ...reference.choice import Choice, Decidable
-from ...reference.condition import Condition, condition, possibly, surely
+from ...reference.choice import AnswerSet, Choice, Decidable, has_residual
+from ...reference.condition import Condition, condition, is_open, possibly, surely
 from ...reference.derivative import steps_stored, store_contributions
 from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
-from ...reference.residual import Residual
 from ...reference.turned import OpenBasisError, Turned
 from ...reference.whole import Whole, integers, settle, truncate
 from .calls import UntraceableError, reason_of
@@ -165,7 +164,7 @@ class Reader(torch.fx.Interpreter):
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
         leaves = pytree.tree_leaves((args, kwargs))
-        if any(isinstance(leaf, Residual) for leaf in leaves):
+        if has_residual(leaves):
             moved, args, kwargs = of_residuals(node, args, kwargs, self.reading, _apply_rule)
             if moved is not None:
                 return moved
@@ -277,10 +276,10 @@ class Reader(torch.fx.Interpreter):
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
         result = self._of_dtype(result, node)
         dtype = dtype_of(node)
-        if dtype is None or isinstance(result, Residual) or not is_floating(dtype):
+        if dtype is None or isinstance(result, AnswerSet) or not is_floating(dtype):
             return result
         if not isinstance(result, Array):
-            result = self._lift(result if isinstance(result, Condition) else np.asarray(result))
+            result = self._lift(result if is_open(result) else np.asarray(result))
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
         by_spec = node.target is torch.ops.aten._to_copy.default and not is_within(node)
         if not isinstance(result, Array):
@@ -296,7 +295,7 @@ class Reader(torch.fx.Interpreter):
     def _of_dtype(self, result: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
         dtype = dtype_of(node)
-        if dtype in _INTEGERS and not isinstance(result, (Choice, Residual)):
+        if dtype in _INTEGERS and not isinstance(result, AnswerSet):
             if _is_floating(result):
                 change = truncate if node.target in _CASTS else integers
                 return change(result, _INTEGERS[dtype])

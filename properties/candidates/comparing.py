@@ -16,9 +16,9 @@ from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.violation import Code, Violation
+from ...reference.choice import has_residual
 from ...reference.factors import join_factors
 from ...reference.formats import round_array
-from ...reference.residual import Residual
 from .open_readings import BEYOND, Decision, decide
 
 #: What a card says of an output that torch gets wrong as well.
@@ -55,7 +55,7 @@ def hold_all(
         # The decisions on elements take several times the memory of an output.
         return replace(one, wrong=wrong, outside=outside, in_sets=None)
 
-    if any(isinstance(reading, Residual) for reading in readings):
+    if has_residual(readings):
         readings = join_factors(readings, [_placed(y, reading) for y, reading in zip(computed, readings, strict=True)])
     like: Sequence[Tensor | None] = [None] * len(readings) if native is None else native
     decision = decide(readings, computed, lambda i, y, reading: are_right(y, reading, facts, order, like[i]))
@@ -70,7 +70,7 @@ def hold_all(
 
 def _placed(y: Tensor, reading: Reading) -> Any:
     """The values of an output that is judged by its residual; None for other outputs, or for a wrong shape."""
-    return y.detach().double().cpu().numpy() if isinstance(reading, Residual) and y.shape == reading.shape else None
+    return y.detach().double().cpu().numpy() if has_residual([reading]) and y.shape == reading.shape else None
 
 
 def decide_by(

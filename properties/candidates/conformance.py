@@ -11,8 +11,8 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.op.declaration import dtype_name
 from ...oracles.process import interrupt
+from ...reference.choice import has_residual
 from ...reference.formats import EVERY_FORMAT
-from ...reference.residual import Residual
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .comparing import decide_by
@@ -76,7 +76,7 @@ def bounds_of(read_spec: Specification, run: SpecRun, arguments: CallArguments, 
         for i, (ball, tensor) in enumerate(zip(decided, native, strict=False))
         if isinstance(ball, Ball)
     }
-    if not rows and any(isinstance(each, Residual) for each in decided):
+    if not rows and has_residual(decided):
         raise SpecError(f"{read_spec.name} gives what is judged by its residual: no element has a bound by itself")
     if not rows:
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"

@@ -23,8 +23,8 @@ from ...oracles.programs.along import along_path
 from ...oracles.programs.questions import of_element
 from ...oracles.verdicts.violation import Code, Unsupported
 from ...reference.algorithms import Inapplicable, algorithms
+from ...reference.choice import has_residual
 from ...reference.formats import FORMATS, round_array
-from ...reference.residual import Residual
 
 
 def _read_all_algorithms(expected: Expected, contract: Contract) -> tuple[Ball, ...]:
@@ -62,7 +62,7 @@ def check_exact_data(judge: Judge, sample: Sample) -> None:
             readings = _read_all_algorithms(expected, judge.contract)
         script = functools.partial(along_path, path)
         judge.require_alike(computed, readings, "shape", where=expected.path, make_script=script)
-        if any(isinstance(each, Residual) for each in readings):
+        if has_residual(readings):
             raise Unsupported(Code.NOT_APPLICABLE, "what is judged by its residual has no exact value")
         for number, (name, tensor, ball) in enumerate(zip(expected.names, computed, readings, strict=True)):
             certain = ball.radii() == 0

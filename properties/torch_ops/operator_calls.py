@@ -29,7 +29,7 @@ from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.node_facts import drawing_nodes
 from ...oracles.specs.tracing import Traced
 from ...reference.array import Array
-from ...reference.residual import Residual
+from ...reference.choice import has_residual
 from ..names import SelectionError, unknown_name
 from .patterns import PREFIX
 
@@ -232,7 +232,7 @@ def _read_second_order(formula: Traced, operands: Sequence[Tensor]) -> None:
         return tuple(y for y in formula(*arrays) if isinstance(y, Array))
 
     inputs = [ball(t.numpy(), terms) for t in operands]
-    if any(isinstance(y, Residual) for y in formula(*inputs)):
+    if has_residual(formula(*inputs)):
         raise UntraceableError("it is known by its residual alone, by which `opassay judge` judges it")
     outputs = floating(*inputs)
     if not all(source.is_ordered for source in decisions.open.values()):

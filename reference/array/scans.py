@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Algorithm, Inapplicable, Reverse
-from ..condition import Condition, surely
+from ..condition import is_open, surely
 from .kind import WORDS, Array, among, attach, bind, constant, order_of
 from .shapes import drop_axes, normalize_axes, reshape
 
@@ -87,7 +87,7 @@ def _by_quotient(x: Any, g: Any, axis: int) -> Any:
         Inapplicable: rounding leaves open whether an element is zero.
     """
     zero = np.equal(constant(x), 0.0)
-    if isinstance(zero, Condition):
+    if is_open(zero):
         raise Inapplicable
     quotient = g * np.prod(x, axis=axis, keepdims=True) / np.where(zero, 1.0, x)
     return np.where(zero, _without_each(x, g, axis), quotient)
@@ -111,7 +111,7 @@ def _by_quotient_so_far(x: Any, g: Any, axis: int) -> Any:
         Inapplicable: rounding leaves open whether an element is zero.
     """
     zero = np.equal(constant(x), 0.0)
-    if isinstance(zero, Condition):
+    if is_open(zero):
         raise Inapplicable
     zeros = np.cumsum(zero, axis=axis)
     before, first = zeros == 0, zero & (zeros == 1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mpmath import libmp
 
-from ..condition import Condition, possibly, surely
+from ..condition import is_open, possibly, surely
 from ..formats import Specials, format_of_cast, round_to
 from ..windows import offsets_of, windows_of
 from .numbers import Raw, bits_in_use, larger, primitives_at
@@ -55,7 +55,7 @@ def _sum_rows(values: Any, axes: tuple[int, ...], means: bool = False) -> Any:
 
 def _choose(a: Any, b: Any, condition: Any, share: Any) -> Any:
     picked = np.where(possibly(condition), a, b)
-    if not isinstance(condition, Condition):
+    if not is_open(condition):
         return picked
     # The middle of what a slope at a kink may be: `share` of one and the rest of the other.
     table = primitives_at(bits_in_use())

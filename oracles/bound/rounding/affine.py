@@ -23,7 +23,7 @@ import numpy as np
 
 from ....reference.algorithms import Inapplicable
 from ....reference.array import Array, Operands, Params
-from ....reference.condition import Condition
+from ....reference.condition import is_open
 from ..contract import Contract
 from .applications import Application, describe_kind
 from .ball import RULES, Ball
@@ -112,7 +112,7 @@ class Affine(Array):
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
         assert isinstance(other, Affine)
         answers = self.ball.compare(ufunc, other.ball)
-        if isinstance(answers, Condition):
+        if is_open(answers):
             self.tape.open, answers.reading = True, self
         return answers
 

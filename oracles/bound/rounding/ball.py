@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....reference.array import BILINEAR, MOVING, Array, Irrational, Operands, Params, Precise
-from ....reference.condition import EITHER, Condition, compared, condition
+from ....reference.condition import EITHER, compared, condition, is_open
 from ....reference.formats import BINARY32, FORMATS, Format, ulp_array
 from ..contract import Contract, Products
 from .applications import noted
@@ -371,7 +371,7 @@ def _constant(value: Any, contract: Contract) -> Ball:
         return Ball(scalar.centre, scalar.radii() + abs(value.low), contract, nonnegative=scalar.nonnegative)
     if isinstance(value, (int, float)):
         return _scalar(float(value), contract)
-    if isinstance(value, Condition):  # as a number: 0, 1, or anything between
+    if is_open(value):  # as a number: 0, 1, or anything between
         codes = value.view(np.ndarray)
         either = codes == EITHER
         centre = np.where(either, 0.5, codes).astype(contract.centre_type)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....reference.algorithms import Inapplicable, algorithms
-from ....reference.condition import Condition
+from ....reference.condition import is_open
 from ..contract import Contract
 from . import affine, rows
 from .applications import note_applications
@@ -130,7 +130,7 @@ def _is_exact(reading: Any) -> bool:
     """Whether a reading is of numbers without errors, or of integers or truth values of which none is open."""
     if isinstance(reading, Ball):
         return not np.any(reading.radii())
-    return isinstance(reading, np.ndarray) and not isinstance(reading, Condition)
+    return isinstance(reading, np.ndarray) and not is_open(reading)
 
 
 def _sharpest(plain: Any, exact: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....reference.array import Precise
-from ....reference.condition import Condition, possibly, surely
+from ....reference.condition import is_open, possibly, surely
 from ....reference.formats import round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
@@ -129,7 +129,7 @@ def _where(contract: Contract, a: Ball, b: Ball, condition: Any, share: Any) -> 
     choices = possibly(condition)
     centre = np.where(choices, a.centre, b.centre)
     radius = None if exact else np.where(choices, _radius(a), _radius(b))
-    if not isinstance(condition, Condition):
+    if not is_open(condition):
         return Ball(centre, radius, contract)
     # Where the condition is open, an evaluation may have chosen either; without systematic errors, the middle.
     either = choices & ~surely(condition)

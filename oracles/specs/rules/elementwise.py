@@ -24,7 +24,7 @@ from ....reference.array import (
     sigmoid,
     store,
 )
-from ....reference.condition import Condition, condition, possibly, surely
+from ....reference.condition import condition, is_open, possibly, surely
 from ....reference.derivative import format_of_steps
 from .table import DECOMPOSED, Rule, enter, may_store, with_numbers
 
@@ -158,7 +158,7 @@ def _copysign(x: Any, sign: Any) -> Any:
 
 
 def _is_truth(x: Any) -> bool:
-    return isinstance(x, Condition) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
+    return is_open(x) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
 
 
 def _multiply(a: Any, b: Any) -> Any:

@@ -11,7 +11,7 @@ import torch
 
 from ....reference.algorithms import STORED, Algorithm, Inapplicable, Reverse, declared
 from ....reference.array import Array, amax, among, attach, constant
-from ....reference.condition import Condition
+from ....reference.condition import is_open
 from ....reference.norms import batch_norm, group_norm, layer_norm
 from .table import DECOMPOSED, axes_of, enter, may_store
 
@@ -208,7 +208,7 @@ def _slope_of_extreme(x: Any, g: Any, sign: float, axes: Any) -> Any:
     """The sign of x times a share of g, or times 0, as torch has it: a share that overflows is NaN elsewhere."""
     size = sign * np.absolute(constant(x))
     most = np.equal(size, np.max(size, axis=axes, keepdims=True))
-    if isinstance(most, Condition):
+    if is_open(most):
         raise Inapplicable
     count = np.sum(most, axis=axes, keepdims=True)
     return np.where(x < 0, -1.0, 1.0) * most * may_store(np.reshape(g, count.shape) / count)

@@ -10,7 +10,7 @@ import numpy as np
 from ....reference.algorithms import Algorithm, Inapplicable, Reverse
 from ....reference.array import among, constant, extreme_at, scanned, sorting_order
 from ....reference.choice import Choice
-from ....reference.condition import Condition, surely
+from ....reference.condition import is_open, surely
 from ....reference.modal import Modal
 from ....reference.ranked import RankRange
 from .table import Rule, enter, enter_moves, may_store, overloads
@@ -142,7 +142,7 @@ def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
     y, parts = may_store(_accumulate(x, dim)), []
     for part in (g, -g):
         positive = np.greater(constant(part), 0.0)
-        if isinstance(positive, Condition):
+        if is_open(positive):
             raise Inapplicable
         logs = np.where(positive, may_store(may_store(np.log(np.where(positive, part, 1.0))) - y), -np.inf)
         total = may_store(np.flip(_accumulate(np.flip(logs, dim), dim), dim))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import amax, among, constant, is_special
-from ....reference.condition import Condition, compared, condition, possibly, surely
+from ....reference.condition import compared, condition, is_open, possibly, surely
 from ....reference.softmax import less_log_sum, log_softmax, log_softmax_by, of_stored_sum, softmax
 from ...bound.contract import LOG_SUM
 from .elementwise import truth_of
@@ -75,7 +75,7 @@ def _over(reduce: Callable[..., Any]) -> Rule:
 
     def rule(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         axes, x = axes_of(dim), truth_of(x)
-        if not isinstance(x, Condition):
+        if not is_open(x):
             return reduce(np.asarray(x), axis=axes, keepdims=keepdim)
         every, some = (reduce(part, axis=axes, keepdims=keepdim) for part in (surely(x), possibly(x)))
         return condition(every, some, x.reading)

@@ -25,7 +25,7 @@ from ....oracles.specs.storage import (
 )
 from ....oracles.specs.tracing import Traced
 from ....oracles.verdicts.verdict import Outcome
-from ....reference.residual import Residual
+from ....reference.choice import has_residual
 from ..arguments import CallArguments, Tensor
 from ..comparing import AS_WELL
 from ..finding import Finding, not_asked, raised, with_lines
@@ -169,7 +169,7 @@ def _also(session: Session, code: str, finding: Finding, arguments: CallArgument
     try:
         # A residual overflows there before what it is of does.
         balls = session.read(session.given_rows, session.spec.state, session.terms)
-        if any(isinstance(each, Residual) for each in balls):
+        if has_residual(balls):
             return finding
         other = session.values(code, arguments)
     except SpecError:  # It does not take such numbers.

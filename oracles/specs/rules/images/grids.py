@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .....reference.array import Array, constant
-from .....reference.condition import Condition, condition
+from .....reference.condition import condition, is_open
 from .....reference.exact import Exact, to_float_pair
 from ..table import enter
 from .interpolation import CUBIC, as_constant, keep_in_format
@@ -159,7 +159,7 @@ def _on_either_side(axes: Sequence[_Axis], edge: Callable[[Any], Any], value: Ca
         border = edge(plain)
         after = np.ceil(border).astype(np.int64)
         before = at < border
-        if isinstance(before, Condition):
+        if is_open(before):
             # Half a pixel belongs to the even one, so a point that is an edge itself may be on either side of it.
             return np.where(before[:, None], along([*pixels, after - 1]), along([*pixels, after]))
         at_half = (border != np.rint(border)) & (plain == border) & (after % 2 != 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .....reference.array import Array, constant, store
-from .....reference.condition import Condition
+from .....reference.condition import is_open
 from ..table import Rule, enter
 
 #: The parameter of cubic convolution that torch has; R. Keys, Cubic convolution interpolation for digital image
@@ -82,7 +82,7 @@ def _interpolate_along(x: Any, dim: int, between: Callable[..., Any], coordinate
         return between(x, dim, base.astype(np.int64), np.reshape(coordinate - base, shape))
 
     before = coordinate < nearest
-    if isinstance(before, Condition):
+    if is_open(before):
         return np.where(np.reshape(before, shape), value(nearest - 1.0), value(nearest))
     return value(np.where(before, nearest - 1.0, nearest))
 
