@@ -19,8 +19,8 @@ from ...reference.derivative import steps_stored, store_contributions
 from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
-from ...reference.turned import OpenBasisError, Turned
 from ...reference.whole import Whole, integers, settle, truncate
+from ..bound.laws.turned import OpenBasisError, Turned
 from .calls import UntraceableError, reason_of
 from .decisions import Decisions
 from .drawing import as_numbers, decided_by_draw, drawn_by

@@ -9,11 +9,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...reference.dtypes import dtype_name
-from ...reference.enclosures import enclose
 from ...reference.formats import FORMATS
-from ...reference.residual import Residual
-from ...reference.turned import OpenBasisError, Turned, are_vectors, multiply, turned
 from ...reference.whole import interval
+from ..bound.laws.enclosures import enclose
+from ..bound.laws.residual import Residual
+from ..bound.laws.turned import OpenBasisError, Turned, are_vectors, multiply, turned
 from .calls import UntraceableError
 from .lines import line_of
 from .rules import MOVES, RULES

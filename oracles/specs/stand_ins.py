@@ -206,7 +206,7 @@ def _lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str 
 
 
 def _matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, **tolerances: Any) -> Any:
-    """torch's function as a count of values, which are read (`reference/enclosures.py`).
+    """torch's function as a count of values, which are read (`oracles/bound/laws/enclosures.py`).
 
     `tolerances`: `atol` and `rtol`, numbers or tensors, or None; without the second one torch has a share of its own.
     """

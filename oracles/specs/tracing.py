@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
-from ...reference.residual import Residual
+from ..bound.laws.residual import Residual
 from ..process.logs import FAKE_TENSORS, silent
 from .autograd_calls import trace_with_own_derivatives
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError, first_line

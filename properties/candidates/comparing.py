@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...oracles.bound.laws.factors import join_factors
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.card import describe_outside
@@ -17,7 +18,6 @@ from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.violation import Code, Violation
 from ...reference.choice import has_residual
-from ...reference.factors import join_factors
 from ...reference.formats import round_array
 from .open_readings import BEYOND, Decision, decide
 

@@ -11,17 +11,17 @@ import torch
 
 from ....reference.array import constant
 from ....reference.choice import Choice
-from ....reference.complex_equations import ComplexSolutionResidual, complex_cholesky
-from ....reference.determinants import determinants
-from ....reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
 from ....reference.missing import NoReadingError
-from ....reference.orthogonal import OrthogonalFactorResidual
-from ....reference.pivoting import EliminationFactorResidual, order_of
-from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors
-from ....reference.solutions import SolutionResidual
-from ....reference.spectral import SpectralResidual, Spectrum
-from ....reference.substitutions import FactorInverseResidual, SubstitutionResidual
 from ....reference.whole import interval
+from ...bound.laws.complex_equations import ComplexSolutionResidual, complex_cholesky
+from ...bound.laws.determinants import determinants
+from ...bound.laws.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
+from ...bound.laws.orthogonal import OrthogonalFactorResidual
+from ...bound.laws.pivoting import EliminationFactorResidual, order_of
+from ...bound.laws.residual import CholeskyResidual, Residual, SubstitutionErrors
+from ...bound.laws.solutions import SolutionResidual
+from ...bound.laws.spectral import SpectralResidual, Spectrum
+from ...bound.laws.substitutions import FactorInverseResidual, SubstitutionResidual
 from .table import DECOMPOSED, LIBRARY, RULES, Rule, enter, overloads
 
 #: Of two triangles, the first is below its diagonal.

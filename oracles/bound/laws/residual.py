@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .choice import AnswerSet, Choice
+from ....reference.choice import AnswerSet, Choice
 from .dyadic import Dyadic, nearest_float
 
 #: The least and the largest value of each element.

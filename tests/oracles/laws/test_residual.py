@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.residual import CholeskyResidual, Residual
-from opassay.reference.substitutions import SubstitutionResidual
-from tests.reference.residual_errors import ERRORS
+from opassay.oracles.bound.laws.residual import CholeskyResidual, Residual
+from opassay.oracles.bound.laws.substitutions import SubstitutionResidual
+from tests.oracles.laws.residual_errors import ERRORS
 
 
 def cholesky_of(a: Any, upper: bool = False, width: float = 0.0) -> Residual:

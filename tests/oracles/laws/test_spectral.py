@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.factors import join_factors
-from opassay.reference.reflections import SWEEPS_OF_A_VALUE, sweeps_of_jacobi
-from opassay.reference.spectral import SpectralResidual, Spectrum
-from tests.reference.residual_errors import ERRORS, hold_factors
+from opassay.oracles.bound.laws.factors import join_factors
+from opassay.oracles.bound.laws.reflections import SWEEPS_OF_A_VALUE, sweeps_of_jacobi
+from opassay.oracles.bound.laws.spectral import SpectralResidual, Spectrum
+from tests.oracles.laws.residual_errors import ERRORS, hold_factors
 
 Pair = tuple[Any, Any]
 

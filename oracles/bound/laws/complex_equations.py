@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .choice import Choice
+from ....reference.choice import Choice
 from .elimination import SAFETY, eliminate
 from .reflections import reflections
 from .residual import CholeskyResidual, Ends, Residual, SeenResidual, SubstitutionErrors
@@ -42,14 +42,14 @@ def complex_cholesky(ends: EndsOfParts, upper: bool, errors: SubstitutionErrors)
         ends: of A, each of shape (*, n, n). upper: whether it is U. errors: of rounding.
     """
     (low, high), (least, most) = (tuple(map(np.asarray, each)) for each in ends)
-    real_form = CholeskyResidual((_blocks(low, least, -most), _blocks(high, most, -least)), upper, errors)
+    real_form = CholeskyResidual((_real_form(low, least, -most), _real_form(high, most, -least)), upper, errors)
     shape = (*low.shape, 2)
     numbers = np.arange(1, low.size * 2 + 1).reshape(shape)
-    places = _blocks(numbers[..., 0], numbers[..., 1], -numbers[..., 1])
+    places = _real_form(numbers[..., 0], numbers[..., 1], -numbers[..., 1])
     return SeenResidual(real_form, np.abs(places) - 1, shape, np.sign(places)), real_form.status
 
 
-def _blocks(x: Any, y: Any, minus_y: Any) -> Any:
+def _real_form(x: Any, y: Any, minus_y: Any) -> Any:
     """Each element as a block [[x, −y], [y, x]]: (*, m, n) to (*, 2 m, 2 n)."""
     *stack, m, n = x.shape
     rows = [np.stack([x, minus_y], axis=-1), np.stack([y, x], axis=-1)]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.elimination import eliminate
-from opassay.reference.solutions import SolutionResidual
-from tests.reference.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
+from opassay.oracles.bound.laws.elimination import eliminate
+from opassay.oracles.bound.laws.solutions import SolutionResidual
+from tests.oracles.laws.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
 
 
 def solution_of(a: Any, b: Any, width: float = 0.0) -> SolutionResidual:

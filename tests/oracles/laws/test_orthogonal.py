@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.orthogonal import OrthogonalFactorResidual
-from tests.reference.residual_errors import ERRORS, hold_factors, of_condition
+from opassay.oracles.bound.laws.orthogonal import OrthogonalFactorResidual
+from tests.oracles.laws.residual_errors import ERRORS, hold_factors, of_condition
 
 Pair = tuple[Any, Any]
 

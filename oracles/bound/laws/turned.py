@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from .array import Array, constant
+from ....reference.array import Array, constant
+from ....reference.whole import interval
 from .enclosures import places_of
 from .residual import Residual
 from .spectral import SpectralResidual
-from .whole import interval
 
 
 class OpenBasisError(Exception):

@@ -156,7 +156,7 @@ class LeastSquaresResidual(EquationResidual):
             lost = self._lost(facts, x, b)
             allowed = (off + turn * (rest + off) + lost / facts.least) * SAFETY
             each = (np.outer(moves.columns, rest + off) + np.outer(facts.lengths, off) + lost) * SAFETY
-            shares.append(np.maximum(_ratio(apart, allowed), _ratio(np.abs(normal), each).max(0)))
+            shares.append(np.maximum(_times_allowed(apart, allowed), _times_allowed(np.abs(normal), each).max(0)))
             columns.append(allowed)
         share = np.minimum(*shares)
         allowed = np.maximum(*columns)
@@ -270,9 +270,11 @@ class LeastNormResidual(LeastSquaresResidual):
                 off = (path.matrix * length + facts.norm * path.product * y + of_right)[None, :]
                 size, turn, moved = _lengths(residual)[None, :], path.matrix / facts.least, _lengths(z)
                 moved = path.matrix * moved
-            leaves = _ratio(size, (off + lost) * SAFETY).max(0)
+            leaves = _times_allowed(size, (off + lost) * SAFETY).max(0)
             space = ((moved + turn * path.end * y) / (1 - turn) + path.end * y + lost / facts.least) * SAFETY
-            every.append((leaves, _ratio(apart, space), space) if turn < 0.5 else (leaves * 0, apart * 0, space))
+            every.append(
+                (leaves, _times_allowed(apart, space), space) if turn < 0.5 else (leaves * 0, apart * 0, space)
+            )
         if not every:  # Nothing is known of so many operations.
             return np.zeros(x.shape[1]), lambda j: ""
         shares = [np.maximum(leaves, outside) for leaves, outside, _ in every]
@@ -362,6 +364,6 @@ def _lengths(x: Any) -> Any:
     return np.sqrt((x**2).sum(0))
 
 
-def _ratio(sizes: Any, allowed: Any) -> Any:
+def _times_allowed(sizes: Any, allowed: Any) -> Any:
     """How many times what is allowed; infinities where that is nothing."""
     return np.where(sizes == 0, 0.0, sizes / np.where(allowed > 0, allowed, np.finfo(np.float64).tiny))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.substitutions import FactorInverseResidual, SubstitutionResidual
-from tests.reference.residual_errors import ERRORS, of_condition
+from opassay.oracles.bound.laws.substitutions import FactorInverseResidual, SubstitutionResidual
+from tests.oracles.laws.residual_errors import ERRORS, of_condition
 
 
 def solution_of(lower: Any, upper: Any, b: Any, width: float = 0.0) -> SubstitutionResidual:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
-from tests.reference.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
+from opassay.oracles.bound.laws.least_squares import LeastNormResidual, LeastSquaresResidual, PseudoinverseResidual
+from tests.oracles.laws.residual_errors import ERRORS, law_between, law_of_inverse, of_condition
 
 SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3), (7, 7), (10, 4)]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.factors import join_factors
-from opassay.reference.pivoting import EliminationFactorResidual, order_of
-from tests.reference.residual_errors import ERRORS, hold_factors, of_condition, with_change
+from opassay.oracles.bound.laws.factors import join_factors
+from opassay.oracles.bound.laws.pivoting import EliminationFactorResidual, order_of
+from tests.oracles.laws.residual_errors import ERRORS, hold_factors, of_condition, with_change
 
 Triple = tuple[Any, Any, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from opassay.reference.factors import join_factors
-from opassay.reference.residual import SubstitutionErrors
+from opassay.oracles.bound.laws.factors import join_factors
+from opassay.oracles.bound.laws.residual import SubstitutionErrors
 
 #: From a matrix to three factors of it.
 Factors = Callable[[Any], tuple[Any, Any, Any]]

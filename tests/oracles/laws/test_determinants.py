@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.determinants import _facts, determinants
-from tests.reference.residual_errors import ERRORS, of_condition
+from opassay.oracles.bound.laws.determinants import _facts, determinants
+from tests.oracles.laws.residual_errors import ERRORS, of_condition
 
 
 def law_of(a: Any, role: str = "det", width: float = 0.0) -> Any:

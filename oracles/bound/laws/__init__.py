@@ -1,0 +1,1 @@
+"""Laws of linear algebra: what a result may leave of its equation, for factors, solutions and spectra."""
