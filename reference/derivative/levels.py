@@ -205,15 +205,24 @@ def store_contributions(array: Any, dtype: str) -> None:
 
 
 def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..., Arrays]]:
-    """Outputs of `function` at `primals`, and the map from output cotangents to input cotangents."""
+    """Outputs of `function` at `primals`, and the map from output cotangents to input cotangents.
+
+    The map is called once, because it gives each result away when it has used it; RuntimeError for a second call.
+    """
     level = next(_levels)
     tape: list[Any] = []
     inputs = [Node(p, tape, level) for p in primals]
     outputs = _as_tuple(function(*inputs))
+    # Nodes know the tape. It is emptied here, since a cycle would hold every result of the level, large ones among
+    # them, until Python looks for cycles.
+    recorded, tape[:] = [tape[:]], []
     mine = [isinstance(y, Node) and y.level == level for y in outputs]
     values = tuple(y.primal if own else y for y, own in zip(outputs, mine, strict=True))
 
     def pullback(*cotangents: Any) -> Arrays:
+        if not recorded:
+            raise RuntimeError("vjp: got a second call of a map of cotangents, need a vjp for each call")
+        steps = recorded.pop()
         grads: dict[int, list[Any]] = {}
         pieces: dict[int, list[tuple[_Step, Any]]] = {}
 
@@ -223,7 +232,8 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
         for y, own, g in zip(outputs, mine, cotangents, strict=True):
             if own:
                 grads.setdefault(id(y), []).append(g)
-        for step in reversed(tape):
+        while steps:
+            step = steps.pop()
             g = total(step.out)
             if g is None:
                 continue

@@ -125,9 +125,11 @@ def _assigned(tree: ast.AST) -> Iterator[str]:
 
 
 def _named_j(tree: ast.AST) -> Iterator[str]:
-    yield from (
-        f"{node.lineno}: {node.arg}" for node in ast.walk(tree) if isinstance(node, ast.arg) and node.arg == "j"
-    )
+    """Parameters with a judge's letter, but for the second of two indices."""
+    for node in ast.walk(tree):
+        names = {each.arg: each.lineno for each in node.args} if isinstance(node, ast.arguments) else {}
+        if "j" in names and "i" not in names:
+            yield f"{names['j']}: j"
 
 
 def _draws(tree: ast.AST) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -305,3 +307,32 @@ def test_nothing_is_added_to_the_cotangent_of_a_row_that_is_used_once() -> None:
 
     (ball,) = balls(scaled, [np.ones((9, 2)), np.full((9, 2), 1.0 + 2.0**-20)], contract("float32", order=1))
     assert np.all(ball.radii() <= contract("float32", order=1).roundoff * 4.0)
+
+
+class Square:
+    """A formula whose product can be watched."""
+
+    def __call__(self, a: Any) -> Any:
+        y = a * a
+        self.product = weakref.ref(y.primal)
+        return np.sin(y)
+
+
+def test_results_of_a_level_are_let_go_without_a_search_for_cycles() -> None:
+    formula, x = Square(), exact(np.arange(3.0))
+    gc.disable()
+    try:
+        _, pull = derivative.vjp(formula, [x])
+        assert formula.product() is not None
+        pull(x)
+        assert formula.product() is None
+    finally:
+        gc.enable()
+
+
+def test_a_map_of_cotangents_is_called_once() -> None:
+    x = exact(np.arange(3.0))
+    _, pull = derivative.vjp(lambda a: a * a, [x])
+    pull(x)
+    with pytest.raises(RuntimeError, match="second call"):
+        pull(x)

@@ -41,9 +41,8 @@ def enclose(result: Residual) -> Ends | None:
 
 @functools.lru_cache(maxsize=8)
 def _ends_of(source: Residual) -> Ends | None:
-    if not isinstance(source, MatrixResidual) or _hold.dispatch(type(source)) is _hold.dispatch(object):
-        return None
-    if isinstance(source, SpectralResidual) and source.role != "S":
+    is_open = isinstance(source, SpectralResidual) and source.role != "S"
+    if is_open or not isinstance(source, MatrixResidual) or _hold.dispatch(type(source)) is _hold.dispatch(object):
         return None
     low, high = np.full(source.shape, -np.inf), np.full(source.shape, np.inf)
     for at in np.ndindex(source.shape[:-2]):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .elimination import SAFETY
-from .residual import Ends, Faults, MatrixResidual, Residual, SubstitutionErrors, moved_as
+from .residual import Ends, Faults, MatrixResidual, Residual, SubstitutionErrors
 
 
 class FactorResidual(MatrixResidual):
@@ -122,5 +122,5 @@ def join_factors(readings: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     for i, source, _ in factors:
         others = {each.role: theirs for _, each, theirs in reversed(factors) if each.ends is source.ends}
         others.pop(source.role)
-        out[i] = moved_as(source.beside(others), readings[i])
+        out[i] = readings[i].with_source(source.beside(others))
     return out

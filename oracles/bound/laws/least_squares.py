@@ -161,10 +161,10 @@ class LeastSquaresResidual(EquationResidual):
         share = np.minimum(*shares)
         allowed = np.maximum(*columns)
 
-        def text(j: int) -> str:
+        def text(column: int) -> str:
             return (
-                f"A x is {apart[j]:.6g} from the nearest point to column {j} of B, and rounding explains"
-                f" {allowed[j]:.3g} (what it leaves of the normal equations is a share of {share[j]:.4g})"
+                f"A x is {apart[column]:.6g} from the nearest point to column {column} of B, and rounding explains"
+                f" {allowed[column]:.3g} (what it leaves of the normal equations is a share of {share[column]:.4g})"
             )
 
         return share, text
@@ -276,14 +276,19 @@ class LeastNormResidual(LeastSquaresResidual):
                 (leaves, _times_allowed(apart, space), space) if turn < 0.5 else (leaves * 0, apart * 0, space)
             )
         if not every:  # Nothing is known of so many operations.
-            return np.zeros(x.shape[1]), lambda j: ""
+            return np.zeros(x.shape[1]), lambda column: ""
         shares = [np.maximum(leaves, outside) for leaves, outside, _ in every]
 
-        def text(j: int) -> str:
-            leaves, outside, space = (each[j] for each in every[int(np.argmin([share[j] for share in shares]))])
+        def text(column: int) -> str:
+            leaves, outside, space = (
+                each[column] for each in every[int(np.argmin([share[column] for share in shares]))]
+            )
             if leaves >= outside:
-                return f"column {j} of A X - B has {residual[:, j].max():.6g}, {leaves:.4g} of what rounding explains"
-            return f"column {j} is {apart[j]:.6g} from the space of A's rows, and rounding explains {space:.3g}"
+                most = residual[:, column].max()
+                return f"column {column} of A X - B has {most:.6g}, {leaves:.4g} of what rounding explains"
+            return (
+                f"column {column} is {apart[column]:.6g} from the space of A's rows, and rounding explains {space:.3g}"
+            )
 
         return np.min(shares, axis=0), text
 
@@ -356,7 +361,7 @@ class PseudoinverseResidual(LeastSquaresResidual):
         if share <= 1:
             return np.full(m, share), text
         words = f"the norm of A+ A - I is {distance:.6g}, and A A+ is {skew:.6g} from its transpose; rounding explains"
-        return np.full(m, share), lambda j: f"{words} {allowed:.3g}, and twice that"
+        return np.full(m, share), lambda column: f"{words} {allowed:.3g}, and twice that"
 
 
 def _lengths(x: Any) -> Any:

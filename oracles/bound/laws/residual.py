@@ -74,6 +74,10 @@ class Residual(AnswerSet):
         """Values of this result at the places of its source."""
         return values
 
+    def with_source(self, source: Residual) -> Residual:
+        """The same of another source, of the same shape."""
+        return source
+
     def moved(self, move: Callable[[Any], Any]) -> Residual:
         """The same with its elements at other places.
 
@@ -109,8 +113,9 @@ class SeenResidual(Residual):
         return self._whole.put_back(self._form_of(values)) if self._signs is None else values
 
     def _form_of(self, values: Any) -> Any:
-        form = np.asarray(values, dtype=np.float64).reshape(-1)[self._places]
-        return form if self._signs is None else form * self._signs
+        return np.asarray(values, dtype=np.float64).reshape(-1)[self._places] * (
+            1 if self._signs is None else self._signs
+        )
 
     def _over_all(self, combine: np.ufunc, of_form: Any) -> Any:
         """Of each element, what is said of all places where it stands."""
@@ -126,20 +131,14 @@ class SeenResidual(Residual):
 
     def likely(self) -> Any:
         form, out = self._whole.likely(), np.empty(self.shape)
-        out.reshape(-1)[self._places.reshape(-1)] = (form if self._signs is None else form * self._signs).reshape(-1)
+        out.reshape(-1)[self._places.reshape(-1)] = (form * (1.0 if self._signs is None else self._signs)).reshape(-1)
         return out
 
     def explain(self, values: Any) -> str:
         return self._whole.explain(self._form_of(values))
 
-    def seen_of(self, whole: Residual) -> SeenResidual:
-        """Another result, or one of the same shape that knows more, as it is seen here."""
-        return SeenResidual(whole, self._places, self.shape, self._signs)
-
-
-def moved_as(source: Residual, like: Residual) -> Residual:
-    """A result with its elements at the places to which those of another one have been moved."""
-    return like.seen_of(moved_as(source, like._whole)) if isinstance(like, SeenResidual) else source
+    def with_source(self, source: Residual) -> Residual:
+        return SeenResidual(self._whole.with_source(source), self._places, self.shape, self._signs)
 
 
 class MatrixResidual(Residual):
