@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -284,3 +286,23 @@ def test_a_slope_that_is_off_by_a_millionth_is_seen() -> None:
     ball, *_ = balls(_gradient(layer_norm, ((8,),)), [x.double().numpy(), g.double().numpy()], contract("float32"))
     assert accept.place_in_accept_sets(right.double().numpy(), BINARY32, ball, None).accepted.all()
     assert not accept.place_in_accept_sets(wrong.double().numpy(), BINARY32, ball, None).accepted.all()
+
+
+def test_results_do_not_keep_the_balls_that_they_come_from() -> None:
+    """Relations to those serve the steps of a formula, and a result is kept long after the last of these."""
+    sources: list[Any] = []
+
+    def normed(x: Any) -> Any:
+        scale = 1.0 / np.sqrt(np.sum(np.square(x), axis=-1, keepdims=True))
+        out = x * scale
+        sources.extend([weakref.ref(scale), weakref.ref(out)])
+        assert out.common
+        return out * 3.0
+
+    gc.disable()
+    try:
+        (result,) = balls(normed, [np.arange(12.0).reshape(3, 4)], contract("float32"))
+        assert result.radii().any()
+        assert [each() for each in sources] == [None, None]
+    finally:
+        gc.enable()

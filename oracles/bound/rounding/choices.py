@@ -43,7 +43,7 @@ def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
 
 
 def without_relations(ball: Ball) -> Ball:
-    """A ball of which nothing is known but its radius: a number that an evaluation may compute twice, differently."""
+    """A number that may be computed twice, differently; or a result, which would keep the balls that it comes from."""
     ball.summed, ball.common, ball.chain = None, (), None
     return ball
 

@@ -16,7 +16,7 @@ from . import affine, rows
 from .applications import note_applications
 from .ball import Ball, ball, magnitude_of
 from .chance import Evaluations
-from .choices import joined
+from .choices import joined, without_relations
 
 
 def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
@@ -28,7 +28,7 @@ def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tupl
         except Inapplicable:
             continue
         first = tuple(joined(a, b) for a, b in zip(first, readings, strict=True))
-    return first
+    return tuple(without_relations(each) if isinstance(each, Ball) else each for each in first)
 
 
 def balls_with_systematic(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
