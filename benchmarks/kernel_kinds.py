@@ -25,7 +25,7 @@ from judging.kinds import KINDS
 from judging.kinds.kind import Kind, in_float32
 
 import opassay
-from opassay.properties.table import KINDS as ASKED
+from opassay.properties.candidates.question_plan import USUAL
 from tests.choices import modes, routers, samplers
 from tests.low_bit import floats, integers, pairs
 
@@ -70,7 +70,7 @@ def main() -> int:
     print("| kind | dtypes | right, accepted | wrong, refused | CPU s at most |\n|---|---|---|---|---|")
     for kind in kinds:
         most, right, wrong, failures = 0.0, 0, 0, []
-        questions = [code for code in ASKED if code not in kind.skips]
+        questions = [code for code in USUAL if code not in kind.skips]
         calls = [(dtype, seed) for dtype in kind.dtypes for seed in arguments.seeds]
         ways = [(name, way, True, call) for name, way in kind.right.items() for call in calls]
         ways += [(name, way, False, call) for name, way in kind.unseen.items() for call in calls]

@@ -45,6 +45,15 @@ def _one(total: Array) -> Array:
     return attach(np.ones(np.shape(total)), total, always=order_of(total) <= 1)
 
 
+def _with_zero(row: Array, axis: int) -> Array:
+    """A row of one element with a zero behind it, so that Σ p g has not the error of g itself, from which it is taken.
+
+    Kernels of attention compute Σ p g as the product of an output with its cotangent (T. Dao et al., FlashAttention,
+    NeurIPS 2022, appendix B.2), and g from another product. In rows of one element their difference is no 0.
+    """
+    return np.concatenate([row, np.zeros(np.shape(row))], axis) if np.shape(row)[axis] == 1 else row
+
+
 def _is_row(x: Array) -> bool:
     return np.ndim(x) == 0
 
@@ -64,7 +73,7 @@ def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
         return p
     # exp(shift) is 1 with the derivatives of exp(x): the saved p, moved as x moves, and normalised again.
     moved = _as_stored(p, dtype) * np.exp(_shift(input))
-    return attach(p, moved / _one(_sum_along(moved, dim)), always=True)
+    return attach(p, moved / _one(_sum_along(_with_zero(moved, dim), dim)), always=True)
 
 
 def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:

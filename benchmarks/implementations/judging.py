@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import opassay
-from opassay.properties.table import KINDS
+from opassay.properties.candidates.question_plan import USUAL
 
 from .problem import Function, Implementation, Problem
 
@@ -67,7 +67,7 @@ def _judge_each(
 ) -> tuple[str, tuple[str, ...], str]:
     result: Any = None
     # What is likely is asked of the values that were accepted in the same judgement; so all are asked again.
-    for codes in ((),) if implementation.right else (_FIRST, tuple(KINDS)):
+    for codes in ((),) if implementation.right else (_FIRST, USUAL):
         try:
             result = opassay.judge(
                 implementation.build(dtype), problem.spec, lambda seed: problem.arguments(seed, dtype),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import opassay
-from opassay.properties.table import KINDS
+from opassay.properties.candidates.question_plan import USUAL
 
 from .wrong import Candidate
 
@@ -43,7 +43,7 @@ def judged_by_all(candidate: Candidate, *, wrong: bool) -> Outcome:
     """
     accepted = _by_tolerance(candidate)
     # What is likely is asked of the values that were accepted in the same judgement.
-    rest = [code for code in KINDS if code not in _FIRST or code in ("FWD:given", "FWD:seeds")]
+    rest = [code for code in USUAL if code not in _FIRST or code in ("FWD:given", "FWD:seeds")]
     result: Any = None
     for codes in (_FIRST, rest) if wrong else ((),):
         result = opassay.judge(candidate.make(), candidate.task.spec, candidate.task.draw(0), questions=codes)

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.op.copies import describe_argument
-from .operand_parts import in_parts, name_of_parts, name_of_whole, output_in_parts, whole_of, with_repeats
+from .operand_parts import Repeats, in_parts, name_of_parts, name_of_whole, output_in_parts, whole_of, with_repeats
 
 Tensor = torch.Tensor
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -118,6 +118,11 @@ class CallArguments:
         leaves, structure = pytree.tree_flatten(with_repeats([self.leaves[i] for i in own], places, self.structure))
         named = [[name for name, place in zip(self.names, places, strict=False) if place == i] for i in range(len(own))]
         return CallArguments(tuple(leaves), structure, tuple(map(" and ".join, named)) if self.names else ())
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether one tensor stands at several places of the call."""
+        return self.structure.type is Repeats
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> CallArguments:
         """The same with further arguments behind them, by name where the others are."""

@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from ...oracles.machine.reserved import UNFILLED, repeat_rows, untouched
+from ...oracles.op.bits import same_bits
 from .arguments import Tensor
 from .results import elements_of, overlaps, overlaps_itself
 
@@ -64,13 +65,15 @@ def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
 
 
 def strides_of_input(layout: MemoryLayout, tensor: Tensor, writes: bool = False) -> list[int]:
-    """The strides of an input in a layout; integers, and what a call writes, are STEPPED in place of EXPANDED.
+    """The strides of an input in a layout; what has unequal rows, or is written, is STEPPED in place of EXPANDED.
 
-    Expanded integers are all equal, and could no longer be offsets, which increase. Of what is written nobody can want
-    that all rows are one.
+    A layout changes no values: integers may be offsets, which increase, and a mask has rows of its own. Of what is
+    written nobody can want that all rows are one.
     """
-    stays = layout is MemoryLayout.EXPANDED and (writes or not tensor.is_floating_point())
-    return strides_of(MemoryLayout.STEPPED if stays else layout, tensor.shape)
+    if layout is MemoryLayout.EXPANDED and tensor.ndim:
+        stays = writes or not same_bits(tensor, tensor[:1].expand(tensor.shape))
+        layout = MemoryLayout.STEPPED if stays else layout
+    return strides_of(layout, tensor.shape)
 
 
 def _dense(shape: Sequence[int]) -> list[int]:

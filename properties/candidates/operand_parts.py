@@ -54,7 +54,7 @@ class _Pairs:
         self.parts = parts
 
 
-class _Repeats:
+class Repeats:
     """Arguments some of which are one: each of these stands among the parts once."""
 
     def __init__(self, parts: list[Any], places: list[int], structure: str) -> None:
@@ -63,7 +63,7 @@ class _Repeats:
 
 def with_repeats(leaves: list[Any], places: list[int], structure: pytree.TreeSpec) -> Any:
     """A node for the arguments of a structure, in which each has the place of its leaf among the leaves."""
-    return _Repeats(leaves, places, pytree.treespec_dumps(structure))
+    return Repeats(leaves, places, pytree.treespec_dumps(structure))
 
 
 def _complex_of(parts: Any) -> Any:
@@ -98,7 +98,7 @@ for _kind, _whole in _WHOLES.items():
         serialized_type_name=f"opassay.{_kind.__name__}",
     )
 pytree.register_pytree_node(
-    _Repeats,
+    Repeats,
     lambda x: (x.parts, [x.places, x.structure]),
     lambda parts, context: pytree.tree_unflatten([[*parts][i] for i in context[0]], pytree.treespec_loads(context[1])),
     serialized_type_name="opassay._Repeats",
@@ -139,7 +139,7 @@ def shape_and_dtype(parts: Tensor, form: str) -> tuple[list[int], str]:
 
 def has_parts(structure: pytree.TreeSpec) -> bool:
     """Whether an argument of a call is judged by its parts, or several are one."""
-    return structure.type in (*_WHOLES, _Repeats) or any(map(has_parts, structure.children()))
+    return structure.type in (*_WHOLES, Repeats) or any(map(has_parts, structure.children()))
 
 
 def name_of_parts(name: str, leaf: Any) -> str:

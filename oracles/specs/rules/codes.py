@@ -11,7 +11,7 @@ from ....reference.array import Array, attach, constant
 from ....reference.choice import Choice
 from ....reference.condition import condition
 from ....reference.dtypes import dtype_name
-from ....reference.formats import EVERY_FORMAT, Format, bits_to_float64, round_array
+from ....reference.formats import EVERY_FORMAT, bits_to_float64, round_array
 from ....reference.missing import NoReadingError
 from ....reference.whole import unbounded, whole
 from ..storage import PAIRS, STORAGE_DTYPES
@@ -24,12 +24,11 @@ _AS_WIDE = {
 }
 
 
-def _codes_between(low: Any, high: Any, fmt: Format) -> Choice:
-    """The codes of numbers of which a cast may give several; a zero may have either sign.
-
-    Args:
-        low, high: the least and the largest number of each; NaN where every evaluation has NaN.
-    """
+def _codes_of(x: Any, format: str) -> Choice:
+    """The codes of numbers of which a cast may give several; a zero may have either sign."""
+    fmt = EVERY_FORMAT[format]
+    # The ends are the next numbers outside, whose roundings are the numbers themselves.
+    low, high = (np.where(np.isnan(end), np.nan, round_array(fmt, end)) for end in _ends_of(x))
     known = ~(np.isinf(low) & np.isinf(high) & (low != high))
     values = bits_to_float64(fmt, np.arange(1 << fmt.bits))
 
@@ -58,13 +57,6 @@ def _as_bytes(x: Any, dtype: torch.dtype) -> Any:
     if _AS_WIDE.get(x.dtype) == dtype:
         return torch.ops.opassay_specs.bits(x, dtype, dtype_name(x.dtype))
     return NotImplemented
-
-
-def _codes_of(x: Any, format: str) -> Any:
-    fmt = EVERY_FORMAT[format]
-    # The ends are the next numbers outside, whose roundings are the numbers themselves.
-    low, high = (np.where(np.isnan(end), np.nan, round_array(fmt, end)) for end in _ends_of(x))
-    return _codes_between(low, high, fmt)
 
 
 def _numbers_of(codes: Any, dtype: torch.dtype) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,8 @@ def _ends_of(x: Any) -> tuple[Any, Any]:
     return np.asarray(low), np.asarray(high)
 
 
-def _cholesky(a: Any, upper: bool = False) -> CholeskyResidual:
-    return CholeskyResidual(_ends_of(a), upper, _errors_of(constant(a)))
-
-
 def _cholesky_and_info(a: Any, upper: bool = False, check_errors: bool = False) -> Any:
-    result = _cholesky(a, upper)
+    result = CholeskyResidual(_ends_of(a), upper, _errors_of(constant(a)))
     return result, result.status
 
 
@@ -117,18 +114,15 @@ def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]
     return q, OrthogonalFactorResidual("R", (*stack, columns, n), ends, errors)
 
 
-def _permutation_and_triangles(a: Any, pivot: bool = True) -> tuple[Any, ...]:
+def _eliminated(a: Any, pivot: bool = True, roles: Sequence[str] = "PLU") -> tuple[Any, ...]:
     if not pivot:
         raise NoReadingError("no law is known for elimination without pivots")
     ends, errors = _ends_of(a), _errors_of(constant(a))
-    return tuple(EliminationFactorResidual(role, ends, errors) for role in "PLU")
+    return tuple(EliminationFactorResidual(role, ends, errors) for role in roles)
 
 
-def _packed_triangles(a: Any, pivot: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
-    if not pivot:
-        raise NoReadingError("no law is known for elimination without pivots")
-    ends, errors = _ends_of(a), _errors_of(constant(a))
-    pivots, triangles = (EliminationFactorResidual(role, ends, errors) for role in ("pivots", "LU"))
+def _eliminated_in_place(a: Any, pivot: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
+    pivots, triangles = _eliminated(a, pivot, ("pivots", "LU"))
     return triangles, pivots.moved(_as_vector), triangles.status
 
 
@@ -221,19 +215,15 @@ def _pseudoinverse(a: Any, hermitian: bool = False, **tolerances: Any) -> Residu
     """`tolerances`: `atol` and `rtol`, numbers of each matrix of the stack, or None."""
     ends, errors = _ends_of(a), _errors_of(constant(a))
     m, n = ends[0].shape[-2:]
-    absolute, relative = (_largest(tolerances.get(name)) for name in ("atol", "rtol"))
-    if tolerances.get("rtol") is None and absolute <= 0:
-        relative = 2 * errors.unit * max(m, n)
+    largest = {name: float(np.max(_ends_of(each)[1])) for name, each in tolerances.items() if each is not None}
+    absolute = largest.get("atol", 0.0)
+    relative = largest.get("rtol", 0.0 if absolute > 0 else 2 * errors.unit * max(m, n))
     if hermitian:
         ends = _symmetric_ends(ends, False)
     if m < n:  # That of the transpose is the transpose of this.
         ends = _transpose(ends)
     result = PseudoinverseResidual(ends, errors, (absolute, relative), hermitian)
     return result.moved(_mirror) if m < n else result
-
-
-def _largest(number: Any) -> float:
-    return 0.0 if number is None else float(np.max(_ends_of(number)[1]))
 
 
 def _solve_least_squares(a: torch.Tensor, b: torch.Tensor, tolerance: float, driver: str | None) -> torch.Tensor:
@@ -290,15 +280,15 @@ _RULES: dict[str, Rule] = {
     "_linalg_det": lambda a: (_determinant(a), None, None),
     "_linalg_eigh": _eigenvalues_and_vectors,
     "_linalg_slogdet": lambda a: (_determinant(a, "sign"), _determinant(a, "log"), None, None),
-    "cholesky": _cholesky,
+    "cholesky": lambda a, upper=False: _cholesky_and_info(a, upper)[0],
     "cholesky_inverse": _invert_by_cholesky,
     "cholesky_solve": _solve_by_cholesky,
     "_linalg_solve_ex": _solve,
     "_linalg_svd": _singular_values_and_vectors,
     "linalg_cholesky_ex": _cholesky_and_info,
     "linalg_inv_ex": _inverse_and_info,
-    "linalg_lu": _permutation_and_triangles,
-    "linalg_lu_factor_ex": _packed_triangles,
+    "linalg_lu": _eliminated,
+    "linalg_lu_factor_ex": _eliminated_in_place,
     "linalg_lu_solve": _solve_by_factors,
     "linalg_pinv.atol_rtol_tensor": _pseudoinverse,
     "linalg_qr": _orthogonal_and_triangular,

@@ -273,6 +273,8 @@ def _compare_gradients(
     if not positions:
         return not_asked("VJP:grad", "no gradient is missed, and the candidate gives none")
 
+    # Autograd adds up what the places of one tensor contribute in its dtype, whatever a kernel computes in.
+    terms = replace(session.terms, intermediates=True) if arguments.has_repeats else session.terms
     facts = operands_of(spec, arguments, state)
     choices = _choices_shown(session, request, computed, positions, evident)
     if choices is None:
@@ -281,29 +283,29 @@ def _compare_gradients(
     blank = _where_no_number_is_right(spec, arguments, state, facts, computed)
     several = [*map(operator.or_, several, blank)] if several and blank else several or blank
 
-    def read(terms: Terms) -> Sequence[Reading]:
+    def read(of: Terms) -> Sequence[Reading]:
         # The gradients in other memory layouts have the same exact values, so these are read once.
         known = session.readings if arguments is session.arguments and state is spec.state else {}
-        key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
+        key = (of, tuple(positions), *(table.tobytes() for table in picks.values()))
         key += tuple(to_array(g).tobytes() for g in request.cotangents)
         if key not in known:
-            known[key] = read_gradients(spec, arguments, state, terms, positions, request.cotangents, picks)
+            known[key] = read_gradients(spec, arguments, state, of, positions, request.cotangents, picks)
         return leave_out(known[key], several) if several else known[key]
 
-    outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
+    outcomes = hold_in_turn(titles, computed, read, terms, None, facts, order=1)
     # A run of a random spec by torch draws other numbers, so it cannot be compared.
     alike = not spec.numpy and not spec.is_random(arguments, state)
     if alike and any(each.wrong is not None for each in outcomes):
         own = request.evaluations(spec, operands)
-        if fault(own, read(session.terms)) is not None:
+        if fault(own, read(terms)) is not None:
             session.records.missing_gradients.append(_OTHER_BACKWARD)
             return not_asked("VJP:grad", _OTHER_BACKWARD)
-        outcomes = hold_as_torch(outcomes, titles, computed, read, session.terms, own.own, facts, 1)
-    how: dict[str, Any] = {"reader": read, "terms": session.terms, "native": None, "facts": facts, "order": 1}
+        outcomes = hold_as_torch(outcomes, titles, computed, read, terms, own.own, facts, 1)
+    how: dict[str, Any] = {"reader": read, "terms": terms, "native": None, "facts": facts, "order": 1}
     hold_beside(session.candidate, "VJP:grad", computed, outcomes, functools.partial(hold_in_turn, titles, **how))
     if evident:
         standings = leave_decays_out(outcomes, positions, spec, arguments, state)
-        question = spec.question_of_gradients(arguments, state, session.terms, positions, request.cotangents)
+        question = spec.question_of_gradients(arguments, state, terms, positions, request.cotangents)
         evidence = Evidence(
             "VJP:grad", tuple(titles), tuple(computed), standings, (None,) * len(titles), read, question.perturb,
             tuple(range(len(titles))), tuple(map(to_array, request.cotangents)),
