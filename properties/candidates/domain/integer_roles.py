@@ -34,7 +34,8 @@ _IGNORED = -100, -1
 _NAMES = {
     "numbers": "tolist item __int__ __index__",
     "index": "__getitem__ gather take_along_dim index_select index_add index_add_ scatter_add scatter_add_"
-    " scatter_reduce scatter_reduce_ embedding take bincount",
+    " scatter_reduce scatter_reduce_ embedding take",
+    "groups": "bincount",
     "place": "__setitem__ scatter scatter_ index_copy index_copy_ index_put index_put_",
     "label": "cross_entropy nll_loss one_hot ctc_loss",
     "ends": "embedding_bag searchsorted bucketize diff sub __sub__",
@@ -124,7 +125,7 @@ class _Uses(TorchFunctionMode):
             self.uses[i].add("most" if largest and use == "numbers" else use)
         result = func(*args, **kwargs)
         for each in result if isinstance(result, (tuple, list)) else (result,):
-            if sources and is_integer(each):
+            if sources and is_integer(each) and name not in ("bincount", "one_hot"):  # which give other numbers
                 self._sources.setdefault(id(each), set()).update(sources)
                 self._alive.append(each)
                 self._largest |= {id(each)} if each.ndim == 0 and (largest or name in ("max", "amax")) else set()

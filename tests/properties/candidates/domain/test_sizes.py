@@ -218,6 +218,14 @@ def test_bytes_and_sums_of_few_digits_show_no_facts() -> None:
     assert "x.0, from 0" in lines
 
 
+def test_what_is_counted_is_neither_a_length_nor_an_index() -> None:
+    def ordered(x: Tensor, expert: Tensor) -> tuple[Tensor, Tensor]:
+        return x[expert.argsort(stable=True)], expert.bincount(minlength=4).cumsum(0)
+
+    _, lines = derive(ordered, rand(6, 5), torch.tensor([2, 0, 3, 0, 2, 0]))
+    assert any(line.startswith("expert: numbers") for line in lines), lines
+
+
 def test_zeros_hide_nothing_that_is_read() -> None:
     def adapted(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return x @ a @ b
