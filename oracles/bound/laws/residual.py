@@ -103,19 +103,18 @@ class SeenResidual(Residual):
             signs: 1 or −1 of each place, which make `whole` a form of this result; None where it is the same result.
         """
         super().__init__(shape)
-        self._whole, self._places, self._signs = whole, places, signs
+        self._whole, self._places = whole, places
+        self._is_form, self._signs = signs is not None, 1.0 if signs is None else signs
 
     @property
     def source(self) -> Residual:
-        return self._whole.source if self._signs is None else self
+        return self if self._is_form else self._whole.source
 
     def put_back(self, values: Any) -> Any:
-        return self._whole.put_back(self._form_of(values)) if self._signs is None else values
+        return values if self._is_form else self._whole.put_back(self._form_of(values))
 
     def _form_of(self, values: Any) -> Any:
-        return np.asarray(values, dtype=np.float64).reshape(-1)[self._places] * (
-            1 if self._signs is None else self._signs
-        )
+        return np.asarray(values, dtype=np.float64).reshape(-1)[self._places] * self._signs
 
     def _over_all(self, combine: np.ufunc, of_form: Any) -> Any:
         """Of each element, what is said of all places where it stands."""
@@ -131,14 +130,14 @@ class SeenResidual(Residual):
 
     def likely(self) -> Any:
         form, out = self._whole.likely(), np.empty(self.shape)
-        out.reshape(-1)[self._places.reshape(-1)] = (form * (1.0 if self._signs is None else self._signs)).reshape(-1)
+        out.reshape(-1)[self._places.reshape(-1)] = (form * self._signs).reshape(-1)
         return out
 
     def explain(self, values: Any) -> str:
         return self._whole.explain(self._form_of(values))
 
     def with_source(self, source: Residual) -> Residual:
-        return SeenResidual(self._whole.with_source(source), self._places, self.shape, self._signs)
+        return source if self._is_form else SeenResidual(self._whole.with_source(source), self._places, self.shape)
 
 
 class MatrixResidual(Residual):

@@ -114,15 +114,15 @@ def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]
     return q, OrthogonalFactorResidual("R", (*stack, columns, n), ends, errors)
 
 
-def _eliminated(a: Any, pivot: bool = True, roles: Sequence[str] = "PLU") -> tuple[Any, ...]:
+def _permutation_and_triangles(a: Any, pivot: bool = True, roles: Sequence[str] = "PLU") -> tuple[Any, ...]:
     if not pivot:
         raise NoReadingError("no law is known for elimination without pivots")
     ends, errors = _ends_of(a), _errors_of(constant(a))
     return tuple(EliminationFactorResidual(role, ends, errors) for role in roles)
 
 
-def _eliminated_in_place(a: Any, pivot: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
-    pivots, triangles = _eliminated(a, pivot, ("pivots", "LU"))
+def _packed_triangles(a: Any, pivot: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
+    pivots, triangles = _permutation_and_triangles(a, pivot, ("pivots", "LU"))
     return triangles, pivots.moved(_as_vector), triangles.status
 
 
@@ -287,8 +287,8 @@ _RULES: dict[str, Rule] = {
     "_linalg_svd": _singular_values_and_vectors,
     "linalg_cholesky_ex": _cholesky_and_info,
     "linalg_inv_ex": _inverse_and_info,
-    "linalg_lu": _eliminated,
-    "linalg_lu_factor_ex": _eliminated_in_place,
+    "linalg_lu": _permutation_and_triangles,
+    "linalg_lu_factor_ex": _packed_triangles,
     "linalg_lu_solve": _solve_by_factors,
     "linalg_pinv.atol_rtol_tensor": _pseudoinverse,
     "linalg_qr": _orthogonal_and_triangular,

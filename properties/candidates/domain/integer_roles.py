@@ -125,7 +125,8 @@ class _Uses(TorchFunctionMode):
             self.uses[i].add("most" if largest and use == "numbers" else use)
         result = func(*args, **kwargs)
         for each in result if isinstance(result, (tuple, list)) else (result,):
-            if sources and is_integer(each) and name not in ("bincount", "one_hot"):  # which give other numbers
+            # Counts of groups, and rows of zeros and ones for labels, are other numbers.
+            if sources and is_integer(each) and _USES.get(name) not in ("groups", "label"):
                 self._sources.setdefault(id(each), set()).update(sources)
                 self._alive.append(each)
                 self._largest |= {id(each)} if each.ndim == 0 and (largest or name in ("max", "amax")) else set()

@@ -86,7 +86,7 @@ class BackwardWithoutSum(Backward):
 
 
 class BackwardOfOne(Backward):
-    """Takes one tensor as q and k for a sign that the scores have none."""
+    """Gives k no gradient where q and k are one tensor."""
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Any:
